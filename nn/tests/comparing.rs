@@ -1,4 +1,4 @@
-//! `compare`: whatever differs between two runs but times is told.
+//! `compare` reports every difference between two runs except times.
 
 mod folder;
 
@@ -23,13 +23,13 @@ fn run(out: &Path, changes: &[&str]) -> PathBuf {
     train(&experiment, &options, &mut ()).expect("it trains").out
 }
 
-/// The numbers of which two runs differ.
+/// The names of the values in which two runs differ.
 fn differ(one: &Path, other: &Path) -> Vec<String> {
     let found = compare(one, other, 0.0).expect("they can be compared");
     found.iter().filter(|row| !row.passes()).map(|row: &Comparison| row.what.clone()).collect()
 }
 
-/// A second run like the first with a file changed, a function of its text.
+/// A second, identical run with the text of one file changed.
 fn changed(folder: &Folder, name: &str, change: impl Fn(String) -> String) -> PathBuf {
     let out = folder.0.join("changed");
     let _ = std::fs::remove_dir_all(&out);
@@ -41,7 +41,7 @@ fn changed(folder: &Folder, name: &str, change: impl Fn(String) -> String) -> Pa
     out
 }
 
-/// A line of figures with another number in the place of one.
+/// The table with one metric of one line changed.
 fn with(text: String, name: &str, line: usize) -> String {
     let mut rows: Vec<serde_json::Value> =
         text.lines().map(|line| serde_json::from_str(line).expect("it is JSON")).collect();

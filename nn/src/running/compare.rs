@@ -83,7 +83,7 @@ impl Run {
         [epochs, batches.collect(), tensors.collect(), vec![self.newest.clone()]]
     }
 
-    /// What each worker of a shared table remembers is its own.
+    /// The tensors that are not a single worker's copy: the state of each worker of a shared table is its own.
     fn tensors(&self) -> impl Iterator<Item = (&String, &F64Tensor)> {
         self.weights.iter().filter(|(name, _)| strip_worker_suffix(name).is_none())
     }
@@ -95,7 +95,7 @@ impl Run {
     }
 }
 
-/// What one of two runs has and the other has not: from each of them, where there is any.
+/// The first entry that only one of two runs has, from each of them, if any.
 fn difference<'a>(one: &'a [String], other: &'a [String]) -> Option<[Option<&'a String>; 2]> {
     let missing = |from: &'a [String], among: &[String]| {
         let among: BTreeSet<&String> = among.iter().collect();
@@ -105,9 +105,9 @@ fn difference<'a>(one: &'a [String], other: &'a [String]) -> Option<[Option<&'a 
     found.iter().any(Option::is_some).then_some(found)
 }
 
-/// Compares two runs of one experiment: the costs of batches, all figures of epochs but times, and every tensor of the last
-/// checkpoints. Numbers may differ by `within` times the largest of them; those of the first batches by no more than 1e-5
-/// times it in single precision and 1e-10 in double. Where one run has what the other has not, the error says what.
+/// Compares two runs of one experiment: the costs of batches, all metrics of epochs except times, and every tensor of the
+/// last checkpoints. Values may differ by `within` times the largest of them; those of the first batches by no more than
+/// 1e-5 times the largest in single precision and 1e-10 in double. If only one run has an entry, the error names it.
 pub fn compare(one: &Path, other: &Path, within: f64) -> Result<Vec<Comparison>> {
     let (single, many) = (Run::read(one)?, Run::read(other)?);
     let both = single.batches.as_ref().zip(many.batches.as_ref());

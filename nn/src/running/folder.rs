@@ -1,4 +1,4 @@
-//! A run's folder: settings, metrics, pictures and checkpoints.
+//! A run's folder: settings, metrics, images and checkpoints.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use super::settings::must_continue;
 use crate::data::{Picture, encode_png};
 use crate::experiment::Experiment;
 
-/// How often the picture of the losses is drawn while a run goes on: all of it is drawn anew each time.
+/// The minimum interval between two plots of the losses during a run: each plot is drawn from scratch.
 const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct RunFolder {
@@ -24,11 +24,11 @@ pub(super) struct RunFolder {
     pub(super) rows: Vec<EpochMetrics>,
     /// The cost of each batch.
     pub(super) losses: Vec<(u64, f64)>,
-    /// How many rows and losses the tables and TensorBoard's file have.
+    /// The number of rows and losses already written to the tables and the event file.
     written: (usize, usize),
     drawn: Option<Instant>,
     events: Option<Events>,
-    /// Keeps other processes out.
+    /// The lock that excludes other processes.
     lock: Option<File>,
 }
 
@@ -46,10 +46,10 @@ impl RunFolder {
         self.path.join(CHECKPOINTS)
     }
 
-    /// Refuses a folder with files that are not this run's to write, or that another process writes.
+    /// Rejects a folder with files that do not belong to this run, or that another process is writing.
     pub(super) fn claim(&mut self, resume: bool) -> Result<()> {
         match resume {
-            // Where there is no run, the settings that are missing say so.
+            // If there is no run, reading the missing settings reports it.
             true if self.settings().exists() => {
                 self.lock = Some(lock(&self.path)?);
                 Ok(())
@@ -59,7 +59,7 @@ impl RunFolder {
         }
     }
 
-    /// Refuses to write over another run, or over somebody's files.
+    /// Rejects a folder in which this run would overwrite another run or the user's files.
     fn must_be_free(&self) -> Result<()> {
         let existing_run_files = existing_run_files(&self.path);
         if existing_run_files.is_empty() {
@@ -73,7 +73,7 @@ impl RunFolder {
         Err(Error::usage("train", "a folder without files that a run writes", received, advice))
     }
 
-    /// The checkpoints of an interrupted run of the same experiment, the newest last. One that was interrupted early has none.
+    /// The checkpoints of an interrupted run of the same experiment, newest last. A run interrupted early has none.
     pub(super) fn resumable(&self, experiment: &Experiment) -> Result<Vec<PathBuf>> {
         let advice = "name the folder of the run with --out, or start it without --resume";
         let settings = self.settings();
@@ -83,7 +83,7 @@ impl RunFolder {
         Ok(saved(&self.checkpoints()))
     }
 
-    /// Where the checkpoint after this many epochs goes.
+    /// The path of the checkpoint after this number of epochs.
     pub(super) fn checkpoint(&self, epochs: usize) -> PathBuf {
         self.checkpoints().join(checkpoint_name(epochs))
     }
@@ -91,12 +91,12 @@ impl RunFolder {
     pub(super) fn remove_old_checkpoints(&self, keep: usize) {
         let saved = saved(&self.checkpoints());
         for path in &saved[..saved.len().saturating_sub(keep)] {
-            // One that stays too long does no harm.
+            // A checkpoint that cannot be removed does no harm.
             let _ = std::fs::remove_file(path);
         }
     }
 
-    /// Makes the folder and writes the settings, and the tables as far as the run has come.
+    /// Creates the folder, and writes the settings and the tables up to the current progress.
     pub(super) fn begin(&mut self, experiment: &Experiment, resume: bool) -> Result<()> {
         let checkpoints = self.checkpoints();
         std::fs::create_dir_all(&checkpoints).map_err(|error| {
@@ -106,18 +106,18 @@ impl RunFolder {
             self.lock = Some(lock(&self.path)?);
         }
         if !resume {
-            // Another run may have begun, and even ended, while this one read its data.
+            // Another run may have started, and even ended, while this one was reading its data.
             self.must_be_free()?;
         }
         remove_partial_files(&self.path);
         write_atomically(&self.settings(), experiment.resolved_text().as_bytes())?;
         let steps = self.losses.last().map_or(0, |(step, _)| *step);
         self.events = Some(Events::open(&self.path, resume.then_some(steps))?);
-        // Behind the checkpoint that was taken up there may be more, the last line of which may be half a line.
+        // The files may contain more than the restored checkpoint, with an incomplete last line.
         self.tables()
     }
 
-    /// Takes up the metrics of an interrupted run, as far as its checkpoint.
+    /// Restores the metrics of an interrupted run up to its checkpoint.
     pub(super) fn restore(&mut self, epochs: usize, steps: u64) -> Result<()> {
         let read = |name: &str| std::fs::read_to_string(self.path.join(name)).unwrap_or_default();
         let rows = read("metrics.jsonl");
@@ -132,7 +132,7 @@ impl RunFolder {
         Ok(())
     }
 
-    /// The lines of all tables from some row and some batch on.
+    /// The lines of all tables from a row and a batch on.
     fn lines(&self, (row, batch): (usize, usize)) -> Result<[(&'static str, String); 3]> {
         let (mut table, mut lines) = (String::new(), String::new());
         for row in &self.rows[row..] {
@@ -145,15 +145,15 @@ impl RunFolder {
         Ok([("metrics.csv", table), ("metrics.jsonl", lines), ("batches.csv", batches)])
     }
 
-    /// Writes the tables in full.
+    /// Rewrites the tables in full.
     fn tables(&self) -> Result<()> {
         let headers = [format!("{HEADER}\n"), String::new(), "step,loss\n".into()];
         let tables = self.lines((0, 0))?.into_iter().zip(headers);
         tables.into_iter().try_for_each(|((name, lines), header)| self.text(name, &(header + &lines)))
     }
 
-    /// Adds to the tables and to TensorBoard's file what they have not been told, and draws the losses now and then, so that
-    /// a long run pays for a checkpoint what a short one does.
+    /// Appends new lines to the tables and to the event file, and plots the losses occasionally, so that a checkpoint costs
+    /// the same in a long run as in a short one.
     pub(super) fn write(&mut self, title: &str) -> Result<()> {
         for (name, lines) in self.lines(self.written)? {
             append(&self.path.join(name), lines.as_bytes())?;
@@ -164,7 +164,7 @@ impl RunFolder {
         self.write_events()
     }
 
-    /// Writes the tables and the picture of the losses as they are at the end, whatever became of them on the way.
+    /// Rewrites the final tables and the plot of the losses, regardless of what happened to them during the run.
     pub(super) fn end(&mut self, title: &str) -> Result<()> {
         self.tables()?;
         self.draw(title)?;
@@ -192,12 +192,12 @@ impl RunFolder {
         events.flush()
     }
 
-    /// Writes a file of text.
+    /// Writes a text file.
     pub(super) fn text(&self, name: &str, text: &str) -> Result<()> {
         write_atomically(&self.path.join(name), text.as_bytes())
     }
 
-    /// Writes a picture as a file, and for TensorBoard.
+    /// Writes an image to a file and to TensorBoard.
     pub(super) fn picture(&mut self, name: &str, picture: &Picture) -> Result<()> {
         write_atomically(&self.path.join(format!("{name}.png")), &encode_png(picture))?;
         let step = self.losses.last().map_or(0, |(step, _)| *step);

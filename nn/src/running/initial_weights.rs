@@ -1,4 +1,4 @@
-//! First weights from a file: of another program, or a checkpoint of another run.
+//! Loads initial weights from a file: of another program, or a checkpoint of another run.
 
 use std::path::Path;
 
@@ -9,8 +9,8 @@ use super::tensors::{F64Tensor, read};
 use super::trainer::Trainer;
 use crate::number::Number;
 
-/// Puts weights from a file in place of those that were drawn. Names are `layer/weights`, `layer/bias`. Of a checkpoint it
-/// takes the model, with what layers remember of their samples, and leaves what rules remember.
+/// Replaces the drawn weights by those of a file. Names are `layer/weights`, `layer/bias`. From a checkpoint, this loads the
+/// model including the state of layers, but not the optimiser state.
 pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<()> {
     let (mut tensors, settings) = read(path)?;
     let mut known: Vec<(String, Vec<usize>)> = Vec::new();

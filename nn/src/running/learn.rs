@@ -1,4 +1,4 @@
-//! Learning from one batch: alone, together with other ranks, or with weights that all share through a table.
+//! Training on one batch: in a single process, together with other ranks, or with weights shared through a table.
 
 use unisono::Result;
 
@@ -9,7 +9,7 @@ use crate::layers::Pass;
 use crate::models::{Phase, PretrainCost};
 use crate::number::Number;
 
-/// What a batch cost, summed over its samples.
+/// The costs of a batch, summed over its samples.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Costs {
     pub(super) loss: f64,
@@ -18,7 +18,7 @@ pub(super) struct Costs {
 }
 
 impl<T: Number> Trainer<T> {
-    /// Learns from the first samples once more; their mean cost before. All ranks call it together.
+    /// Trains on the first batch once more, and returns its mean cost before the update. All ranks must call this together.
     pub fn step(&mut self) -> Result<f64> {
         let data = self.data.clone();
         let chosen: Vec<usize> = (0..self.experiment.batch_size.min(data.train.count)).collect();
@@ -27,7 +27,7 @@ impl<T: Number> Trainer<T> {
         Ok(costs?.loss / chosen.len() as f64)
     }
 
-    /// Learns from one batch in a phase; what it cost.
+    /// Trains on one batch in a phase, and returns its costs.
     pub(super) fn learn(
         &mut self,
         split: &Split,
@@ -41,7 +41,7 @@ impl<T: Number> Trainer<T> {
         let (own, count) = (self.local_samples(chosen.len()), chosen.len());
         self.fill_or_record_error(split, &chosen[own.clone()]);
         if let Phase::Pretrain { .. } = phase {
-            // It changes weights on the way, so all must have their samples before.
+            // Pretraining updates weights along the way, so all ranks must have their samples before it.
             self.sum_counts([])?;
         }
         let topology = self.topology.clone();
@@ -59,7 +59,7 @@ impl<T: Number> Trainer<T> {
         if let Some(topology) = topology.as_deref().filter(|_| !pass.exact) {
             topology.sum_gradients(&mut self.network, lowest, &mut self.gradients);
         }
-        // Ranks have just met over the gradients: here nobody waits for the costs of the others.
+        // The gradients have just synchronised the ranks, so summing the costs here adds no waiting time.
         let [wrong] = self.sum_counts([wrong])?;
         let loss = self.network.value(&pass, &self.targets);
         self.check()?;
@@ -67,18 +67,19 @@ impl<T: Number> Trainer<T> {
         Ok(Costs { loss, wrong, sparsity: 0.0 })
     }
 
-    /// Learns from this rank's samples of a batch with weights from a table; what these samples cost.
+    /// Trains on this rank's samples of a batch with weights from a table, and returns the costs of these samples.
     fn learn_shared(&mut self, split: &Split, chosen: &[usize], epoch: usize) -> Result<Costs> {
         let own = self.local_samples(chosen.len());
         self.fill_or_record_error(split, &chosen[own.clone()]);
-        // Nobody waits for others: all sums are this rank's own.
+        // Workers do not wait for each other: all sums are local to this rank.
         let alone = pass(None, &self.experiment, self.steps, &own, true);
         let pass = Pass { first: own.start, ..alone };
         let Some(shared) = &mut self.shared else { return Ok(Costs::default()) };
         shared.pull(&mut self.network)?;
         let mut costs = Costs::default();
         if own.is_empty() || self.read_error.is_some() {
-            // A worker without samples adds nothing to a round, but takes part in it. Others hear why in `settle`.
+            // A worker without samples adds nothing to a round, but takes part in it. The other workers learn of a read
+            // error in `sync_workers`.
             let weights = self.network.layers().iter_mut().flat_map(|layer| layer.weights());
             weights.for_each(|weight| weight.gradient.fill(T::ZERO));
         } else {
@@ -93,18 +94,18 @@ impl<T: Number> Trainer<T> {
         Ok(costs)
     }
 
-    /// Brings the workers of a table together when an epoch ends; what all of them saw.
+    /// Synchronises the workers of a table at the end of an epoch, and returns the costs of all of them.
     pub(super) fn sync_workers(&mut self, costs: Costs) -> Result<Costs> {
         let Some(shared) = &mut self.shared else { return Ok(costs) };
         if let Err(broken) = shared.synchronize(&mut self.network) {
-            // What this worker could not read is rather the cause.
+            // A read error of this worker is more likely the cause.
             return Err(self.read_error.take().unwrap_or(broken));
         }
         let [loss, wrong] = self.sum_counts([costs.loss, costs.wrong])?;
         Ok(Costs { loss, wrong, sparsity: 0.0 })
     }
 
-    /// The cost of some training samples with gradients left in the layers, without an update.
+    /// The cost of some training samples; leaves the gradients in the layers, without an update.
     pub(super) fn gradients(&mut self, count: usize) -> Result<f64> {
         let data = self.data.clone();
         let chosen: Vec<usize> = (0..count.min(data.train.count)).collect();

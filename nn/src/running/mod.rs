@@ -1,4 +1,4 @@
-//! Runs: training from a file to a folder of results, checks of gradients, predictions.
+//! Runs: training from a file to a folder of results, gradient checks, and predictions.
 
 mod check;
 mod checkpoint;

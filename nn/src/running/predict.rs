@@ -11,20 +11,21 @@ use super::trainer::Trainer;
 use crate::experiment::{Experiment, Precision};
 use crate::number::Number;
 
-/// What the model says of one sample.
+/// The model's prediction for one sample.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prediction {
-    /// The number of the sample.
+    /// The index of the sample.
     pub sample: usize,
-    /// The largest output.
+    /// The index of the largest output.
     pub predicted: usize,
-    /// Its class, where it has one.
+    /// The sample's class, if it has one.
     pub class: Option<u32>,
     /// All outputs.
     pub outputs: Vec<f64>,
 }
 
-/// Loads a checkpoint and predicts every test sample. Of a run's folder, or of one with checkpoints, it takes the newest.
+/// Loads a checkpoint and predicts every test sample. For a run's folder, or a folder of checkpoints, loads the newest
+/// checkpoint.
 pub fn predict(experiment: &Experiment, checkpoint: &Path) -> Result<Vec<Prediction>> {
     let checkpoint = &newest(checkpoint)?;
     match experiment.precision {
@@ -33,7 +34,7 @@ pub fn predict(experiment: &Experiment, checkpoint: &Path) -> Result<Vec<Predict
     }
 }
 
-/// The checkpoint that a path means.
+/// The checkpoint that a path refers to.
 fn newest(path: &Path) -> Result<PathBuf> {
     if !path.is_dir() {
         return Ok(path.to_path_buf());

@@ -1,4 +1,4 @@
-//! What trainers and checks do with samples: load them, choose them, judge what becomes of them.
+//! Shared sample handling of trainers and checks: loading, selecting and scoring.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::number::Number;
 use crate::random::Stream;
 use crate::shape::Shape;
 
-/// How many samples were put into a wrong class; none where they have no classes.
+/// The number of misclassified samples; zero if the samples have no classes.
 pub(super) fn count_misclassified<T: Number>(outputs: &[T], split: &Split, chosen: &[usize]) -> f64 {
     let width = outputs.len() / chosen.len().max(1);
     let samples = chosen.iter().zip(outputs.chunks(width.max(1)));
@@ -22,12 +22,12 @@ pub(super) fn count_misclassified<T: Number>(outputs: &[T], split: &Split, chose
     samples.filter(is_wrong).count() as f64
 }
 
-/// The place of the first largest number.
+/// The index of the first maximum.
 pub(super) fn argmax<T: Number>(values: &[T]) -> usize {
     (1..values.len()).fold(0, |best, at| if values[at] > values[best] { at } else { best })
 }
 
-/// The data set of an experiment, with the percentage that it asks for. Its samples are still to be kept and checked.
+/// Opens the data set of an experiment and selects the requested percentage. The samples are not yet loaded or checked.
 pub(super) fn load_data(experiment: &Experiment) -> Result<DataSet> {
     let mut data = experiment.open_data()?;
     if experiment.sample < 100.0 {
@@ -48,7 +48,7 @@ pub(super) fn load_data(experiment: &Experiment) -> Result<DataSet> {
     Ok(data)
 }
 
-/// What is wrong with the last layer may be a class that is none.
+/// An error of the last layer may be caused by an invalid class: mentions the largest one.
 pub(super) fn mention_largest_class(mut error: Error, largest: Option<String>) -> Error {
     if let (Error::Usage { advice, .. }, Some(largest)) = (&mut error, largest) {
         *advice = format!("{advice}, or the targets: {largest}");
@@ -56,7 +56,7 @@ pub(super) fn mention_largest_class(mut error: Error, largest: Option<String>) -
     error
 }
 
-/// Refuses samples without targets, unless the model's targets are its inputs.
+/// Rejects samples without targets, unless the model's targets are its inputs.
 pub(super) fn must_have_targets(experiment: &Experiment, data: &DataSet) -> Result<()> {
     if experiment.model == ModelKind::Autoencoder {
         return Ok(());
@@ -73,7 +73,7 @@ pub(super) fn must_have_targets(experiment: &Experiment, data: &DataSet) -> Resu
     Ok(())
 }
 
-/// Where the file says what the data is.
+/// The location in the file that specifies the data.
 pub(super) fn data_place(experiment: &Experiment) -> Place {
     experiment.resolved.get("data").unwrap_or(&experiment.resolved).place.clone()
 }
@@ -97,7 +97,7 @@ pub(super) fn batch_of<T: Number>(
     Ok((inputs, targets))
 }
 
-/// What layers know while this rank's samples of a batch pass.
+/// The context for passing this rank's samples of a batch through the layers.
 pub(super) fn pass<'a, T: Number>(
     topology: Option<&'a Topology>,
     experiment: &Experiment,

@@ -1,4 +1,4 @@
-//! Which settings of a run may change when it goes on.
+//! The settings that may change when a run is resumed.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,15 @@ use crate::experiment::{Experiment, Node, NodeValue, flow};
 
 const MAY_CHANGE: &[&str] = &["epochs", "threads", "test_every", "save_every", "keep", "distributed"];
 
-/// Refuses to go on with a run whose file says something else: `old` is the text of the file `name` in its folder.
+/// Rejects resuming a run with different settings: `old` is the text of the file `name` in its folder.
 pub(super) fn must_continue(name: &str, old: &str, experiment: &Experiment) -> Result<()> {
     let refused = |[expected, received]: [String; 2], advice: String| {
         Err(Error::usage(format!("resume {name}"), expected, received, advice))
     };
-    // Both are read from text, so that both have been through the same rounding and the same order.
+    // Both are parsed from text, so that both have the same rounding and order.
     let read = |file: &str, text: &str| Experiment::parse_with(file, text, &[], &experiment.extensions);
     let (before, after) = (read(name, old)?, read("this run", &experiment.resolved_text())?);
-    // What the command line says is meant, and what was forgotten there is not.
+    // An explicit value on the command line is intended; a forgotten one is not.
     let is_explicit = experiment.resolved.get("epochs").is_some_and(|node| node.place.file.starts_with("--set"));
     if after.epochs < before.epochs && !is_explicit {
         let [before, after] = [before.epochs, after.epochs];
@@ -37,13 +37,13 @@ pub(super) fn must_continue(name: &str, old: &str, experiment: &Experiment) -> R
     }
 }
 
-/// What is inside a setting: under the names of a map, or under the numbers of a list, the first being 0.
+/// The children of a setting: by key for a map, by index for a list, counted from 0.
 fn inside(node: &Node) -> BTreeMap<String, &Node> {
     let items = node.items().iter().enumerate().map(|(number, item)| (number.to_string(), item));
     node.entries().iter().map(|(key, entry)| (key.clone(), entry)).chain(items).collect()
 }
 
-/// The first setting that differs, as each side has it.
+/// The first setting that differs, as text on each side.
 fn first_difference(path: &str, one: Option<&Node>, other: Option<&Node>) -> Option<[String; 2]> {
     if let (Some(one), Some(other)) = (one, other) {
         let (ours, theirs) = (inside(one), inside(other));

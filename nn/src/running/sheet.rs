@@ -1,18 +1,18 @@
-//! Many small pictures on one sheet.
+//! Arranges many small images on one sheet.
 
 use crate::data::Picture;
 use crate::shape::Shape;
 
-/// Pixels between two pictures, and their grey.
+/// The gap between two images in pixels, and its grey level.
 const GAP: usize = 2;
 const GROUND: u8 = 64;
 
-/// Which numbers are black and white.
+/// The values that are shown as black and white.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum LevelRange {
-    /// The smallest and the largest of each picture.
+    /// The minimum and maximum of each image.
     Own,
-    /// These, for all pictures; what lies beyond is cut off.
+    /// These values, for all images; values beyond them are clipped.
     Fixed(f64, f64),
 }
 
@@ -27,8 +27,8 @@ impl LevelRange {
     }
 }
 
-/// Lays pictures of one shape in rows of `across`, each pixel as a square of `scale`. Three maps are colours; of any other
-/// number the first is shown. Nothing comes of no pictures.
+/// Arranges images of one shape in rows of `across`, with each pixel as a square of `scale`. Three maps are colours; for any
+/// other number, the first map is shown. `None` if there are no images.
 pub(super) fn sheet(
     pictures: &[Vec<f64>],
     shape: Shape,

@@ -1,4 +1,4 @@
-//! What a network makes of the test samples.
+//! Evaluates a network on the test samples.
 
 use unisono::Result;
 
@@ -8,7 +8,7 @@ use super::samples::{count_misclassified, pass};
 use crate::number::Number;
 
 impl<T: Number> Trainer<T> {
-    /// The mean cost and the percentage of mistakes on the test samples, where there are any.
+    /// The mean cost and the percentage of misclassified test samples, if there are any.
     pub fn test(&mut self) -> Result<(Option<f64>, Option<f64>)> {
         let data = self.data.clone();
         let test = &data.test;
@@ -31,7 +31,7 @@ impl<T: Number> Trainer<T> {
         Ok((Some(costs.loss / count), has_classes.then_some(100.0 * wrong / count)))
     }
 
-    /// What the network says of test samples: `each` gets a sample's number, its outputs and its class.
+    /// The outputs for the test samples: `each` gets a sample's index, its outputs and its class.
     pub(super) fn outputs(&mut self, mut each: impl FnMut(usize, &[T], Option<u32>)) -> Result<()> {
         let data = self.data.clone();
         let test = &data.test;

@@ -1,4 +1,4 @@
-//! The file of a trace: where the time of all ranks went.
+//! Writes the trace file: where the time of all ranks went.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::files::write_atomically;
 use crate::distributed::Topology;
 use crate::timeline::Timeline;
 
-/// Refuses a trace that could not be written at the end.
+/// Rejects a trace path that could not be written at the end of the run.
 pub(super) fn check_writable(path: Option<&Path>) -> Result<()> {
     let Some(path) = path else { return Ok(()) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -19,7 +19,7 @@ pub(super) fn check_writable(path: Option<&Path>) -> Result<()> {
     Err(Error::usage("--trace", "a file in a folder that exists", received, "make the folder first"))
 }
 
-/// The spans of all ranks, on the rank that leads.
+/// Writes the spans of all ranks, on the root.
 pub(super) fn write(path: &Path, timeline: &Timeline, topology: Option<&Topology>) -> Result<()> {
     let text = match topology {
         Some(topology) => timeline.gather(&topology.world.group)?,

@@ -1,4 +1,4 @@
-//! A whole run: train, test, save, and continue where an interrupted one stood.
+//! A complete run: trains, tests, saves, and resumes after an interruption.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use crate::distributed::{Topology, Failure, Mode, TableTraining};
 use crate::experiment::{Experiment, Precision};
 use crate::number::Number;
 
-/// Where a run goes and whether it continues.
+/// Where a run is stored, and whether it is resumed.
 #[derive(Debug, Clone)]
 pub struct TrainOptions {
     /// The folder of results.
     pub out: PathBuf,
     /// Whether to continue an interrupted run there.
     pub resume: bool,
-    /// Where to write a trace that Chrome and Perfetto show.
+    /// The path of a trace for Chrome or Perfetto.
     pub trace: Option<PathBuf>,
 }
 
-/// Someone who watches a run.
+/// An observer of a run.
 pub trait Watch {
-    /// The run begins, or continues after some epochs.
+    /// The run starts, or resumes after `done` epochs.
     fn begin(&mut self, _experiment: &Experiment, _done: usize, _epochs: usize) {}
     /// A batch is done.
     fn batch(&mut self, _progress: Progress) {}
@@ -41,18 +41,18 @@ pub trait Watch {
 
 impl Watch for () {}
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
     /// The folder of results.
     pub out: PathBuf,
-    /// A row for each epoch, with those before an interruption.
+    /// One row per epoch, including those before an interruption.
     pub metrics: Vec<EpochMetrics>,
     /// The last checkpoint.
     pub checkpoint: PathBuf,
 }
 
-/// Trains as the experiment says. Nothing is written before the data, the model and the checkpoint are known to be good.
+/// Trains an experiment. Nothing is written before the data, the model and the checkpoint have been validated.
 pub fn train(experiment: &Experiment, options: &TrainOptions, watch: &mut dyn Watch) -> Result<Summary> {
     match experiment.precision {
         Precision::Single => train_in::<f32>(experiment, options, watch, None, None),
@@ -61,8 +61,8 @@ pub fn train(experiment: &Experiment, options: &TrainOptions, watch: &mut dyn Wa
     .map_err(Into::into)
 }
 
-/// Trains with all ranks of a group, spread as the experiment says. Every rank calls it; the first one writes the folder,
-/// and is the only one that calls `watch`.
+/// Trains with all ranks of a group, distributed as the experiment specifies. Every rank must call this; the first one
+/// writes the folder, and is the only one that calls `watch`.
 ///
 /// ```
 /// use unisono_nn::{Experiment, TrainOptions, train_on};
@@ -87,7 +87,7 @@ pub fn train_on(
     train_in_group(group, None, experiment, options, watch)
 }
 
-/// Trains with all ranks of a world, as [`train_on`] does; also in the mode `table`, which needs more than a group.
+/// Trains with all ranks of a world, like [`train_on`]; also supports the mode `table`, which needs more than a group.
 pub fn train_in_world(
     world: &World,
     experiment: &Experiment,
@@ -108,7 +108,7 @@ fn train_in_group(
 ) -> Result<Summary, Failure> {
     let topology = match group.size() {
         1 => None,
-        // Every rank finds the same wrong; one says so.
+        // Every rank finds the same error; one reports it.
         _ => {
             let failed = |error| Failure { error, own: group.rank() == 0 };
             let topology = Topology::new(group, experiment).map_err(failed)?;
@@ -128,7 +128,7 @@ fn train_in_group(
     }
 }
 
-/// Ends on all ranks where it ended with an error on one.
+/// Fails on all ranks if it failed on one.
 fn agree<R>(topology: Option<&Topology>, result: Result<R>) -> Result<R, Failure> {
     match topology {
         Some(topology) => topology.agree(result),
@@ -136,7 +136,7 @@ fn agree<R>(topology: Option<&Topology>, result: Result<R>) -> Result<R, Failure
     }
 }
 
-/// Says where to go on after a run that must not be resumed: its folder would refuse other settings.
+/// Adds advice on how to start over after a run that must not be resumed: its folder would reject other settings.
 fn with_restart_advice(mut error: Error, out: &Path) -> Error {
     if let Error::Usage { advice, .. } = &mut error {
         *advice = format!("{advice}; give another --out, or delete this run from {} first", out.display());
@@ -144,8 +144,8 @@ fn with_restart_advice(mut error: Error, out: &Path) -> Error {
     error
 }
 
-/// Loads the newest of some checkpoints, the oldest of which comes first; where it is damaged, says which one is not.
-/// Without any, the run stands at its beginning, with its first weights.
+/// Loads the newest of some checkpoints, given oldest first; if it is damaged, the error names the newest intact one.
+/// Without checkpoints, the run starts from the beginning, with its initial weights.
 fn load_newest<T: Number>(trainer: &mut Trainer<T>, saved: &[PathBuf]) -> Result<CheckpointProgress> {
     let [older @ .., newest] = saved else {
         return trainer.load_initial_weights().map(|()| CheckpointProgress { epochs: 0, steps: 0 });
@@ -162,7 +162,7 @@ fn load_newest<T: Number>(trainer: &mut Trainer<T>, saved: &[PathBuf]) -> Result
     })
 }
 
-/// A trainer that stands where its run stood, and how many epochs are done.
+/// A trainer with the progress of its run, and the number of completed epochs.
 fn prepare<T: Number>(
     experiment: &Experiment,
     resume: bool,
@@ -245,7 +245,7 @@ fn train_in<T: Number>(
     Ok(Summary { out: options.out.clone(), metrics: folder.rows, checkpoint: saved })
 }
 
-/// Tables and a checkpoint. All ranks take part in collecting weights; the leader writes.
+/// Writes the tables and a checkpoint. All ranks take part in gathering the weights; the root writes.
 fn save<T: Number>(
     trainer: &mut Trainer<T>,
     folder: &mut RunFolder,
@@ -254,7 +254,7 @@ fn save<T: Number>(
     progress: CheckpointProgress,
 ) -> Result<()> {
     if let Some(bytes) = checkpoint::pack_checkpoint(trainer, progress)? {
-        // The tables first: a checkpoint whose rows are missing could not be taken up.
+        // The tables come first: a checkpoint without its rows could not be resumed.
         folder.write(&experiment.name)?;
         write_atomically(path, &bytes)?;
         folder.remove_old_checkpoints(experiment.keep);
@@ -262,7 +262,7 @@ fn save<T: Number>(
     Ok(())
 }
 
-/// What a run leaves beside tables and checkpoints.
+/// Writes the results of a run other than tables and checkpoints.
 fn finish<T: Number>(
     trainer: &mut Trainer<T>,
     folder: &mut RunFolder,
@@ -277,7 +277,7 @@ fn finish<T: Number>(
     if !trainer.is_partitioned() {
         return results::write(experiment, trainer, folder);
     }
-    // This rank has a part of the model; the checkpoint has all of it.
+    // This rank holds a part of the model; the checkpoint contains all of it.
     let mut whole: Trainer<T> = Trainer::unchecked(experiment, None, load_data(experiment)?)?;
     checkpoint::load(&mut whole, saved)?;
     results::write(experiment, &mut whole, folder)

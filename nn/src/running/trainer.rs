@@ -1,4 +1,4 @@
-//! Trainers: a model with its data, in one process or as one rank of several.
+//! Trainers: a model with its data, in a single process or as one of several ranks.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::number::Number;
 use crate::shape::Shape;
 use crate::timeline::Timeline;
 
-/// A model, its data, and how far it has come.
+/// A model, its data, and the progress of its training.
 pub struct Trainer<T: Number> {
     /// The layers.
     pub network: Network<T>,
@@ -25,19 +25,19 @@ pub struct Trainer<T: Number> {
     pub(super) steps: u64,
     pub(super) inputs: Vec<T>,
     pub(super) targets: Vec<T>,
-    /// Why this rank could not read its samples, until all ranks hear of it.
+    /// The error of this rank when reading its samples, until all ranks are notified.
     pub(super) read_error: Option<Error>,
-    /// Where gradients are summed over the ranks.
+    /// The buffer in which gradients are summed over the ranks.
     pub(super) gradients: Vec<T>,
-    /// The places of a sample that are this rank's, where it has not all of them.
+    /// The indices of this rank's part of a sample, if samples are partitioned.
     part: Option<Vec<usize>>,
-    /// The other ranks, where there are any.
+    /// The process topology, if there are several ranks.
     pub(super) topology: Option<Arc<Topology>>,
-    /// The weights that all ranks share, where they share them through a table.
+    /// The weights in a shared table, in the mode `table`.
     pub(super) shared: Option<SharedWeights<T>>,
 }
 
-/// What each rank has of a run, at the least.
+/// A lower bound on each rank's share of a run.
 fn share<'a>(experiment: &Experiment, topology: Option<&'a Topology>, data: &DataSet) -> RankShare<'a> {
     let batch = experiment.batch_size.min(data.train.count);
     match topology {
@@ -51,14 +51,14 @@ fn share<'a>(experiment: &Experiment, topology: Option<&'a Topology>, data: &Dat
 }
 
 impl<T: Number> Trainer<T> {
-    /// Loads the data and draws the first weights.
+    /// Loads the data and draws the initial weights.
     pub fn new(experiment: &Experiment) -> Result<Trainer<T>> {
         let mut trainer = Trainer::for_rank(experiment, None)?;
         trainer.load_initial_weights()?;
         Ok(trainer)
     }
 
-    /// The same with all ranks of a group, which call it together. It fails on all where it fails on one.
+    /// [`Trainer::new`] with all ranks of a group, which must call this together. It fails on all ranks if it fails on one.
     pub fn on(group: &Group, experiment: &Experiment) -> Result<Trainer<T>> {
         let topology = Arc::new(Topology::new(group, experiment)?);
         let begun = Trainer::for_rank(experiment, Some(topology.clone()))
@@ -66,7 +66,7 @@ impl<T: Number> Trainer<T> {
         Ok(topology.agree(begun)?)
     }
 
-    /// The same for one rank of several, where there are several, with weights that were drawn.
+    /// A trainer for one rank, with drawn weights.
     pub(super) fn for_rank(experiment: &Experiment, topology: Option<Arc<Topology>>) -> Result<Trainer<T>> {
         let data = load_data(experiment)?;
         must_have_targets(experiment, &data)?;
@@ -79,7 +79,7 @@ impl<T: Number> Trainer<T> {
         Trainer::checked(experiment, topology, data)
     }
 
-    /// The same for data that was found.
+    /// A trainer for an opened data set, which is checked for damage.
     pub(super) fn checked(
         experiment: &Experiment,
         topology: Option<Arc<Topology>>,
@@ -90,14 +90,14 @@ impl<T: Number> Trainer<T> {
         Ok(trainer)
     }
 
-    /// The same for data that nobody has looked through, perhaps without targets.
+    /// A trainer for an opened data set that is not checked, and that may lack targets.
     pub(super) fn unchecked(
         experiment: &Experiment,
         topology: Option<Arc<Topology>>,
         mut data: DataSet,
     ) -> Result<Trainer<T>> {
         let (mut network, sharding) = match &topology {
-            // Workers that share a table compute by themselves.
+            // Workers with a shared table compute on their own.
             Some(topology) if topology.mode != Mode::Table => {
                 let built = build(experiment, topology, data.shape, data.outputs)?;
                 (built.network, built.input)
@@ -108,7 +108,7 @@ impl<T: Number> Trainer<T> {
         let mut part = None;
         if let (Some(topology), Sharding::Patch(_) | Sharding::Slice(_)) = (&topology, sharding) {
             let places = sharding.indices(topology);
-            // An autoencoder's targets are whole samples; everything else needs a part of each.
+            // An autoencoder's targets are complete samples; all other models need only a part of each.
             if experiment.model != ModelKind::Autoencoder {
                 data.train = data.train.part(&places);
                 data.test = data.test.part(&places);
@@ -134,7 +134,7 @@ impl<T: Number> Trainer<T> {
         })
     }
 
-    /// Takes the first weights from a file, where the experiment names one and no checkpoint replaces them.
+    /// Loads the initial weights from a file, if the experiment names one. Not called if a checkpoint replaces them.
     pub(super) fn load_initial_weights(&mut self) -> Result<()> {
         let Some(path) = self.experiment.initial_weights.clone() else { return Ok(()) };
         let resolved = &self.experiment.resolved;
@@ -142,24 +142,24 @@ impl<T: Number> Trainer<T> {
         super::initial_weights::load(self, &path).map_err(|error| place.locate(error))
     }
 
-    /// Looks for damage in this rank's share of the samples.
+    /// Checks this rank's share of the samples for damage.
     pub(super) fn check_data(&self) -> Result<()> {
         let all = self.topology.as_ref().map(|topology| &topology.world.group);
         let (rank, size) = all.map_or((0, 1), |group| (group.rank(), group.size()));
         self.data.check(rank, size).map_err(|error| self.experiment.locate_data_error(error))
     }
 
-    /// The data that it learns from and is tested on.
+    /// The training and test data.
     pub fn data(&self) -> &DataSet {
         &self.data
     }
 
-    /// Whether this rank has a part of each sample and of the model.
+    /// Whether this rank holds a part of each sample and of the model.
     pub(super) fn is_partitioned(&self) -> bool {
         self.topology.as_ref().is_some_and(|topology| topology.spatial.group.size() > 1)
     }
 
-    /// From here on, notes on a timeline what layers and calls between ranks take.
+    /// Records the time of layers and communication on a timeline from now on.
     pub(super) fn record(&mut self) -> Arc<Timeline> {
         let rank = self.topology.as_ref().map_or(0, |topology| topology.world.group.rank());
         let timeline = Arc::new(Timeline::new(rank));
@@ -168,27 +168,27 @@ impl<T: Number> Trainer<T> {
         timeline
     }
 
-    /// How many epochs all phases have.
+    /// The total number of epochs of all phases.
     pub fn epochs(&self) -> usize {
         self.phases.epochs()
     }
 
-    /// Which samples of a batch are this rank's.
+    /// The range of this rank's samples in a batch.
     pub(super) fn local_samples(&self, batch: usize) -> Range<usize> {
         self.topology.as_ref().map_or(0..batch, |topology| topology.local_samples(batch))
     }
 
-    /// Whether mistakes are counted.
+    /// Whether samples have classes, so that misclassified ones can be counted.
     pub(super) fn has_classes(&self, split: &Split) -> bool {
         self.experiment.model != ModelKind::Autoencoder && matches!(split.targets, Targets::Classes(_))
     }
 
-    /// Fails if something went wrong between ranks.
+    /// Returns the first communication error, if any.
     pub(super) fn check(&self) -> Result<()> {
         self.topology.as_ref().map_or(Ok(()), |topology| topology.comm.check())
     }
 
-    /// Sums what ranks counted over all of them; fails on all where one could not read its samples. All ranks call it.
+    /// Sums counts over all ranks; fails on all ranks if one could not read its samples. All ranks must call this.
     pub(super) fn sum_counts<const N: usize>(&mut self, counted: [f64; N]) -> Result<[f64; N]> {
         let read = self.read_error.take().map_or(Ok(()), Err);
         match &self.topology {
@@ -197,8 +197,8 @@ impl<T: Number> Trainer<T> {
         }
     }
 
-    /// Fills the buffers with a batch. Where it cannot be read, this rank goes on with zeros: others wait for it in the calls
-    /// of this batch, and hear of it in `sum_counts`.
+    /// Fills the buffers with a batch. If it cannot be read, this rank continues with zeros: the others wait for it in the
+    /// collectives of this batch, and are notified in `sum_counts`.
     pub(super) fn fill_or_record_error(&mut self, split: &Split, chosen: &[usize]) {
         if self.read_error.is_none() {
             self.read_error = self.fill(split, chosen).map_err(|error| self.experiment.locate_data_error(error)).err();
@@ -258,7 +258,7 @@ mod tests {
             - {type: dropout}
             - {type: fully_connected, outputs: 3, bias: false}";
 
-    /// The bytes that a run of one rank needs at the least, and those that it has after a step.
+    /// The lower bound on the memory of one rank, and the memory that it uses after a step, in bytes.
     fn bytes(trainer: &mut Trainer<f64>, experiment: &Experiment) -> (usize, usize) {
         trainer.step().expect("it learns");
         let data = load_data(experiment).expect("it is there");
