@@ -27,8 +27,8 @@ const SHORT: usize = 2048;
 /// The partial sums of terms that are vectors of one length.
 #[derive(Debug, Clone)]
 pub struct TreeSum<T> {
-    /// The range of terms and their sum: a subtree, the beginning of a group, or a term of a group that begins on another
-    /// rank. The ranges are in order, and no two of them can be combined.
+    /// The range of terms and their sum: a subtree, the beginning of a group, or a term of a group that begins before the
+    /// first term here. The ranges are in order, and no two of them can be combined.
     parts: Vec<(Range<usize>, Vec<T>)>,
     length: usize,
     /// Buffers for reuse.
