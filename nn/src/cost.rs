@@ -1,9 +1,9 @@
-//! Costs: how far outputs are from targets, and where the error begins.
+//! Cost functions: the distance between outputs and targets, and its derivative, with which backpropagation starts.
 
 use crate::layers::Activation;
 use crate::number::Number;
 
-/// What training makes small: a mean over the samples of a batch.
+/// The quantity that training minimises: a mean over the samples of a batch.
 ///
 /// ```
 /// use unisono_nn::Cost;
@@ -11,7 +11,7 @@ use crate::number::Number;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cost {
-    /// Σ −t·ln y − (1 − t)·ln(1 − y) over the outputs, each a probability of its own.
+    /// Σ −t·ln y − (1 − t)·ln(1 − y) over the outputs, each an independent probability.
     CrossEntropy,
     /// −Σ t·ln y, where y is the softmax of the outputs.
     SoftmaxCrossEntropy,
@@ -19,7 +19,7 @@ pub enum Cost {
     SumOfSquares,
 }
 
-/// Outputs of a logistic are kept this far from 0 and 1 in logarithms and divisors.
+/// Logistic outputs are clamped this far away from 0 and 1 in logarithms and divisors.
 const MARGIN: f64 = f32::EPSILON as f64;
 
 impl Cost {
@@ -30,7 +30,7 @@ impl Cost {
         samples.map(|(outputs, targets)| self.sample(outputs, targets)).sum::<f64>() / batch as f64
     }
 
-    /// What one sample costs.
+    /// The cost of one sample.
     pub(crate) fn sample<T: Number>(self, outputs: &[T], targets: &[T]) -> f64 {
         let pairs = outputs.iter().zip(targets).map(|(output, target)| (output.double(), target.double()));
         match self {
@@ -45,13 +45,13 @@ impl Cost {
         }
     }
 
-    /// Whether this cost after this activation has the plain derivative y − t by what goes into the activation.
+    /// Whether the derivative of this cost with respect to the input of this activation simplifies to y − t.
     pub(crate) fn joins(self, last: Activation) -> bool {
         self == Cost::CrossEntropy && last == Activation::Logistic
     }
 
-    /// The derivative by the outputs, divided by `count`: the samples of the whole batch, on whatever ranks they are.
-    /// With `joined`, the derivative by what went into the last activation.
+    /// The derivative with respect to the outputs, divided by `count`, the size of the global batch over all ranks. With
+    /// `joined`, the derivative is with respect to the input of the last activation.
     pub(crate) fn error<T: Number>(
         self,
         outputs: &[T],

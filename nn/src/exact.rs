@@ -1,29 +1,29 @@
-//! Sums whose bits do not depend on the order of their terms, nor on which rank adds which.
+//! Reproducible sums: the bits depend neither on the order of the terms nor on which rank adds which.
 //!
-//! Each term is cut into two or three pieces, each a multiple of a unit that is so large that 2³⁰ such pieces add up
-//! without any rounding. The units follow from the largest term of all ranks. After J. Demmel and H. D. Nguyen, "Fast
-//! reproducible floating-point summation", 2013.
+//! Each term is split into two or three pieces, each a multiple of a unit so large that 2³⁰ such pieces sum without
+//! rounding. The units are derived from the largest term of all ranks. After J. Demmel and H. D. Nguyen, "Fast reproducible
+//! floating-point summation", 2013.
 
 use crate::layers::{Pass, Sums};
 use crate::number::Number;
 
-/// How many terms a sum may have, as a power of two.
+/// The maximum number of terms of a sum, as a power of two.
 const TERMS: i32 = 30;
 
-/// Some sums that grow term by term.
-pub(crate) struct Exact {
-    /// Adding and subtracting one of these rounds a number to a multiple of a unit.
+/// A vector of sums that accumulate term by term.
+pub(crate) struct ExactSums {
+    /// Adding and then subtracting one of these rounds a number to a multiple of a unit.
     pub(crate) rounders: Vec<f64>,
-    /// For each unit, the pieces of all sums.
+    /// For each unit, the accumulated pieces of all sums.
     pub(crate) pieces: Vec<Vec<f64>>,
 }
 
-/// 1.5 · 2 to a power.
+/// 1.5 · 2^power.
 fn rounder(power: i32) -> f64 {
     1.5 * f64::from_bits(((power.clamp(-1000, 1000) + 1023) as u64) << 52)
 }
 
-/// The largest size; a NaN is larger than everything.
+/// The largest magnitude; a NaN counts as larger than everything.
 pub(crate) fn largest<T: Number>(values: &[T]) -> f64 {
     let larger = |most: f64, value: &T| {
         let size = value.double().abs();
@@ -32,24 +32,24 @@ pub(crate) fn largest<T: Number>(values: &[T]) -> f64 {
     values.iter().fold(0.0, larger)
 }
 
-impl Exact {
-    /// Sums of terms that are at most as large as the product of these numbers, each the largest of this rank. All ranks
-    /// of the run call it together.
-    pub(crate) fn new<T: Number>(pass: &Pass<'_, T>, length: usize, mut factors: [f64; 2]) -> Exact {
+impl ExactSums {
+    /// Sums of terms whose magnitude is bounded by the product of these factors, each the local maximum of this rank. All
+    /// ranks of the run must call this together.
+    pub(crate) fn new<T: Number>(pass: &Pass<'_, T>, length: usize, mut factors: [f64; 2]) -> ExactSums {
         pass.all.largest(&mut factors);
         let bound = factors[0] * factors[1];
-        // 2 to this power is larger than every term.
+        // 2^power exceeds the magnitude of every term.
         let power = (bound.to_bits() >> 52 & 0x7ff) as i32 - 1022;
         let levels = if T::NAME == "f32" { 2 } else { 3 };
         let rounders = (0..levels).map(|level| match bound.is_finite() {
-            // A rounded number keeps 52 − TERMS bits of the size of the largest term, and what is left is half a unit.
+            // A rounded number keeps 52 − TERMS bits relative to the largest term, and the remainder is at most half a unit.
             true => rounder(power + TERMS - (53 - TERMS) * level),
             false => f64::NAN,
         });
-        Exact { rounders: rounders.collect(), pieces: vec![vec![0.0; length]; levels as usize] }
+        ExactSums { rounders: rounders.collect(), pieces: vec![vec![0.0; length]; levels as usize] }
     }
 
-    /// Adds one term to one sum.
+    /// Adds a term to one of the sums.
     #[inline(always)]
     pub(crate) fn add(&mut self, at: usize, mut term: f64) {
         for (rounder, pieces) in self.rounders.iter().zip(&mut self.pieces) {
@@ -59,11 +59,11 @@ impl Exact {
         }
     }
 
-    /// The same sums over all ranks of a group, and with them that of a whole number.
-    pub(crate) fn over<T: Number>(mut self, over: &dyn Sums<T>, count: f64) -> (Exact, f64) {
+    /// The sums over all ranks of a group, together with the sum of an integer count.
+    pub(crate) fn all_reduce<T: Number>(mut self, group: &dyn Sums<T>, count: f64) -> (ExactSums, f64) {
         let mut all = self.pieces.concat();
         all.push(count);
-        over.add(&mut all);
+        group.add(&mut all);
         let mut rest = &all[..];
         for pieces in &mut self.pieces {
             let (sums, others) = rest.split_at(pieces.len());
@@ -76,27 +76,27 @@ impl Exact {
     /// The sums, each rounded once.
     pub(crate) fn round<T: Number>(&self, totals: &mut [T]) {
         for (index, total) in totals.iter_mut().enumerate() {
-            // The smallest first: the order is the same everywhere.
+            // The smallest piece first: the order is the same on every rank.
             *total = T::of(self.pieces.iter().rev().map(|pieces| pieces[index]).sum());
         }
     }
 }
 
-/// The sum of terms over the ranks of a group: exact where a pass is, else as they come.
+/// The sum of terms over the ranks of a group: reproducible if the pass is exact, otherwise in the order given.
 pub(crate) fn sum<T: Number>(
     pass: &Pass<'_, T>,
-    over: &dyn Sums<T>,
+    group: &dyn Sums<T>,
     terms: impl Iterator<Item = f64>,
 ) -> f64 {
     if !pass.exact {
         let mut sum = [terms.sum()];
-        over.add(&mut sum);
+        group.add(&mut sum);
         return sum[0];
     }
     let terms: Vec<f64> = terms.collect();
-    let mut sums = Exact::new(pass, 1, [largest(&terms), 1.0]);
+    let mut sums = ExactSums::new(pass, 1, [largest(&terms), 1.0]);
     terms.iter().for_each(|term| sums.add(0, *term));
-    let (sums, _) = sums.over(over, 0.0);
+    let (sums, _) = sums.all_reduce(group, 0.0);
     sums.pieces.iter().rev().map(|pieces| pieces[0]).sum()
 }
 
@@ -112,7 +112,7 @@ mod tests {
             let terms: Vec<f64> = (0..5000).map(|at| scale * stream.normal(at).powi(5)).collect();
             let sum = |order: &[usize], parts: usize| {
                 let pass = Pass::<f64>::alone(1, true, 0);
-                let all = || Exact::new(&pass, 1, [largest(&terms), 1.0]);
+                let all = || ExactSums::new(&pass, 1, [largest(&terms), 1.0]);
                 let mut total = all();
                 for part in order.chunks(order.len().div_ceil(parts)) {
                     let mut sums = all();
@@ -141,7 +141,7 @@ mod tests {
     fn what_is_not_a_number_is_not_lost() {
         let pass = Pass::<f32>::alone(1, true, 0);
         let mut totals = [0.0_f32];
-        let mut broken = Exact::new(&pass, 1, [f64::NAN, 1.0]);
+        let mut broken = ExactSums::new(&pass, 1, [f64::NAN, 1.0]);
         broken.add(0, 1.0);
         broken.round(&mut totals);
         assert!(totals[0].is_nan());

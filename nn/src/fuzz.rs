@@ -1,7 +1,7 @@
-//! What the fuzz tests of this crate share.
+//! Shared code of this crate's fuzz tests.
 
-/// Calls a check with the scripts of [`unisono::testing::try_scripts`] and those that failed before, or under a fuzzer with the
-/// fuzzer's.
+/// Calls a check with the scripts of [`unisono::testing::try_scripts`] and with those that failed before; under a fuzzer,
+/// with the fuzzer's scripts.
 macro_rules! fuzz {
     ($check:expr) => {{
         let mut check = $check;

@@ -1,9 +1,10 @@
-//! First weights: what each initialiser draws.
+//! Weight initialisers.
 
 use crate::number::Number;
 use crate::random::Stream;
 
-/// How weights begin. Each is drawn in full from (seed, layer, index), whatever part of it a rank keeps.
+/// How weights are initialised. Each weight is drawn in full from (seed, layer, index), regardless of the part that a rank
+/// keeps.
 ///
 /// ```
 /// use unisono_nn::{Initial, Stream};
@@ -12,37 +13,37 @@ use crate::random::Stream;
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub enum Initial {
-    /// All the same.
+    /// All equal.
     Constant(f64),
-    /// Evenly between two bounds.
+    /// Uniform between two bounds.
     Uniform {
         /// The lower bound.
         low: f64,
         /// The upper bound.
         high: f64,
     },
-    /// A Gaussian.
+    /// A normal distribution.
     Normal {
         /// Its mean.
         mean: f64,
         /// Its standard deviation.
         deviation: f64,
     },
-    /// Evenly between ∓1/√inputs.
+    /// Uniform in ±1/√inputs.
     AutoUniform,
-    /// Evenly between ∓scale·√(6 / (inputs + outputs)): Glorot and Bengio 2010.
+    /// Uniform in ±scale·√(6 / (inputs + outputs)): Glorot and Bengio 2010.
     NodeNormalized {
-        /// Times the bound.
+        /// The factor of the bound.
         scale: f64,
     },
-    /// Orthogonal rows (or columns, where these are fewer) of equal length `scale`.
+    /// Orthogonal rows (or columns, if there are fewer of them) of equal length `scale`.
     Orthogonal {
         /// The length.
         scale: f64,
     },
-    /// A few normal weights in each row, scaled to a spectral radius; for square matrices.
+    /// A few normally distributed weights per row, scaled to a spectral radius; for square matrices.
     SparseEigen {
-        /// How many weights of a row are not zero.
+        /// The number of non-zero weights per row.
         connections: usize,
         /// The largest absolute eigenvalue.
         radius: f64,
@@ -50,7 +51,7 @@ pub enum Initial {
 }
 
 impl Initial {
-    /// The weights from `inputs` numbers to `outputs` numbers: a row of them for each output.
+    /// Draws the weights from `inputs` inputs to `outputs` outputs, one row per output.
     pub fn draw<T: Number>(&self, stream: Stream, outputs: usize, inputs: usize) -> Vec<T> {
         let each = |value: &dyn Fn(u64) -> f64| -> Vec<T> {
             (0..(outputs * inputs) as u64).map(|index| T::of(value(index))).collect()
@@ -72,7 +73,7 @@ impl Initial {
     }
 }
 
-/// Gram and Schmidt, twice for accuracy, over normal rows; over columns where these are fewer.
+/// Gram–Schmidt on normally distributed rows, applied twice for accuracy; on columns if there are fewer of them.
 fn orthogonal<T: Number>(stream: Stream, outputs: usize, inputs: usize, scale: f64) -> Vec<T> {
     let (count, length) = (outputs.min(inputs), outputs.max(inputs));
     let mut vectors: Vec<Vec<f64>> = Vec::with_capacity(count);
@@ -113,7 +114,7 @@ fn sparse<T: Number>(
     weights.into_iter().map(|weight| T::of(weight * scale)).collect()
 }
 
-/// The growth of a random vector under many products, which also finds complex pairs (the mean over many steps).
+/// Power iteration: the mean growth of a random vector over many products, which also converges for complex pairs.
 fn spectral_radius(stream: Stream, weights: &[f64], size: usize, stride: usize) -> f64 {
     let mut vector: Vec<f64> = (0..size).map(|index| stream.normal(index as u64)).collect();
     let (warm, counted) = (100, 400);

@@ -1,11 +1,11 @@
-//! How much memory this machine has, so that what cannot fit is refused instead of ending the program.
+//! The memory size of this machine, so that oversized requests are rejected instead of aborting the program.
 
 use unisono::{Error, Result};
 
-/// Where a machine does not say what it has: more than any is likely to have.
+/// If the machine does not report its memory: more than any machine is likely to have.
 const UNKNOWN: usize = 1 << 44;
 
-/// Bytes of memory of this machine.
+/// The memory of this machine in bytes.
 pub(crate) fn bytes() -> usize {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
@@ -13,14 +13,14 @@ pub(crate) fn bytes() -> usize {
     kilobytes.map_or(UNKNOWN, |kilobytes| kilobytes.saturating_mul(1024))
 }
 
-/// A number that this machine has had since it was started, and no other has; nothing where it does not say.
-pub(crate) fn machine() -> Option<i64> {
+/// An identifier that is unique to this machine since its last boot; `None` if the machine does not report it.
+pub(crate) fn boot_id() -> Option<i64> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.replace('-', "");
     i64::from_str_radix(text.get(..15)?, 16).ok()
 }
 
-/// Refuses something of so many bytes where this machine has less memory.
-pub(crate) fn must_hold(operation: &str, what: &str, bytes: usize, advice: &str) -> Result<()> {
+/// Rejects a request for more bytes than this machine's memory.
+pub(crate) fn check_fits(operation: &str, what: &str, bytes: usize, advice: &str) -> Result<()> {
     let most = self::bytes();
     if bytes <= most {
         return Ok(());
@@ -37,9 +37,9 @@ mod tests {
     #[test]
     fn what_is_larger_than_the_memory_is_refused() {
         assert!(bytes() > 1 << 20);
-        must_hold("test", "numbers", bytes(), "none").expect("they fit");
+        check_fits("test", "numbers", bytes(), "none").expect("they fit");
         for size in [bytes() + 1, usize::MAX] {
-            let error = must_hold("test", "numbers", size, "take fewer").expect_err("too many").to_string();
+            let error = check_fits("test", "numbers", size, "take fewer").expect_err("too many").to_string();
             assert!(error.contains(&format!("{size} bytes")) && error.contains("take fewer"), "{error}");
         }
     }

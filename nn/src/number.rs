@@ -1,10 +1,10 @@
-//! The two number types that networks compute in: `f32` and `f64`.
+//! The number types of networks: `f32` and `f64`.
 
 use std::fmt::Display;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
 
-/// A number that layers compute in.
+/// A number type that layers compute in.
 ///
 /// ```
 /// use unisono_nn::Number;
@@ -28,27 +28,27 @@ pub trait Number:
 {
     /// Its name in files: `f32` or `f64`.
     const NAME: &'static str;
-    /// Nothing.
+    /// Zero.
     const ZERO: Self;
     /// One.
     const ONE: Self;
     /// The distance from one to the next larger number.
     const EPSILON: Self;
-    /// The nearest number of this type.
+    /// Rounds to this type.
     fn of(value: f64) -> Self;
-    /// The same number in double precision.
+    /// Converts to double precision.
     fn double(self) -> f64;
     /// eˣ.
     fn exponential(self) -> Self;
-    /// ln(1 + x), exact where x is small.
+    /// ln(1 + x), accurate for small x.
     fn logarithm_of_one_plus(self) -> Self;
     /// The hyperbolic tangent.
     fn hyperbolic_tangent(self) -> Self;
     /// √x.
     fn square_root(self) -> Self;
-    /// The larger of two; a NaN loses.
+    /// The larger of two numbers; a NaN is ignored.
     fn larger(self, other: Self) -> Self;
-    /// Whether it is larger; a NaN is larger than everything, so that it is not lost.
+    /// Whether it is larger; a NaN is larger than everything, so that it is propagated.
     fn exceeds(self, other: Self) -> bool;
     /// Whether it is neither infinite nor NaN.
     fn finite(self) -> bool;

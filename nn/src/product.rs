@@ -1,25 +1,25 @@
-//! Matrix products on slices, by the `gemm` crate.
+//! Matrix products on slices, using the `gemm` crate.
 
 use crate::number::Number;
 
-/// How a matrix lies in a slice: its size and the distances between neighbours.
+/// The layout of a matrix in a slice: its size and strides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Form {
+pub(crate) struct MatrixLayout {
     rows: usize,
     columns: usize,
     row_stride: usize,
     column_stride: usize,
 }
 
-impl Form {
-    /// Row after row, without gaps.
-    pub(crate) fn new(rows: usize, columns: usize) -> Form {
-        Form { rows, columns, row_stride: columns, column_stride: 1 }
+impl MatrixLayout {
+    /// Row-major, without gaps.
+    pub(crate) fn new(rows: usize, columns: usize) -> MatrixLayout {
+        MatrixLayout { rows, columns, row_stride: columns, column_stride: 1 }
     }
 
-    /// The same numbers, read as the transposed matrix.
-    pub(crate) fn transposed(self) -> Form {
-        Form {
+    /// The same elements, read as the transposed matrix.
+    pub(crate) fn transposed(self) -> MatrixLayout {
+        MatrixLayout {
             rows: self.columns,
             columns: self.rows,
             row_stride: self.column_stride,
@@ -27,16 +27,16 @@ impl Form {
         }
     }
 
-    /// The same matrix inside a larger one: how far rows and columns are apart.
-    pub(crate) fn strided(self, row_stride: usize, column_stride: usize) -> Form {
-        Form { row_stride, column_stride, ..self }
+    /// The same matrix with other strides, as a part of a larger one.
+    pub(crate) fn strided(self, row_stride: usize, column_stride: usize) -> MatrixLayout {
+        MatrixLayout { row_stride, column_stride, ..self }
     }
 
     fn is_empty(self) -> bool {
         self.rows == 0 || self.columns == 0
     }
 
-    /// One past the furthest element.
+    /// One past the last element.
     fn extent(self) -> usize {
         if self.is_empty() {
             return 0;
@@ -45,111 +45,114 @@ impl Form {
     }
 }
 
-/// Whether a product replaces what is in its place, or adds to it.
+/// Whether a product overwrites its output or accumulates into it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Onto {
+pub(crate) enum OutputMode {
     Replace,
     Add,
 }
 
-/// So many terms the `gemm` crate adds up in one run, whatever the sizes of the matrices are.
+/// The number of terms that the `gemm` crate accumulates in one run, for any matrix size.
 const RUN: usize = 512;
-/// Up to so many elements it takes a path of its own, which adds up terms in lanes.
+/// Up to this number of output elements, `gemm` takes a different path, which accumulates terms in SIMD lanes.
 const FEW: usize = 256;
 
-/// Whether a product of so many terms is added as one number: to add it in its place, or to form it and then add it, gives the
-/// same bits.
-pub(crate) fn is_added_at_once(terms: usize) -> bool {
-    // The crate has another way for one and two terms.
+/// Whether a product with this number of terms is accumulated as a single number, so that accumulating it in place, and
+/// computing and then adding it, give the same bits.
+pub(crate) fn accumulates_once(terms: usize) -> bool {
+    // `gemm` takes a different path for one and two terms.
     (3..=RUN).contains(&terms)
 }
 
 /// `result = left · right`, or `result += left · right`.
 ///
-/// The terms of an element are added up in an order that depends on their number alone: neither on where the element is,
-/// nor on how many rows and columns are computed with it. So a part of a product has the bits that the whole has there.
+/// The order in which the terms of an element are summed depends only on their number: neither on the position of the
+/// element, nor on the number of rows and columns computed with it. So a part of a product is bitwise equal to the same part
+/// of the full product.
 ///
 /// # Panics
-/// When the sizes do not fit together or a matrix is larger than its slice.
+/// If the sizes do not match, or a matrix is larger than its slice.
 pub(crate) fn multiply<T: Number>(
-    into: Onto,
-    (result, to): (&mut [T], Form),
-    (left, left_form): (&[T], Form),
-    (right, right_form): (&[T], Form),
+    into: OutputMode,
+    (result, to): (&mut [T], MatrixLayout),
+    (left, left_layout): (&[T], MatrixLayout),
+    (right, right_layout): (&[T], MatrixLayout),
 ) {
-    assert_eq!(left_form.columns, right_form.rows, "the inner sizes of a product are equal");
-    assert_eq!((to.rows, to.columns), (left_form.rows, right_form.columns));
+    assert_eq!(left_layout.columns, right_layout.rows, "the inner sizes of a product are equal");
+    assert_eq!((to.rows, to.columns), (left_layout.rows, right_layout.columns));
     assert!(to.extent() <= result.len(), "the result fits its slice");
-    assert!(left_form.extent() <= left.len() && right_form.extent() <= right.len());
+    assert!(left_layout.extent() <= left.len() && right_layout.extent() <= right.len());
     assert!(to.row_stride.min(to.column_stride) > 0 || to.extent() <= 1);
     if to.is_empty() {
         return;
     }
     if to.rows == 1 || to.columns == 1 {
-        return multiply_vector(into, (result, to), (left, left_form), (right, right_form));
+        return multiply_vector(into, (result, to), (left, left_layout), (right, right_layout));
     }
-    // Both matrices along their terms, and few elements: the one path that the layout alone decides about.
-    if to.rows * to.columns <= FEW && left_form.column_stride == 1 && right_form.row_stride == 1 {
-        let mut turned = vec![T::ZERO; left_form.rows * left_form.columns];
-        for (column, values) in turned.chunks_mut(left_form.rows).enumerate() {
+    // Both matrices are contiguous along their terms, and there are few elements: the one path of `gemm` that depends on the
+    // layout alone.
+    if to.rows * to.columns <= FEW && left_layout.column_stride == 1 && right_layout.row_stride == 1 {
+        let mut turned = vec![T::ZERO; left_layout.rows * left_layout.columns];
+        for (column, values) in turned.chunks_mut(left_layout.rows).enumerate() {
             let rows = values.iter_mut().enumerate();
-            rows.for_each(|(row, value)| *value = left[row * left_form.row_stride + column]);
+            rows.for_each(|(row, value)| *value = left[row * left_layout.row_stride + column]);
         }
-        let form = Form::new(left_form.columns, left_form.rows).transposed();
-        return runs(into, (result, to), (&turned, form), (right, right_form));
+        let form = MatrixLayout::new(left_layout.columns, left_layout.rows).transposed();
+        return runs(into, (result, to), (&turned, form), (right, right_layout));
     }
-    runs(into, (result, to), (left, left_form), (right, right_form));
+    runs(into, (result, to), (left, left_layout), (right, right_layout));
 }
 
-/// A product with one row or one column, for which the `gemm` crate has other ways: with a second one it takes the same.
+/// A product with one row or one column, for which `gemm` has special paths: a duplicate row or column selects the general
+/// path.
 fn multiply_vector<T: Number>(
-    into: Onto,
-    (result, to): (&mut [T], Form),
-    (left, left_form): (&[T], Form),
-    (right, right_form): (&[T], Form),
+    into: OutputMode,
+    (result, to): (&mut [T], MatrixLayout),
+    (left, left_layout): (&[T], MatrixLayout),
+    (right, right_layout): (&[T], MatrixLayout),
 ) {
     if to.columns == 1 && to.rows > 1 {
         // (right' · left')' is the same product.
-        let turned = (left, left_form.transposed());
-        return multiply_vector(into, (result, to.transposed()), (right, right_form.transposed()), turned);
+        let turned = (left, left_layout.transposed());
+        return multiply_vector(into, (result, to.transposed()), (right, right_layout.transposed()), turned);
     }
     let twice = |value: &T| [*value; 2];
-    let row = left.iter().step_by(left_form.column_stride.max(1)).take(left_form.columns);
+    let row = left.iter().step_by(left_layout.column_stride.max(1)).take(left_layout.columns);
     let rows: Vec<T> = row.flat_map(twice).collect();
     let columns = to.columns.max(2);
     let mut found = vec![T::ZERO; 2 * columns];
     let before = result.iter().step_by(to.column_stride.max(1)).take(to.columns);
     found.iter_mut().zip(before).for_each(|(found, before)| *found = *before);
-    let form = Form::new(left_form.columns, 2).transposed();
+    let form = MatrixLayout::new(left_layout.columns, 2).transposed();
     let two: Vec<T>;
-    let (right, right_form) = match to.columns {
+    let (right, right_layout) = match to.columns {
         1 => {
-            let column = right.iter().step_by(right_form.row_stride.max(1)).take(right_form.rows);
+            let column = right.iter().step_by(right_layout.row_stride.max(1)).take(right_layout.rows);
             two = column.flat_map(twice).collect();
-            (&two[..], Form::new(right_form.rows, 2))
+            (&two[..], MatrixLayout::new(right_layout.rows, 2))
         }
-        _ => (right, right_form),
+        _ => (right, right_layout),
     };
-    multiply(into, (&mut found, Form::new(2, columns)), (&rows, form), (right, right_form));
+    multiply(into, (&mut found, MatrixLayout::new(2, columns)), (&rows, form), (right, right_layout));
     let results = result.iter_mut().step_by(to.column_stride.max(1)).take(to.columns);
     results.zip(found).for_each(|(result, found)| *result = found);
 }
 
 /// A product in runs of terms.
 fn runs<T: Number>(
-    mut into: Onto,
-    (result, to): (&mut [T], Form),
-    (left, left_form): (&[T], Form),
-    (right, right_form): (&[T], Form),
+    mut into: OutputMode,
+    (result, to): (&mut [T], MatrixLayout),
+    (left, left_layout): (&[T], MatrixLayout),
+    (right, right_layout): (&[T], MatrixLayout),
 ) {
-    let terms = left_form.columns;
+    let terms = left_layout.columns;
     for first in (0..terms.max(1)).step_by(RUN) {
         let count = RUN.min(terms - first);
-        let left = &left[(first * left_form.column_stride).min(left.len())..];
-        let right = &right[(first * right_form.row_stride).min(right.len())..];
-        let add = into == Onto::Add;
+        let left = &left[(first * left_layout.column_stride).min(left.len())..];
+        let right = &right[(first * right_layout.row_stride).min(right.len())..];
+        let add = into == OutputMode::Add;
         // SAFETY: all three extents lie inside their slices (checked by the caller), and so do those of a run of terms; the
-        // result is borrowed alone, and T is f32 or f64, which are the only implementors of Number and which gemm knows.
+        // result is borrowed exclusively, and T is f32 or f64, the only implementors of Number, both of which gemm supports.
         unsafe {
             gemm::gemm(
                 to.rows,
@@ -160,11 +163,11 @@ fn runs<T: Number>(
                 to.row_stride as isize,
                 add,
                 left.as_ptr(),
-                left_form.column_stride as isize,
-                left_form.row_stride as isize,
+                left_layout.column_stride as isize,
+                left_layout.row_stride as isize,
                 right.as_ptr(),
-                right_form.column_stride as isize,
-                right_form.row_stride as isize,
+                right_layout.column_stride as isize,
+                right_layout.row_stride as isize,
                 if add { T::ONE } else { T::ZERO },
                 T::ONE,
                 false,
@@ -173,7 +176,7 @@ fn runs<T: Number>(
                 gemm::Parallelism::None,
             );
         }
-        into = Onto::Add;
+        into = OutputMode::Add;
     }
 }
 
@@ -194,15 +197,15 @@ mod tests {
             let right: Vec<f64> = (0..k * n).map(|i| (i % 5) as f64 - 2.0).collect();
             let expected = naive(&left, &right, m, k, n);
             let mut result = vec![1.0; m * n];
-            let (left_form, right_form) = (Form::new(m, k), Form::new(k, n));
-            let to = (&mut result[..], Form::new(m, n));
-            multiply(Onto::Replace, to, (&left, left_form), (&right, right_form));
+            let (left_layout, right_layout) = (MatrixLayout::new(m, k), MatrixLayout::new(k, n));
+            let to = (&mut result[..], MatrixLayout::new(m, n));
+            multiply(OutputMode::Replace, to, (&left, left_layout), (&right, right_layout));
             assert_eq!(result, expected);
             // (right' · left')' is the same product.
             let mut turned = vec![1.0; m * n];
-            let to = (&mut turned[..], Form::new(m, n).transposed());
-            let (left_form, right_form) = (left_form.transposed(), right_form.transposed());
-            multiply(Onto::Add, to, (&right, right_form), (&left, left_form));
+            let to = (&mut turned[..], MatrixLayout::new(m, n).transposed());
+            let (left_layout, right_layout) = (left_layout.transposed(), right_layout.transposed());
+            multiply(OutputMode::Add, to, (&right, right_layout), (&left, left_layout));
             assert_eq!(turned, expected.iter().map(|value| value + 1.0).collect::<Vec<_>>());
         }
     }
@@ -213,22 +216,22 @@ mod tests {
         let numbers = |branch: u64, count: usize| -> Vec<f32> {
             (0..count).map(|at| stream.branch(branch).normal(at as u64) as f32).collect()
         };
-        for terms in (1..40).chain([511, 512]).filter(|terms| is_added_at_once(*terms)) {
+        for terms in (1..40).chain([511, 512]).filter(|terms| accumulates_once(*terms)) {
             let (left, right, start) = (numbers(1, 5 * terms), numbers(2, terms * 19), numbers(3, 5 * 19));
-            let product = |into: Onto, result: &mut [f32]| {
-                let forms = [Form::new(5, terms), Form::new(terms, 19)];
-                multiply(into, (result, Form::new(5, 19)), (&left, forms[0]), (&right, forms[1]));
+            let product = |into: OutputMode, result: &mut [f32]| {
+                let forms = [MatrixLayout::new(5, terms), MatrixLayout::new(terms, 19)];
+                multiply(into, (result, MatrixLayout::new(5, 19)), (&left, forms[0]), (&right, forms[1]));
             };
             let (mut added, mut formed) = (start.clone(), start.clone());
-            product(Onto::Add, &mut added);
-            product(Onto::Replace, &mut formed);
+            product(OutputMode::Add, &mut added);
+            product(OutputMode::Replace, &mut formed);
             let sums: Vec<f32> = start.iter().zip(&formed).map(|(start, formed)| start + formed).collect();
             assert_eq!(added, sums, "{terms} terms");
         }
-        assert!(!is_added_at_once(1) && !is_added_at_once(2) && !is_added_at_once(513));
+        assert!(!accumulates_once(1) && !accumulates_once(2) && !accumulates_once(513));
     }
 
-    /// Every part of a product, in every layout, has the bits of the whole.
+    /// Every part of a product, in every layout, is bitwise equal to the full product.
     fn parts_are_as_the_whole<T: Number>() {
         let stream = Stream::new(3, "product");
         for terms in [1, 2, 3, 7, 33, 200, 512, 513, 1300] {
@@ -243,10 +246,10 @@ mod tests {
             };
             let (left_turned, right_turned) = (turn(&left, rows, terms), turn(&right, terms, columns));
             let mut whole = start.clone();
-            let forms = [Form::new(rows, terms), Form::new(terms, columns)];
+            let forms = [MatrixLayout::new(rows, terms), MatrixLayout::new(terms, columns)];
             multiply(
-                Onto::Add,
-                (&mut whole, Form::new(rows, columns)),
+                OutputMode::Add,
+                (&mut whole, MatrixLayout::new(rows, columns)),
                 (&left, forms[0]),
                 (&right, forms[1]),
             );
@@ -256,22 +259,22 @@ mod tests {
                 for (first_row, first_column) in [(0, 0), (rows - m, columns - n)] {
                     for layout in 0..8 {
                         let left = match layout & 1 {
-                            0 => (&left[first_row * terms..], Form::new(m, terms)),
-                            _ => (&left_turned[first_row..], Form::new(m, terms).strided(1, rows)),
+                            0 => (&left[first_row * terms..], MatrixLayout::new(m, terms)),
+                            _ => (&left_turned[first_row..], MatrixLayout::new(m, terms).strided(1, rows)),
                         };
                         let right = match layout & 2 {
-                            0 => (&right[first_column..], Form::new(terms, n).strided(columns, 1)),
+                            0 => (&right[first_column..], MatrixLayout::new(terms, n).strided(columns, 1)),
                             _ => {
-                                (&right_turned[first_column * terms..], Form::new(terms, n).strided(1, terms))
+                                (&right_turned[first_column * terms..], MatrixLayout::new(terms, n).strided(1, terms))
                             }
                         };
                         let place = |at: usize| (first_row + at / n) * columns + first_column + at % n;
                         let mut part: Vec<T> = (0..m * n).map(|at| start[place(at)]).collect();
-                        let mut form = Form::new(m, n);
+                        let mut form = MatrixLayout::new(m, n);
                         if layout & 4 != 0 {
-                            (part, form) = (turn(&part, m, n), Form::new(n, m).transposed());
+                            (part, form) = (turn(&part, m, n), MatrixLayout::new(n, m).transposed());
                         }
-                        multiply(Onto::Add, (&mut part, form), left, right);
+                        multiply(OutputMode::Add, (&mut part, form), left, right);
                         if layout & 4 != 0 {
                             part = turn(&part, n, m);
                         }
@@ -295,10 +298,10 @@ mod tests {
     #[should_panic(expected = "fits its slice")]
     fn a_result_that_is_too_small_is_refused() {
         multiply(
-            Onto::Replace,
-            (&mut [0.0_f32; 3], Form::new(2, 2)),
-            (&[0.0; 4], Form::new(2, 2)),
-            (&[0.0; 4], Form::new(2, 2)),
+            OutputMode::Replace,
+            (&mut [0.0_f32; 3], MatrixLayout::new(2, 2)),
+            (&[0.0; 4], MatrixLayout::new(2, 2)),
+            (&[0.0; 4], MatrixLayout::new(2, 2)),
         );
     }
 }

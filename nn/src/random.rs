@@ -1,9 +1,9 @@
-//! Random numbers that depend on nothing but their seed, their stream and their index.
+//! Counter-based random numbers: each depends only on its seed, its stream and its index.
 //!
-//! A rank that keeps only part of a layer's weights, or a run that resumes in the middle, gets the same numbers as a
-//! single process that runs through: no generator has a state that must be carried along.
+//! A rank that keeps only part of a layer's weights, or a run that resumes in the middle, gets the same numbers as an
+//! uninterrupted single process: there is no generator state to carry along.
 
-/// An endless row of random numbers, each found by its index.
+/// An infinite sequence of random numbers with random access by index.
 ///
 /// ```
 /// use unisono_nn::Stream;
@@ -15,7 +15,7 @@
 #[derive(Debug, Clone, Copy)]
 pub struct Stream(u64);
 
-/// Stafford's thirteenth variant of the finaliser in SplitMix64: every input bit changes half of the output bits.
+/// Stafford's variant 13 of the SplitMix64 finaliser: every input bit changes half of the output bits.
 fn mix(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -25,13 +25,13 @@ fn mix(mut bits: u64) -> u64 {
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Stream {
-    /// The stream of this name under a seed.
+    /// The stream with this name for a seed.
     pub fn new(seed: u64, name: &str) -> Stream {
         let start = mix(seed.wrapping_add(GOLDEN));
         Stream(name.bytes().fold(start, |state, byte| mix(state ^ u64::from(byte)).wrapping_add(GOLDEN)))
     }
 
-    /// A stream of its own for each number: an epoch, a step.
+    /// An independent stream for each number, such as an epoch or a step.
     pub fn branch(self, number: u64) -> Stream {
         Stream(mix(self.0 ^ mix(number.wrapping_mul(GOLDEN).wrapping_add(1))))
     }
@@ -41,18 +41,18 @@ impl Stream {
         mix(mix(self.0.wrapping_add(index.wrapping_mul(GOLDEN))) ^ self.0)
     }
 
-    /// Evenly distributed in [0, 1).
+    /// Uniformly distributed in [0, 1).
     pub fn uniform(self, index: u64) -> f64 {
         (self.bits(index) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Normally distributed with mean 0 and deviation 1, by Box and Muller.
+    /// Normally distributed with mean 0 and deviation 1, by the Box–Muller transform.
     pub fn normal(self, index: u64) -> f64 {
         let radius = (-2.0 * (1.0 - self.uniform(2 * index)).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.uniform(2 * index + 1)).cos()
     }
 
-    /// The numbers below `count` in random order, by Fisher and Yates.
+    /// A random permutation of the numbers below `count`, by the Fisher–Yates shuffle.
     pub fn permutation(self, count: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..count).collect();
         for last in (1..count).rev() {

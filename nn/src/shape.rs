@@ -1,9 +1,9 @@
-//! The shape of what goes between layers, and the windows that slide over it.
+//! The shape of the values between layers, and the windows that slide over them.
 
 use std::fmt;
 use std::ops::Range;
 
-/// The shape of one sample: maps (channels) of rows × columns. Samples of a batch follow each other.
+/// The shape of one sample: maps (channels) of rows × columns. The samples of a batch are consecutive.
 ///
 /// ```
 /// use unisono_nn::Shape;
@@ -12,7 +12,7 @@ use std::ops::Range;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shape {
-    /// How many maps.
+    /// The number of maps.
     pub maps: usize,
     /// Rows of each map.
     pub rows: usize,
@@ -26,17 +26,17 @@ impl Shape {
         Shape { maps, rows, columns }
     }
 
-    /// A plain vector.
+    /// A flat vector.
     pub fn flat(size: usize) -> Shape {
         Shape { maps: size, rows: 1, columns: 1 }
     }
 
-    /// How many numbers a sample has; the largest number there is where it is larger than that.
+    /// The number of elements of a sample; saturates at the largest integer.
     pub fn size(self) -> usize {
         self.maps.saturating_mul(self.area())
     }
 
-    /// How many numbers a map has, in the same way.
+    /// The number of elements of a map; saturates likewise.
     pub fn area(self) -> usize {
         self.rows.saturating_mul(self.columns)
     }
@@ -51,7 +51,7 @@ impl fmt::Display for Shape {
     }
 }
 
-/// A window that slides over rows and columns: for output o it sees the inputs from o·stride − padding on.
+/// A window that slides over rows and columns: output o covers the inputs from o·stride − padding on.
 ///
 /// ```
 /// use unisono_nn::{Shape, Window};
@@ -60,16 +60,16 @@ impl fmt::Display for Shape {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Window {
-    /// Rows and columns that it sees.
+    /// The rows and columns of the window.
     pub kernel: [usize; 2],
-    /// How far it moves.
+    /// The distance between neighbouring windows.
     pub stride: [usize; 2],
-    /// How many zeros it sees beyond each border.
+    /// The number of zeros beyond each border.
     pub padding: [usize; 2],
 }
 
 impl Window {
-    /// How many rows and columns of outputs it gives; `None` where it fits nowhere.
+    /// The rows and columns of the outputs; `None` if the window does not fit.
     pub fn outputs(&self, input: Shape) -> Option<[usize; 2]> {
         let along = |size: usize, axis: usize| {
             let padded = self.padding[axis].checked_mul(2)?.checked_add(size)?;
@@ -79,12 +79,12 @@ impl Window {
         Some([along(input.rows, 0)?, along(input.columns, 1)?])
     }
 
-    /// How many numbers of one map it sees.
+    /// The number of elements of one map in the window.
     pub fn area(&self) -> usize {
         self.kernel[0] * self.kernel[1]
     }
 
-    /// The part of `0..size` that it sees along an axis for one output.
+    /// The part of `0..size` that the window covers along an axis for one output.
     pub(crate) fn inputs(&self, axis: usize, output: usize, size: usize) -> Range<usize> {
         let first = output * self.stride[axis];
         let end = (first + self.kernel[axis]).saturating_sub(self.padding[axis]).min(size);

@@ -1,11 +1,11 @@
-//! Work on the samples of a batch, spread over the threads that a run may use.
+//! Distributes work on the samples of a batch over the threads of a run.
 
 use std::ops::Range;
 
-use crate::tree::Tree;
+use crate::tree::TreeSum;
 
-/// Splits `outputs` into samples of `size` numbers and gives each thread some whole samples: the index of the first, and
-/// their part. One thread means a plain call.
+/// Splits `outputs` into samples of `size` elements, and calls `work` on each thread with some complete samples: the index
+/// of the first, and their part of `outputs`. With one thread, this is a plain call.
 pub(crate) fn samples<T: Send>(
     threads: usize,
     outputs: &mut [T],
@@ -26,14 +26,14 @@ pub(crate) fn samples<T: Send>(
     });
 }
 
-/// Sums over some samples of a batch in the order of a tree: each thread adds the terms of some of them to its own.
+/// A tree sum over some samples of a batch: each thread adds the terms of some of them to a tree of its own.
 pub(crate) fn sums<T: crate::Number>(
     threads: usize,
     samples: Range<usize>,
     length: usize,
-    work: impl Fn(Range<usize>, &mut Tree<T>) + Sync,
-) -> Tree<T> {
-    let mut total = Tree::new(length);
+    work: impl Fn(Range<usize>, &mut TreeSum<T>) + Sync,
+) -> TreeSum<T> {
+    let mut total = TreeSum::new(length);
     let threads = threads.clamp(1, samples.len().max(1));
     if threads == 1 {
         work(samples, &mut total);
@@ -47,7 +47,7 @@ pub(crate) fn sums<T: crate::Number>(
             .map(|first| {
                 let (work, end) = (&work, samples.end);
                 scope.spawn(move || {
-                    let mut part = Tree::new(length);
+                    let mut part = TreeSum::new(length);
                     work(first..(first + each).min(end), &mut part);
                     part
                 })

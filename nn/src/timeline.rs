@@ -1,4 +1,4 @@
-//! Where the time of a run goes: spans of work on each rank, as a trace that Chrome and Perfetto show.
+//! Profiles a run: spans of work on each rank, as a trace for Chrome and Perfetto.
 
 use std::sync::Mutex;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use unisono::{Error, Group, Result};
 
-/// A longer run keeps its first spans; the trace says how many it dropped.
+/// A longer run keeps only its first spans; the trace reports how many were dropped.
 const MOST: usize = 500_000;
 
-/// What a rank was doing.
+/// The activity of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Activity {
     /// A layer computed its outputs.
     Fprop,
     /// A layer computed gradients.
     Bprop,
-    /// A layer followed its gradients.
+    /// A layer updated its weights.
     Update,
-    /// Ranks exchanged numbers.
+    /// Ranks communicated.
     Communication,
     /// Anything else: reading samples, testing, saving.
     Other,
@@ -42,7 +42,7 @@ impl Activity {
 struct Span {
     name: String,
     activity: Activity,
-    /// Microseconds since 1970: the ranks of one host have one clock.
+    /// Microseconds since 1970: the ranks of one host share a clock.
     begin: f64,
     /// Microseconds.
     length: f64,
@@ -55,7 +55,7 @@ struct Lane {
     dropped: usize,
 }
 
-/// The spans of one rank. It is shared by all who work for that rank.
+/// The spans of one rank, shared by all code that works for that rank.
 ///
 /// ```
 /// use unisono_nn::{Activity, Timeline};
@@ -67,7 +67,7 @@ struct Lane {
 #[derive(Debug)]
 pub struct Timeline {
     started: Instant,
-    /// When it started, in microseconds since 1970.
+    /// The start time, in microseconds since 1970.
     origin: f64,
     lane: Mutex<Lane>,
 }
@@ -80,12 +80,12 @@ impl Timeline {
         Timeline { started: Instant::now(), origin: origin.as_secs_f64() * 1e6, lane }
     }
 
-    /// Does some work and notes how long it took.
+    /// Runs `work` and records its duration.
     pub fn span<R>(&self, activity: Activity, name: &str, work: impl FnOnce() -> R) -> R {
         let begin = self.started.elapsed().as_secs_f64() * 1e6;
         let result = work();
         let length = self.started.elapsed().as_secs_f64() * 1e6 - begin;
-        // A panic elsewhere leaves the list whole.
+        // A panic in another thread leaves the list consistent.
         let mut lane = self.lane.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if lane.spans.len() < MOST {
             lane.spans.push(Span { name: name.into(), activity, begin: self.origin + begin, length });
@@ -95,7 +95,7 @@ impl Timeline {
         result
     }
 
-    /// [`Timeline::span`] where there may be no timeline.
+    /// [`Timeline::span`] with an optional timeline.
     pub fn within<R>(
         timeline: Option<&Timeline>,
         activity: Activity,
@@ -108,13 +108,13 @@ impl Timeline {
         }
     }
 
-    /// This rank alone, in the Trace Event Format.
+    /// The trace of this rank alone, in the Trace Event Format.
     pub fn trace(&self) -> String {
         let lane = self.lane.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         trace(std::slice::from_ref(&*lane))
     }
 
-    /// All ranks of a group in one trace, on rank 0; nothing on the others. Every rank must call it.
+    /// The trace of all ranks of a group, on rank 0; `None` on the others. Every rank must call this.
     pub fn gather(&self, group: &Group) -> Result<Option<String>> {
         let own = {
             let lane = self.lane.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -141,7 +141,7 @@ impl Timeline {
     }
 }
 
-/// Lanes in the Trace Event Format: a process for the run, a thread for each rank.
+/// The Trace Event Format: one process for the run, one thread per rank.
 fn trace(lanes: &[Lane]) -> String {
     let first =
         lanes.iter().flat_map(|lane| &lane.spans).map(|span| span.begin).fold(f64::INFINITY, f64::min);

@@ -1,9 +1,9 @@
-//! Sums in the order of a tree: four terms, one after the other; pairs of such sums, pairs of pairs, and so on, whoever adds
-//! up which.
+//! Tree sums: groups of four consecutive terms, then pairs of such sums, pairs of pairs, and so on, regardless of which rank
+//! adds which.
 //!
-//! Terms are numbered, and a rank has some that follow each other. It adds up what its own are enough for; what is left,
-//! a few partial sums at most, is added up with those of the others. So the bits of a sum depend on the number of its
-//! terms alone, and neither terms nor partial sums need more than their own precision.
+//! Terms are numbered, and a rank has consecutive ones. It adds up the subtrees that its own terms complete; the rest, a few
+//! partial sums at most, is added up together with those of the other ranks. So the bits of a sum depend only on the number
+//! of its terms, and neither terms nor partial sums need extended precision.
 
 use std::ops::Range;
 
@@ -11,59 +11,59 @@ use unisono::halo::Partition;
 
 use crate::layers::Sums;
 use crate::number::Number;
-use crate::product::Onto;
+use crate::product::OutputMode;
 
-/// So many terms are added up one after the other. Where a term is a product, it is added in its place, which spares a pass
-/// over all numbers.
+/// The number of terms that are added up sequentially. A term that is a product is accumulated in place, which saves a pass
+/// over all elements.
 const GROUP: usize = 4;
 
-/// So many numbers say which terms the partial sums of a rank are of: two for each of two sums of every size, and of terms of
-/// groups that others have the beginning or the end of.
-const MOST: usize = 2 * (2 * 32 + 2 * GROUP);
+/// The number of integers that describe which terms the partial sums of a rank cover: two for each of up to two sums of
+/// every size, and for the terms of groups that begin or end on another rank.
+const MAX_BOUNDS: usize = 2 * (2 * 32 + 2 * GROUP);
 
-/// Sums of terms that are no longer than this are formed by every rank: one message less.
+/// Up to this length, every rank computes the full sum, which saves one message.
 const SHORT: usize = 2048;
 
-/// Partial sums of terms that are vectors of one length.
+/// The partial sums of terms that are vectors of one length.
 #[derive(Debug, Clone)]
-pub struct Tree<T> {
-    /// Which terms, and their sum: a part of the tree, the beginning of a group, or a term of a group that begins before. They
-    /// follow each other, and no two of them make up a larger one.
+pub struct TreeSum<T> {
+    /// The range of terms and their sum: a subtree, the beginning of a group, or a term of a group that begins before the
+    /// first term here. The ranges are in order, and no two of them can be combined.
     parts: Vec<(Range<usize>, Vec<T>)>,
     length: usize,
-    /// Vectors that are free again.
+    /// Buffers for reuse.
     spare: Vec<Vec<T>>,
 }
 
-impl<T: Number> Tree<T> {
-    /// No terms of this length.
-    pub(crate) fn new(length: usize) -> Tree<T> {
-        Tree { parts: Vec::new(), length, spare: Vec::new() }
+impl<T: Number> TreeSum<T> {
+    /// An empty sum of terms of this length.
+    pub(crate) fn new(length: usize) -> TreeSum<T> {
+        TreeSum { parts: Vec::new(), length, spare: Vec::new() }
     }
 
-    /// Memory for a term, with anything in it.
-    pub(crate) fn room(&mut self) -> Vec<T> {
+    /// A buffer for a term, with arbitrary contents.
+    pub(crate) fn spare_term(&mut self) -> Vec<T> {
         self.spare.pop().unwrap_or_else(|| vec![T::ZERO; self.length])
     }
 
-    /// Adds the term of this number, the one after the last.
+    /// Adds the term with this number, which follows the last one.
     pub(crate) fn push(&mut self, number: usize, term: Vec<T>) {
         self.add(number..number + 1, term);
     }
 
-    /// The same for a term that `work` forms. If it may be added at once, it goes to its place among those before it.
-    pub(crate) fn push_with(&mut self, number: usize, at_once: bool, work: impl FnOnce(Onto, &mut [T])) {
+    /// [`TreeSum::push`] for a term that `work` computes. With `at_once`, the term is accumulated into the group before it.
+    pub(crate) fn push_with(&mut self, number: usize, at_once: bool, work: impl FnOnce(OutputMode, &mut [T])) {
         let before = self.parts.pop_if(|(terms, _)| at_once && continues(terms, number));
         let (terms, into, mut sum) = match before {
-            Some((before, sum)) => (before.start..number + 1, Onto::Add, sum),
-            None => (number..number + 1, Onto::Replace, self.room()),
+            Some((before, sum)) => (before.start..number + 1, OutputMode::Add, sum),
+            None => (number..number + 1, OutputMode::Replace, self.spare_term()),
         };
         work(into, &mut sum);
         self.add(terms, sum);
     }
 
-    /// Adds what another tree knows, whose terms come after all that are here.
-    pub(crate) fn append(&mut self, other: Tree<T>) {
+    /// Adds the partial sums of another tree, whose terms follow all terms of this one.
+    pub(crate) fn append(&mut self, other: TreeSum<T>) {
         other.parts.into_iter().for_each(|(terms, sum)| self.add(terms, sum));
     }
 
@@ -82,7 +82,7 @@ impl<T: Number> Tree<T> {
         self.parts.push((terms, sum));
     }
 
-    /// The sum of all terms; zeros where there are none.
+    /// The sum of all terms; zeros if there are none.
     pub(crate) fn total(mut self) -> Vec<T> {
         let Some((_, mut total)) = self.parts.pop() else { return vec![T::ZERO; self.length] };
         while let Some((_, part)) = self.parts.pop() {
@@ -92,59 +92,59 @@ impl<T: Number> Tree<T> {
     }
 
     /// The sum of the terms of all ranks.
-    pub(crate) fn total_over(self, over: &dyn Sums<T>) -> Vec<T> {
-        let (rank, ranks) = over.place();
+    pub(crate) fn total_over(self, group: &dyn Sums<T>) -> Vec<T> {
+        let (rank, ranks) = group.place();
         if ranks == 1 {
             return self.total();
         }
         let mut terms = self.terms();
         // A rank has at most two partial sums of each size.
-        terms.resize(MOST, 0);
-        let terms = over.gather_whole(&terms);
+        terms.resize(MAX_BOUNDS, 0);
+        let terms = group.gather_whole(&terms);
         let count = |terms: &[i64]| terms.chunks_exact(2).filter(|terms| terms[0] < terms[1]).count();
-        let counts = terms.chunks_exact(MOST).map(count);
+        let counts = terms.chunks_exact(MAX_BOUNDS).map(count);
         if self.length <= SHORT {
             let counts: Vec<usize> = counts.map(|count| count * self.length).collect();
-            let sums = over.gather(&self.slices(0..self.length), &counts);
-            return Tree::of_flat(self.length, &terms, &sums).total();
+            let sums = group.gather(&self.slices(0..self.length), &counts);
+            return TreeSum::from_flat(self.length, &terms, &sums).total();
         }
-        // Each rank adds up a slice for all.
+        // Each rank adds up a slice for all ranks.
         let slices = Partition::balanced(self.length, ranks);
         let own = slices.range(rank).len();
         let sent: Vec<usize> = slices.sizes().iter().map(|size| size * self.parts.len()).collect();
         let received: Vec<usize> = counts.map(|count| count * own).collect();
         let parts: Vec<T> = (0..ranks).flat_map(|to| self.slices(slices.range(to))).collect();
         drop(self);
-        let total = Tree::of_flat(own, &terms, &over.exchange(&parts, &sent, &received)).total();
-        over.gather(&total, &slices.sizes())
+        let total = TreeSum::from_flat(own, &terms, &group.exchange(&parts, &sent, &received)).total();
+        group.gather(&total, &slices.sizes())
     }
 
-    /// Which terms the partial sums are of.
+    /// The ranges of terms that the partial sums cover.
     fn terms(&self) -> Vec<i64> {
         self.parts.iter().flat_map(|(terms, _)| [terms.start as i64, terms.end as i64]).collect()
     }
 
-    /// A slice of each partial sum, one after the other.
+    /// A slice of each partial sum, concatenated.
     fn slices(&self, range: Range<usize>) -> Vec<T> {
         let mut slices = Vec::with_capacity(self.parts.len() * range.len());
         self.parts.iter().for_each(|(_, sum)| slices.extend_from_slice(&sum[range.clone()]));
         slices
     }
 
-    /// The tree of everybody's partial sums, in any order.
-    fn of_flat(length: usize, terms: &[i64], sums: &[T]) -> Tree<T> {
+    /// The tree of the partial sums of all ranks, given in any order.
+    fn from_flat(length: usize, terms: &[i64], sums: &[T]) -> TreeSum<T> {
         let terms = terms.chunks_exact(2).map(|terms| terms[0] as usize..terms[1] as usize);
         let terms = terms.filter(|terms| !terms.is_empty());
         let sum = |index: usize| sums[index * length..(index + 1) * length].to_vec();
         let mut parts: Vec<_> = terms.enumerate().map(|(index, terms)| (terms, sum(index))).collect();
         parts.sort_by_key(|(terms, _)| terms.start);
-        let mut tree = Tree::new(length);
+        let mut tree = TreeSum::new(length);
         parts.into_iter().for_each(|(terms, sum)| tree.add(terms, sum));
         tree
     }
 }
 
-/// Whether some terms are the beginning of a group, and this one comes next in it.
+/// Whether a range of terms is the beginning of a group, and this term is the next one in it.
 fn continues(terms: &Range<usize>, number: usize) -> bool {
     terms.start.is_multiple_of(GROUP) && terms.len() < GROUP && terms.end == number
 }
@@ -161,16 +161,16 @@ mod tests {
             (0..3).map(|at| stream.branch(number as u64).normal(at) as f32).collect()
         };
         let part = |terms: Range<usize>| {
-            let mut tree = Tree::new(3);
+            let mut tree = TreeSum::new(3);
             terms.for_each(|number| tree.push(number, term(number)));
             tree
         };
         let in_place = |terms: Range<usize>| {
-            let mut tree = Tree::new(3);
+            let mut tree = TreeSum::new(3);
             for number in terms {
                 tree.push_with(number, number % 7 > 0, |into, sum| match into {
-                    Onto::Add => sum.iter_mut().zip(term(number)).for_each(|(sum, term)| *sum += term),
-                    Onto::Replace => sum.copy_from_slice(&term(number)),
+                    OutputMode::Add => sum.iter_mut().zip(term(number)).for_each(|(sum, term)| *sum += term),
+                    OutputMode::Replace => sum.copy_from_slice(&term(number)),
                 });
             }
             tree
@@ -188,7 +188,7 @@ mod tests {
                     terms.extend(part.terms());
                     sums.extend(part.slices(0..3));
                 }
-                let merged = Tree::of_flat(3, &terms, &sums);
+                let merged = TreeSum::from_flat(3, &terms, &sums);
                 assert_eq!(merged.total(), whole, "{count} terms on {ranks} ranks");
                 let mut appended = part(0..cut(1));
                 (1..ranks).for_each(|rank| appended.append(in_place(cut(rank)..cut(rank + 1))));

@@ -1,32 +1,32 @@
-//! What a layer learns: its values, their gradient, and what its learning rule remembers.
+//! A learned weight: its values, their gradient, and the state of its learning rule.
 
 use crate::number::Number;
 use crate::rules::Rule;
 
-/// How ranks that hold parts of a layer hold this weight.
+/// How a weight is distributed over the ranks that hold parts of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spread {
-    /// Every rank has all of it, and its gradient is the sum over the ranks.
+    /// Replicated; the gradient is the sum over the ranks.
     Everywhere,
-    /// Every rank has all of it, and knows its whole gradient.
+    /// Replicated; every rank computes the full gradient.
     Whole,
-    /// Each element has one owner, which knows its gradient alone.
+    /// Partitioned: each element has one owner, which alone computes its gradient.
     Split,
 }
 
-/// Which elements of a whole weight a rank has: some indices of one of its axes.
+/// The elements of a full weight that a rank holds: some indices along one of its axes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cut {
-    /// The indices that are here.
+    /// The indices that this rank holds.
     pub kept: Vec<usize>,
-    /// How many the whole has.
+    /// The length of the axis in the full weight.
     pub length: usize,
-    /// How many numbers each index stands for; those of all indices before it repeat.
+    /// The number of elements per index; the pattern repeats for all axes before this one.
     pub inner: usize,
 }
 
 impl Cut {
-    /// Calls `each` for every run of numbers: where it begins here and in the whole.
+    /// Calls `each` for every run of elements, with its offset in the part and in the full weight.
     fn runs(&self, whole: usize, mut each: impl FnMut(usize, usize)) {
         let mut own = 0;
         for before in 0..whole / (self.length * self.inner).max(1) {
@@ -37,14 +37,14 @@ impl Cut {
         }
     }
 
-    /// The numbers of a whole that are here.
+    /// Extracts this part from a full weight.
     pub fn take<T: Copy>(&self, whole: &[T]) -> Vec<T> {
         let mut own = Vec::new();
         self.runs(whole.len(), |_, at| own.extend_from_slice(&whole[at..at + self.inner]));
         own
     }
 
-    /// Puts the numbers that are here into their places in a whole.
+    /// Copies this part into a full weight.
     pub fn put<T: Copy>(&self, own: &[T], whole: &mut [T]) {
         self.runs(whole.len(), |from, to| {
             whole[to..to + self.inner].copy_from_slice(&own[from..from + self.inner]);
@@ -52,7 +52,7 @@ impl Cut {
     }
 }
 
-/// Some numbers that a layer learns.
+/// A learned weight of a layer.
 ///
 /// ```
 /// use unisono_nn::{Method, Rule, Schedule, Spread, Weight};
@@ -64,28 +64,28 @@ impl Cut {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Weight<T> {
-    /// What it is called in its layer: `weights`, `bias`.
+    /// The name within the layer: `weights`, `bias`.
     pub name: &'static str,
-    /// The shape that checkpoints give it.
+    /// The shape in checkpoints.
     pub shape: Vec<usize>,
-    /// The numbers.
+    /// The values.
     pub values: Vec<T>,
-    /// The gradient of the cost for each of them; backpropagation replaces it.
+    /// The gradient of the cost with respect to each value; overwritten by backpropagation.
     pub gradient: Vec<T>,
-    /// How it learns.
+    /// The learning rule.
     pub rule: Rule,
-    /// How ranks share it.
+    /// How the weight is distributed over the ranks.
     pub spread: Spread,
-    /// Which part of it is here, where not all of it is; the shape is that of the whole.
+    /// The part that this rank holds, if not all; `shape` is the global shape.
     pub cut: Option<Cut>,
-    /// What the rule remembers; empty before the first update.
+    /// The optimiser state; empty before the first update.
     pub state: Vec<Vec<T>>,
-    /// How many updates it has seen.
+    /// The number of updates so far.
     pub steps: u64,
 }
 
 impl<T: Number> Weight<T> {
-    /// A weight that has not learned yet.
+    /// A weight without any updates.
     pub fn new(
         name: &'static str,
         shape: Vec<usize>,
@@ -98,7 +98,7 @@ impl<T: Number> Weight<T> {
         Weight { name, shape, values, gradient, rule, spread, cut: None, state: Vec::new(), steps: 0 }
     }
 
-    /// Keeps a part of a weight that has not learned yet.
+    /// Keeps a part of a weight that has not been updated yet.
     #[must_use]
     pub fn part(mut self, cut: Cut) -> Weight<T> {
         self.values = cut.take(&self.values);
@@ -107,12 +107,12 @@ impl<T: Number> Weight<T> {
         self
     }
 
-    /// How many numbers the whole has.
+    /// The number of elements of the full weight.
     pub fn size(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// Follows the gradient once, with the rates of an epoch.
+    /// Updates the values once, with the rates of an epoch.
     pub fn update(&mut self, epoch: usize) {
         self.rule.update(&mut self.values, &mut self.gradient, &mut self.state, epoch, self.steps);
         self.steps += 1;

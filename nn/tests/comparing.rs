@@ -1,4 +1,4 @@
-//! `compare`: whatever differs between two runs but times is told.
+//! `compare` reports every difference between two runs except times.
 
 mod folder;
 
@@ -23,13 +23,13 @@ fn run(out: &Path, changes: &[&str]) -> PathBuf {
     train(&experiment, &options, &mut ()).expect("it trains").out
 }
 
-/// The numbers of which two runs differ.
+/// The names of the values in which two runs differ.
 fn differ(one: &Path, other: &Path) -> Vec<String> {
     let found = compare(one, other, 0.0).expect("they can be compared");
     found.iter().filter(|row| !row.passes()).map(|row: &Comparison| row.what.clone()).collect()
 }
 
-/// A second run like the first with a file changed, a function of its text.
+/// A second, identical run with the text of one file changed.
 fn changed(folder: &Folder, name: &str, change: impl Fn(String) -> String) -> PathBuf {
     let out = folder.0.join("changed");
     let _ = std::fs::remove_dir_all(&out);
@@ -41,7 +41,7 @@ fn changed(folder: &Folder, name: &str, change: impl Fn(String) -> String) -> Pa
     out
 }
 
-/// A line of figures with another number in the place of one.
+/// The table with one metric of one line changed.
 fn with(text: String, name: &str, line: usize) -> String {
     let mut rows: Vec<serde_json::Value> =
         text.lines().map(|line| serde_json::from_str(line).expect("it is JSON")).collect();
@@ -69,7 +69,7 @@ fn every_figure_is_compared_but_times() {
 fn what_one_run_has_alone_is_named_from_either_side() {
     let folder = Folder::new("alone");
     let one = run(&folder.0.join("one"), &[]);
-    let told = |other: &Path, words: [&str; 2]| {
+    let assert_reported = |other: &Path, words: [&str; 2]| {
         for (one, other, [expected, received]) in
             [(&*one, other, words), (other, &*one, [words[1], words[0]])]
         {
@@ -84,11 +84,11 @@ fn what_one_run_has_alone_is_named_from_either_side() {
         }
     };
     let shorter = changed(&folder, "batches.csv", |text| text.lines().take(4).collect::<Vec<_>>().join("\n"));
-    told(&shorter, ["batches 1 to 4", "batches 1 to 3"]);
+    assert_reported(&shorter, ["batches 1 to 4", "batches 1 to 3"]);
     let shorter = changed(&folder, "metrics.jsonl", |text| text.lines().take(1).collect());
-    told(&shorter, ["epoch 2 of full after batch 4", ""]);
+    assert_reported(&shorter, ["epoch 2 of full after batch 4", ""]);
     let renamed = changed(&folder, "metrics.jsonl", |text| text.replace("full", "last"));
-    told(&renamed, ["epoch 1 of full after batch 2", "epoch 1 of last after batch 2"]);
+    assert_reported(&renamed, ["epoch 1 of full after batch 2", "epoch 1 of last after batch 2"]);
     for (number, (change, words)) in [
         ("test_every=2", ["test_loss of epoch 1", ""]),
         ("epochs=3", ["", "epoch 3 of full after batch 6"]),
@@ -100,7 +100,7 @@ fn what_one_run_has_alone_is_named_from_either_side() {
     .into_iter()
     .enumerate()
     {
-        told(&run(&folder.0.join(number.to_string()), &[change]), words);
+        assert_reported(&run(&folder.0.join(number.to_string()), &[change]), words);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Many ranks learn what one process learns: curves and weights, whatever the grid.
+//! Distributed training gives the curves and weights of a single process, on any grid.
 
 mod folder;
 
@@ -92,7 +92,7 @@ model:
     - {type: convolution, maps: 1, kernel: 3, padding: 1}
 ";
 
-/// Convolutions with windows of every sort: wide, strided, with gaps between them, of one place.
+/// Convolutions with all kinds of windows: wide, strided, with gaps between them, of a single position.
 const WINDOWS: &str = "
 name: same
 epochs: 1
@@ -165,7 +165,7 @@ fn single(text: &str, settings: &[String], out: &Path) -> Summary {
     train(&experiment, &options(out, false), &mut ()).expect("it trains")
 }
 
-/// Asserts that curves and weights are equal within a relative distance.
+/// Asserts that curves and weights are equal within a relative tolerance.
 fn assert_same(what: &str, one: &Summary, other: &Summary, distance: f64) {
     let close = |name: &str, one: f64, other: f64, scale: f64| {
         assert!((one - other).abs() <= distance * scale.max(1e-3), "{what} {name}: {one} {other}");
@@ -185,7 +185,7 @@ fn assert_same(what: &str, one: &Summary, other: &Summary, distance: f64) {
     }
 }
 
-/// Compares runs whose sums are formed as is fastest on each grid.
+/// Compares runs without `deterministic`, whose summation order depends on the grid.
 fn compare(name: &str, text: &str, settings: &[&str], grids: &[&str], distance: f64) {
     let folder = Folder::new(name);
     let mut settings: Vec<String> = settings.iter().map(|setting| setting.to_string()).collect();
@@ -218,7 +218,7 @@ fn single_precision_differs_by_rounding_alone() {
     compare("single", CONVNET, &["precision=f32", "epochs=1"], &["data=2", "h=2,w=2"], 1e-5);
 }
 
-/// Nothing in it decides between two numbers, as rectifiers and max pooling do.
+/// A network without discontinuities, such as those of rectifiers and max pooling.
 const SMOOTH: &str = "
 name: same
 epochs: 20
@@ -300,7 +300,7 @@ fn a_run_goes_on_with_another_grid() {
     }
 }
 
-/// Takes a file away when a run has begun.
+/// Removes a file once a run has started.
 struct Remover(PathBuf);
 
 impl Watch for Remover {
@@ -358,7 +358,7 @@ fn what_cannot_work_ends_everywhere_with_one_voice_and_writes_nothing() {
     assert_eq!((failures.iter().filter(|result| result.is_err()).count(), voices), (3, 1));
 }
 
-/// Asserts that every bit of curves and checkpoints is the same on all grids.
+/// Asserts that curves and checkpoints are bitwise equal on all grids.
 fn assert_bits(name: &str, text: &str, settings: &[&str], grids: &[&str]) {
     let folder = Folder::new(name);
     let mut settings: Vec<String> = settings.iter().map(|setting| setting.to_string()).collect();
@@ -404,7 +404,7 @@ fn runs_have_the_same_bits_on_every_grid() {
         &[],
         &["data=2", "h=1,w=2", "h=2,w=2", "h=2,w=3", "data=2,h=3,w=1", "h=3,w=3", "data=3,h=1,w=3", "data=9"],
     );
-    // More ranks than samples, and than rows.
+    // More ranks than samples, and more ranks than rows.
     assert_bits(
         "bits-few",
         WINDOWS,
@@ -417,7 +417,7 @@ fn runs_have_the_same_bits_on_every_grid() {
         &["precision=f32"],
         &["h=2,w=2", "h=3,w=3", "data=2,h=3,w=1", "h=9,w=1", "v=3", "data=2,v=2"],
     );
-    // Filters so long that each rank adds up a slice of them.
+    // Filters long enough that each rank adds up a slice of them.
     assert_bits(
         "bits-long",
         AUTOENCODER,

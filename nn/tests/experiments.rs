@@ -1,4 +1,4 @@
-//! Experiments from file to results: shipped files, interrupted runs, threads, and files that are wrong.
+//! Experiments from file to results: shipped files, interrupted runs, threads, and invalid files.
 
 mod folder;
 
@@ -87,7 +87,7 @@ fn every_shipped_file_loads_and_fits_its_data() {
         }
         let shapes = experiment.shapes(unisono_nn::Shape::new(maps, side, side), 10);
         assert!(shapes.is_ok(), "{}: {shapes:?}", path.display());
-        // What is resolved is an experiment of our own format that says the same.
+        // The resolved text is an equivalent experiment in our own format.
         let again =
             Experiment::parse("resolved.yaml", &experiment.resolved_text(), &[]).expect("it reads back");
         assert_eq!(again.layers.len(), experiment.layers.len());
@@ -126,7 +126,7 @@ fn twins_are_the_same_experiment() {
 #[test]
 fn sparse_autoencoders_of_pictures_cost_less_with_every_epoch() {
     let folder = Folder::new("pictures");
-    // Noise is as hard on the learning rate as photographs are.
+    // Noise is as demanding for the learning rate as photographs are.
     let noise =
         "data={type: uniform_random, train: 60, test: 0, shape: [3, 32, 32], classes: 10, shuffle: false}";
     for name in ["cifar10_distarray_numpy_gb.yaml", "cifar10_numpy_gb.yaml"] {
@@ -139,7 +139,7 @@ fn sparse_autoencoders_of_pictures_cost_less_with_every_epoch() {
         };
         let (epochs, batches) = (column("metrics.csv", 3), column("batches.csv", 1));
         assert_eq!((epochs.len(), batches.len()), (3 + 4, 3 * (3 + 4)), "{name}");
-        // Each group has one epoch of pretraining: there, batches tell.
+        // Each group has one epoch of pretraining, so the costs of its batches are compared.
         assert!(
             batches[..9].chunks(3).all(|group| group.is_sorted_by(|one, next| one > next)),
             "{batches:?}"
@@ -190,7 +190,7 @@ fn an_interrupted_run_continues_to_the_same_weights() {
         }
         let experiment = Experiment::parse("x.yaml", text, &settings).expect("it is right");
         let whole = run(&experiment, &folder.0.join("whole"), false).expect("it trains");
-        // A run that is killed leaves the checkpoints and tables of the epochs before; here all later ones are removed.
+        // A killed run leaves the checkpoints and tables of the completed epochs; here all later ones are removed.
         let part = folder.0.join("part");
         let mut keeps_all = settings.clone();
         keeps_all.push("keep=100".into());
@@ -266,7 +266,7 @@ fn weights_can_come_from_a_file() {
     let folder = Folder::new("initial");
     let experiment = Experiment::parse("x.yaml", SMALL, &changes(&["epochs=1"])).expect("it is right");
     let summary = run(&experiment, &folder.0.join("first"), false).expect("it trains");
-    // A checkpoint has more than weights: what layers remember comes along, what rules remember does not.
+    // A checkpoint contains more than weights: the state of layers is loaded, the optimiser state is not.
     let path = summary.checkpoint.display().to_string();
     let settings = [format!("initial_weights={path}"), "epochs=0".into(), "rule.type=momentum".into()];
     let experiment = Experiment::parse("x.yaml", SMALL, &settings).expect("it is right");
@@ -282,14 +282,14 @@ fn weights_can_come_from_a_file() {
     assert!(first.keys().any(|name| is_of_a_rule(&name)) && !second.keys().any(|name| is_of_a_rule(&name)));
     assert!(second.contains_key("batch_norm1/running_mean"), "{:?}", second.keys());
     for (name, values) in &second {
-        // Local filters are made to have length one, which rounds.
+        // Local filters are normalised to length one, which rounds.
         let doubles = |bytes: &[u8]| -> Vec<f64> {
             bytes.chunks(8).map(|eight| f64::from_le_bytes(eight.try_into().expect("eight"))).collect()
         };
         let mut pairs = doubles(values).into_iter().zip(doubles(&first[name]));
         assert!(pairs.all(|(one, other)| (one - other).abs() <= 1e-14), "{name}");
     }
-    // NumPy's archive, stored without compression.
+    // A NumPy archive, stored without compression.
     let weights: Vec<u8> = (0..30).flat_map(|value| (value as f32 / 7.0).to_le_bytes()).collect();
     let header = format!("{:<117}\n", "{'descr': '<f4', 'fortran_order': False, 'shape': (10, 3), }");
     let array = [b"\x93NUMPY\x01\x00\x76\x00".to_vec(), header.into_bytes(), weights].concat();

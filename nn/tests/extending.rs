@@ -1,4 +1,4 @@
-//! The example of a data set, a layer and a model of one's own: its parts and the program.
+//! The example of a user-defined data set, layer and model: its parts and the program.
 
 #[path = "../examples/extending/denoising.rs"]
 mod denoising;
@@ -75,7 +75,7 @@ fn what_nobody_added_is_refused_with_its_line() {
 
 #[test]
 fn the_program_runs() {
-    // Cargo puts examples beside the folder of tests.
+    // Cargo places examples next to the folder of tests.
     let tests = std::env::current_exe().expect("a test is a program");
     let program = tests.ancestors().nth(2).expect("it lies in target/…/deps").join("examples/extending");
     if !program.is_file() {
@@ -124,7 +124,7 @@ model:
         unisono::testing::spawn(ranks, run).remove(0).metrics.iter().map(|row| row.loss).collect::<Vec<_>>()
     };
     let alone = curve(1);
-    // More ranks than rows: some have no part, and the layer is computed in full.
+    // With more ranks than rows, some ranks have no part, and the layer is computed in full.
     for ranks in [2, 4, 6, 11] {
         for (one, other) in curve(ranks).iter().zip(&alone) {
             assert!((one - other).abs() < 1e-10, "{ranks} ranks: {one} {other}");

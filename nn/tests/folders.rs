@@ -1,4 +1,4 @@
-//! A run's folder: whose files are in it, who writes there, and what may come into it.
+//! A run's folder: which files belong to it, which process may write to it, and which inputs it accepts.
 
 mod folder;
 
@@ -36,7 +36,7 @@ fn refused(experiment: &Experiment, out: &Path, resume: bool) -> String {
     run(experiment, out, resume).expect_err("it must be refused").to_string()
 }
 
-/// Files that somebody put into a folder, each with its own content.
+/// Creates the user's files in a folder, each with its own content.
 fn put(folder: &Path, names: &[&str]) {
     for name in names {
         let path = folder.join(name);
@@ -45,7 +45,7 @@ fn put(folder: &Path, names: &[&str]) {
     }
 }
 
-fn are_as_they_were(folder: &Path, names: &[&str]) {
+fn assert_unchanged(folder: &Path, names: &[&str]) {
     for name in names {
         let text =
             std::fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -64,7 +64,7 @@ fn names(folder: &Path) -> Vec<String> {
 #[test]
 fn files_of_others_stay_as_they_are() {
     let folder = Folder::new("others");
-    // A path that looks like TensorBoard's file makes no difference.
+    // A path that looks like an event file makes no difference.
     let out = folder.0.join("events.out.tfevents.all");
     let theirs = [
         "checkpoints/alpha.safetensors",
@@ -76,11 +76,11 @@ fn files_of_others_stay_as_they_are() {
     ];
     put(&out, &theirs);
     let summary = run(&experiment(&[]), &out, false).expect("nothing of these is a run's");
-    are_as_they_were(&out, &theirs);
+    assert_unchanged(&out, &theirs);
     assert_eq!(summary.checkpoint, out.join("checkpoints/epoch-000003.safetensors"));
     assert_eq!(names(&out.join("checkpoints")).len(), 5, "one checkpoint is kept");
     let resumed = run(&experiment(&["epochs=4"]), &out, true).expect("it goes on with its own checkpoint");
-    are_as_they_were(&out, &theirs);
+    assert_unchanged(&out, &theirs);
     assert_eq!(resumed.metrics.len(), 4);
     assert_eq!(names(&out).iter().filter(|name| name.ends_with(".unisono")).count(), 1, "one file of events");
     let newest = predict(&experiment(&[]), &out).expect("the newest checkpoint is its own");
@@ -109,17 +109,17 @@ fn a_folder_with_files_that_a_run_writes_is_refused() {
         let message = refused(&experiment(&[]), &out, false);
         assert!(message.contains(name) && message.contains("another --out"), "{message}");
         assert!(!message.contains("notes.txt"), "{message}");
-        are_as_they_were(&out, &[name, "notes.txt"]);
+        assert_unchanged(&out, &[name, "notes.txt"]);
         assert_eq!(names(&out), before);
     }
-    // Nothing to resume is refused without a trace too.
+    // Resuming without a run is also rejected without leaving a trace.
     let out = folder.0.join("0");
     let before = names(&out);
     refused(&experiment(&[]), &out, true);
     assert_eq!(names(&out), before);
 }
 
-/// Tries to train into the same folder while a run is under way.
+/// Tries to train into the same folder during a run.
 struct Intruder {
     out: PathBuf,
     refused: Vec<String>,
@@ -146,14 +146,14 @@ fn one_process_at_a_time_writes_a_folder() {
     let expected = run(&experiment(&[]), &alone, false).expect("it trains");
     let read = |path: &Path| std::fs::read(path).expect("it was saved");
     assert!(read(&summary.checkpoint) == read(&expected.checkpoint));
-    // The lock goes with the run, and so does what a killed process was writing.
+    // The lock is released with the run, and the partial files of a killed process are removed.
     put(&out, &["metrics.csv.12.part", "checkpoints/epoch-000009.safetensors.12.part"]);
     run(&experiment(&["epochs=4"]), &out, true).expect("the folder is free again");
     let left = [names(&out), names(&out.join("checkpoints"))].concat();
     assert!(left.iter().all(|name| !name.ends_with(".part")), "{left:?}");
 }
 
-/// Keeps the file of batches under a second name when the run begins, and what both names have later.
+/// Hard-links the table of batches when the run starts, and records the contents of both names later.
 struct Linker {
     out: PathBuf,
     seen: Vec<[String; 2]>,
@@ -176,7 +176,8 @@ fn tables_grow_line_by_line() {
     let mut linker = Linker { out: out.clone(), seen: Vec::new() };
     let options = TrainOptions { out: out.clone(), resume: false, trace: None };
     train(&experiment(&["epochs=4"]), &options, &mut linker).expect("it trains");
-    // An epoch has two batches, which are written after it was told; a file that is written anew is another file.
+    // An epoch has two batches, which are written after the observer is called; a file that is rewritten would be another
+    // inode.
     for (epoch, [file, link]) in linker.seen.iter().enumerate() {
         assert_eq!(file, link, "after epoch {epoch}");
         assert_eq!(file.lines().count(), 1 + 2 * epoch);
@@ -188,7 +189,7 @@ fn a_run_that_was_killed_while_it_wrote_ends_with_the_same_files() {
     let folder = Folder::new("half");
     let whole = folder.0.join("whole");
     run(&experiment(&["name=same", "epochs=4", "keep=9"]), &whole, false).expect("it trains");
-    // Times are another run's; all else must be the same.
+    // Times differ between runs; all other contents must be equal.
     let untimed = |out: &Path| -> Vec<String> {
         let read = |name: &str| std::fs::read_to_string(out.join(name)).expect("it was written");
         let rows: Vec<EpochMetrics> =
@@ -211,7 +212,7 @@ fn a_run_that_was_killed_while_it_wrote_ends_with_the_same_files() {
         let path = killed.join(format!("checkpoints/epoch-{epoch:06}.safetensors"));
         std::fs::remove_file(path).expect("it was saved");
     }
-    // The lines of two epochs and the header, where there is one, are whole before their checkpoint is written.
+    // The lines of two epochs, and the header if there is one, are complete before their checkpoint is written.
     for (name, kept) in [("metrics.csv", 3), ("metrics.jsonl", 2), ("batches.csv", 5)] {
         let text = std::fs::read_to_string(killed.join(name)).expect("it was written");
         let kept: usize = text.split_inclusive('\n').take(kept).map(str::len).sum();
@@ -230,7 +231,7 @@ fn a_run_that_was_killed_while_it_wrote_ends_with_the_same_files() {
     }
 }
 
-/// A safetensors file of single precision.
+/// Writes a safetensors file in single precision.
 fn weights(path: &Path, tensors: &[(&str, &[usize], &[f32])]) {
     let bytes: Vec<Vec<u8>> = tensors
         .iter()

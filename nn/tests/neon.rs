@@ -1,4 +1,4 @@
-//! Files written for neon: what they mean, and what is refused.
+//! Files written for neon: their meaning, and which ones are rejected.
 
 use unisono_nn::{
     Activation, Cost, Experiment, Initial, LayerKind, Method, ModelKind, Precision, Schedule, Source, Trainer,
@@ -48,7 +48,7 @@ fn the_first_anatomy_is_understood() {
     assert_eq!(hidden.weights, Initial::Normal { mean: 0.0, deviation: 0.01 });
     let line = Schedule::Linear { initial: 0.5, start: 1, saturate: 4, saturated: 0.9 };
     assert_eq!((&hidden.rule.method, &hidden.rule.rate), (&Method::Momentum(line), &Schedule::Constant(0.1)));
-    // Layers without a bias do not follow the momentum; the entropy of a softmax is one cost.
+    // Layers without a bias do not use momentum; cross-entropy after a softmax is a single cost.
     assert_eq!((&out.rule.method, out.bias), (&Method::GradientDescent, None));
     assert_eq!(
         (out.rule.rate.clone(), out.weights.clone()),

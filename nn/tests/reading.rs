@@ -1,4 +1,4 @@
-//! Ranks read only what is theirs: the same samples come out of every kind of file, whole, in parts, and compressed.
+//! Ranks read only their own part: all file formats yield the same samples, complete, in parts, and compressed.
 
 mod folder;
 
@@ -16,7 +16,7 @@ use unisono_nn::{
 
 use folder::Folder;
 
-/// A number for each place of each sample.
+/// A value for each position of each sample.
 fn level(sample: usize, place: usize) -> u8 {
     ((sample * 37 + place * 11) % 251) as u8
 }
@@ -33,7 +33,7 @@ fn pack(path: &Path) {
     std::fs::remove_file(path).expect("it can be removed");
 }
 
-/// An idx file: its sizes and bytes.
+/// Writes an idx file with these sizes and bytes.
 fn idx(path: &Path, sizes: &[usize], bytes: &[u8]) {
     let mut file = vec![0, 0, 8, sizes.len() as u8];
     sizes.iter().for_each(|size| file.extend_from_slice(&(*size as u32).to_be_bytes()));
@@ -41,7 +41,7 @@ fn idx(path: &Path, sizes: &[usize], bytes: &[u8]) {
     std::fs::write(path, file).expect("it can be written");
 }
 
-/// Files of one data set with pictures of [`level`]s, and the shape of a sample.
+/// Writes the files of a data set with images of [`level`]s, and returns the shape of a sample.
 fn files(kind: &str, folder: &Path, count: usize) -> (Source, Shape) {
     let classes: Vec<u8> = (0..count).map(|sample| (sample % 3) as u8).collect();
     let pictures =
@@ -116,7 +116,7 @@ fn every_file_gives_the_wanted_places_of_the_wanted_samples() {
     }
 }
 
-/// Counts the numbers that are read of samples that are all a little different.
+/// Counts the elements read from samples that all differ slightly.
 #[derive(Debug, Default)]
 struct Counted {
     read: Arc<AtomicUsize>,
@@ -154,7 +154,7 @@ model:
 #[test]
 fn ranks_read_their_samples_and_their_places_and_no_more() {
     let (count, size) = (48, 2 * 12 * 16);
-    // Whatever the grid, a quarter of all numbers in each epoch.
+    // On any grid, each rank reads a quarter of all elements in each epoch.
     for grid in ["data=4", "h=2,w=2", "data=2,w=2"] {
         let counts = spawn(4, |group| {
             let (read, checked) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));

@@ -1,4 +1,4 @@
-//! Runs that cannot go well are refused with one clear message, and leave nothing behind.
+//! Runs that cannot succeed are rejected with one clear message, and leave nothing behind.
 
 mod folder;
 
@@ -13,7 +13,7 @@ impl Folder {
         write_npy(&self.0.join(name), shape, values).expect("it can be written");
     }
 
-    /// An experiment on arrays of this folder.
+    /// An experiment on arrays in this folder.
     fn experiment(&self, data: &str, model: &str, changes: &[&str]) -> Experiment {
         let text = format!(
             "epochs: 2\nbatch_size: 6\ndata: {{type: arrays, {data}}}\nmodel: {{type: {model}, cost: sum_of_squares, \
@@ -67,7 +67,7 @@ fn numbers_without_bounds_are_refused_by_file_and_sample() {
 fn lost_weights_are_never_saved() {
     let folder = Folder::new("lost");
     arrays(&folder);
-    // One batch an epoch: the cost is computed before the step that loses the weights.
+    // One batch per epoch: the cost is computed before the step that destroys the weights.
     let experiment = folder.experiment(
         "inputs: x.npy, targets: y.npy",
         "network",
@@ -198,7 +198,7 @@ fn what_does_not_go_together_is_named_with_both_files() {
         let message = refused(&folder.experiment(&data, "network", &[]), &out);
         assert!(words.iter().all(|word| message.contains(word)) && !out.exists(), "{data}: {message}");
     }
-    // What the command line changed is named with the line that it changed.
+    // An override from the command line is named together with the line that it changes.
     let data = "inputs: x.npy, targets: y.npy";
     let message = refused(&folder.experiment(data, "network", &["model.layers.0.outputs=5"]), &out);
     assert!(message.contains("arrays.yaml:4 with --set model.layers.0.outputs=5"), "{message}");
@@ -263,7 +263,7 @@ fn what_no_machine_holds_is_refused_before_it_is_asked_for() {
         let message = refused(&parse(change).expect("each number alone is right"), &out);
         assert!(message.contains(words) && !out.exists(), "{change}: {message}");
     }
-    // Each layer fits for one sample; what a batch needs, or all layers together, does not. A batch is no larger than the data.
+    // Each layer fits for one sample, but a batch, or all layers together, do not. A batch is no larger than the data.
     let wide = "model.layers.0={type: convolution, name: wide, maps: 3000000, kernel: 1, bias: false}";
     let many = "data={type: uniform_random, train: 100000, test: 1, shape: [1, 2, 2], classes: 3}";
     for spread in ["distributed=data", "distributed=halo"] {
@@ -275,7 +275,7 @@ fn what_no_machine_holds_is_refused_before_it_is_asked_for() {
     }
     train(&parse("batch_size=2147483648").expect("it is right"), &options(&out, false), &mut ())
         .expect("nine samples fit");
-    // As many epochs as a file may ask for are counted, not listed.
+    // The maximum number of epochs is counted, not listed.
     assert_eq!(parse("epochs=2147483648").expect("it is right").phases().epochs(), 1 << 31);
 }
 

@@ -1,4 +1,4 @@
-//! What a run leaves behind beside its weights: TensorBoard's file, pictures, a trace, the units that know a class.
+//! The results of a run other than its weights: the event file, images, a trace, and the units that detect a class.
 
 mod folder;
 
@@ -70,9 +70,9 @@ fn a_sparse_autoencoder_shows_what_its_units_know() {
         .collect();
     assert_eq!(rows.len(), 2, "a row for each class");
     for row in rows {
-        // 15 × 15 places after the filter, 13 × 13 after pooling, in two maps.
+        // 15 × 15 positions after the filter, 13 × 13 after pooling, in two maps.
         assert!(row[1] < 2.0 * 13.0 * 13.0, "{row:?}");
-        // The best of hundreds of units knows more than chance does.
+        // The best of hundreds of units detects a class better than chance.
         assert!(row[2] > 0.6 && row[2] <= 1.0 && (0.0..=1.0).contains(&row[3]), "{row:?}");
     }
     let side = |count: usize| count * (32 * 3 + 2) + 2;
@@ -118,7 +118,7 @@ fn a_trace_has_every_layer_in_every_batch() {
     let trace: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
     let events = trace["traceEvents"].as_array().expect("it has events");
     let count = |name: &str| events.iter().filter(|event| event["name"] == name).count();
-    // 26 samples in batches of 16: two batches in each of two epochs; as many for testing.
+    // 26 samples in batches of 16: two batches in each of two epochs, and as many for testing.
     assert_eq!(
         (count("encoder bprop"), count("encoder update"), count("encoder.activation update")),
         (4, 4, 0)
@@ -126,7 +126,7 @@ fn a_trace_has_every_layer_in_every_batch() {
     assert_eq!((count("decoder bprop"), count("decoder fprop")), (4, 8));
 }
 
-/// Samples that are slow to read once, when somebody says so.
+/// Samples that are slow to read once, on request.
 #[derive(Debug, Clone)]
 struct Slow(Arc<AtomicBool>);
 

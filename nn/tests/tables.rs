@@ -1,4 +1,5 @@
-//! Workers that share weights through a table: in rounds they learn what one process learns, otherwise they learn too.
+//! Workers that share weights through a table: with `bsp` they learn what a single process learns, otherwise training still
+//! converges.
 
 mod folder;
 
@@ -49,7 +50,7 @@ fn near(one: f64, other: f64) -> bool {
     (one - other).abs() <= 1e-10 * (1.0 + other.abs())
 }
 
-/// Curves and what the final weights say of the test samples.
+/// Asserts equal curves, and equal outputs of the final weights for the test samples.
 fn assert_same(one: &Summary, other: &Summary, experiment: &Experiment) {
     for (one, other) in one.metrics.iter().zip(&other.metrics) {
         assert!(near(one.loss, other.loss), "{} {}", one.loss, other.loss);
@@ -71,14 +72,14 @@ fn rounds_are_what_one_process_does() {
     let experiment = read(&[]);
     let alone = train(&experiment, &options(&folder.0.join("alone"), false), &mut ()).expect("it trains");
     let data = read(&["distributed=data"]);
-    // 51 samples in batches of 12: the last batch has three, fewer than there are workers.
+    // 51 samples in batches of 12: the last batch has three samples, fewer than workers.
     for workers in [1, 2, 3, 4] {
         let out = folder.0.join(workers.to_string());
         let shared = together(workers, &experiment, &out, false);
         assert_same(&shared, &alone, &experiment);
         let summed = together(workers, &data, &folder.0.join(format!("data{workers}")), false);
         assert_same(&shared, &summed, &experiment);
-        // Each worker knows the costs of its own samples of a batch, and what its rule remembers is its own.
+        // Each worker knows only the costs of its own samples of a batch, and has its own optimiser state.
         let rows = compare(&shared.out, &summed.out, 1e-8).expect("they have the same epochs and weights");
         assert!(rows.iter().all(|row| row.passes() && !row.what.starts_with("batches")), "{rows:?}");
         assert!(rows.iter().any(|row| row.what == "epochs: test_error"), "{rows:?}");
@@ -130,7 +131,8 @@ fn every_worker_goes_on_with_what_its_rule_remembered() {
         together(2, &short, &out, false);
         assert_same(&together(2, &long, &out, true), &whole, &long);
     }
-    // The mean of what workers remember is what one process would, where the rule is linear: any number goes on with it.
+    // For a linear rule, the mean of the workers' states is that of a single process, so any number of workers can continue
+    // with it.
     let (short, long) = (read(&["epochs=2"]), read(&["epochs=4"]));
     let whole = train(&long, &options(&folder.0.join("alone"), false), &mut ()).expect("it trains");
     for workers in [1, 3] {

@@ -1,4 +1,4 @@
-//! What a run does when one rank cannot read its samples: all end at once, and that rank says why.
+//! If one rank cannot read its samples, all ranks end at once, and that rank reports the reason.
 
 mod folder;
 
@@ -47,7 +47,7 @@ model:
 
 const SIDE: usize = 8;
 
-/// Gives so many samples, then none.
+/// Returns this number of samples, then fails.
 #[derive(Debug)]
 struct Failing(Arc<AtomicUsize>);
 
@@ -64,7 +64,7 @@ impl Store for Failing {
     }
 }
 
-/// An experiment whose training and test samples can be read so many times.
+/// An experiment whose training and test samples can be read a limited number of times.
 fn experiment(text: &str, change: &str, reads: [usize; 2]) -> Experiment {
     let mut extensions = Extensions::default();
     extensions.add_data("failing", move |_: &unisono_nn::Node, _| {
@@ -83,7 +83,7 @@ fn options(folder: &Folder) -> TrainOptions {
     TrainOptions { out: folder.0.join("run"), resume: false, trace: None }
 }
 
-/// Asserts that the last rank says why all ended.
+/// Asserts that the last rank reports the reason of the failure.
 fn assert_one_voice(what: &str, results: Vec<Result<Summary, Failure>>) {
     let last = results.len() - 1;
     for (rank, result) in results.into_iter().enumerate() {
@@ -166,7 +166,7 @@ fn no_weight_changes_in_a_batch_that_could_not_be_read() {
         assert_eq!((errors[0].kind(), errors[1].kind()), (Kind::PeerLost, Kind::Io));
         assert!(errors[0].to_string().contains("rank 1 (it could not read its samples)"), "{}", errors[0]);
         assert!(errors[1].to_string().contains("a broken disk"), "{}", errors[1]);
-        // A process alone stands where both stand after one batch.
+        // A single process has the same weights after one batch as both ranks.
         let whole = experiment(text, "seed=0", [4, 9]);
         let mut alone: Trainer<f32> = Trainer::new(&whole).expect("all is there");
         assert_eq!(alone.epoch(0, &mut |_| {}).expect_err("no more samples").kind(), Kind::Io);
@@ -195,7 +195,7 @@ fn who_has_no_samples_at_the_beginning_ends_all_that_begin_together() {
         assert!(!other.own && other.error.to_string().contains(&format!("rank {rank}")), "{}", other.error);
         let errors = spawn(2, |group| {
             let (mut experiment, group) = begin(group, rank);
-            // One rank alone lacks the file.
+            // Only one rank lacks the file.
             experiment.initial_weights = (group.rank() == rank).then(|| "none.npz".into());
             Trainer::<f32>::on(&group, &experiment).err().expect("a rank has no first weights").to_string()
         });

@@ -1,34 +1,35 @@
-//! A model of one's own: a denoising autoencoder, which must give back the clean input of a spoiled one.
+//! A user-defined model: a denoising autoencoder, trained to reconstruct the clean input from a corrupted one.
 //!
 //! P. Vincent and others, "Extracting and composing robust features with denoising autoencoders", 2008.
 
 use unisono::{Group, ReduceOp, Result};
 use unisono_nn::{DataSet, Experiment, Network, Pass, Shape, Stream};
 
-/// A network whose input is spoiled while it learns.
+/// A network whose input is corrupted during training.
 pub struct Denoising {
     network: Network<f64>,
-    /// The chance that a number of the input becomes zero.
+    /// The probability that an input element is set to zero.
     spoiled: f64,
     seed: u64,
     steps: u64,
 }
 
 impl Denoising {
-    /// With the layers of an experiment's file, which must give as many numbers as they take.
+    /// Builds the model from the layers of an experiment file; their output size must equal their input size.
     pub fn new(experiment: &Experiment, input: Shape, spoiled: f64) -> Result<Denoising> {
         let network = experiment.network(input, input.size())?;
         Ok(Denoising { network, spoiled, seed: experiment.seed, steps: 0 })
     }
 
-    /// Learns from one batch that the ranks of a group share; its mean cost. Each rank takes its own samples.
+    /// Trains on one batch that is split between the ranks of a group, and returns its mean cost. Each rank reads its own
+    /// samples.
     pub fn learn(&mut self, group: &Group, data: &DataSet, chosen: &[usize]) -> Result<f64> {
         let size = data.shape.size();
         let first = chosen.len() * group.rank() / group.size();
         let own = &chosen[first..chosen.len() * (group.rank() + 1) / group.size()];
         let mut clean = vec![0.0; own.len() * size];
         data.train.fill(own, &mut clean, &mut [])?;
-        // What is spoiled depends on the step and the place in the whole batch, not on the rank that has it.
+        // The corruption depends on the step and on the position in the global batch, not on the rank that owns the sample.
         let chance = Stream::new(self.seed, "spoiled").branch(self.steps);
         let spoil = |(index, value): (usize, &f64)| {
             if chance.uniform((first * size + index) as u64) < self.spoiled { 0.0 } else { *value }
@@ -38,7 +39,7 @@ impl Denoising {
         self.steps += 1;
         let mut cost = [0.0];
         if own.is_empty() {
-            // A rank without samples has no gradient, and still takes part in the sums.
+            // A rank without samples contributes a zero gradient, but still takes part in the collectives.
             let layers = self.network.layers().iter_mut();
             layers.flat_map(|layer| layer.weights()).for_each(|weight| weight.gradient.fill(0.0));
         } else {
@@ -55,7 +56,7 @@ impl Denoising {
     }
 }
 
-/// Trains on handwritten digits; the cost of each batch.
+/// Trains on handwritten digits and returns the cost of each batch.
 pub fn learn_digits(group: &Group, batches: usize) -> Result<Vec<f64>> {
     const TEXT: &str = "
 epochs: 0

@@ -1,11 +1,11 @@
-//! A layer of one's own: y = x / (1 + e^(−a·x)), where each map learns its own a.
+//! A user-defined layer: y = x / (1 + e^(−a·x)), with one learned a per map.
 
 use unisono::Result;
 use unisono_nn::{
     Facts, Layer, LayerMaker, LayerPlan, Node, Number, Pass, Reach, Rule, Shape, Spread, Weight,
 };
 
-/// The layer. With a = 1 it is known as SiLU or swish.
+/// The layer. With a = 1 it is SiLU, also known as swish.
 pub struct Gate<T> {
     name: String,
     shape: Shape,
@@ -17,7 +17,7 @@ fn logistic<T: Number>(value: T) -> T {
 }
 
 impl<T: Number> Layer<T> for Gate<T> {
-    /// An output needs the input at its own place and nothing around it: no halo.
+    /// Each output depends only on the input at the same position, so no halo is needed.
     fn facts(&self) -> Facts<'_> {
         Facts { name: &self.name, input: self.shape, output: self.shape, reach: Reach::Place }
     }
@@ -57,14 +57,14 @@ impl<T: Number> Layer<T> for Gate<T> {
     }
 }
 
-/// Makes gates for files: `{type: own, kind: gate, settings: {steepness: 2}}`.
+/// Builds gates from experiment files: `{type: own, kind: gate, settings: {steepness: 2}}`.
 pub struct Gates;
 
 impl Gates {
     fn build<T: Number>(plan: &LayerPlan<'_>) -> Gate<T> {
         let first = plan.settings.get("steepness").and_then(Node::number).unwrap_or(1.0);
         let maps = plan.input.maps;
-        // Every rank has all of it, and its gradient is the sum over the ranks that hold parts of the maps.
+        // The weight is replicated on every rank; its gradient is the sum over the ranks that hold parts of the maps.
         let spread = Spread::Everywhere;
         let rule = Rule { decay: 0.0, ..plan.spec.rule.clone() };
         let steepness = Weight::new("steepness", vec![maps], vec![T::of(first); maps], rule, spread);

@@ -1,7 +1,7 @@
-//! A data set, a layer and a model of one's own: the program of docs/guide/extending.md.
+//! A user-defined data set, layer and model: the program of docs/guide/extending.md.
 //!
-//! `cargo run -p unisono-nn --example extending -- FOLDER` trains a file that names them and leaves a run in FOLDER.
-//! Started by `unisono run -n 4 --`, the model learns on four ranks.
+//! `cargo run -p unisono-nn --example extending -- FOLDER` trains an experiment file that refers to them and writes the run
+//! to FOLDER. Started by `unisono run -n 4 --`, the model trains on four ranks.
 
 mod denoising;
 mod gate;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use unisono::{Result, World};
 use unisono_nn::{Experiment, Extensions, TrainOptions, train};
 
-/// What this program adds.
+/// The extensions of this program.
 fn extensions() -> Extensions {
     let mut extensions = Extensions::default();
     extensions.add_data("spirals", spirals::spirals);

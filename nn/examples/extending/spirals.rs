@@ -1,11 +1,13 @@
-//! A data set of one's own: points of two spirals that wind around each other.
+//! A user-defined data set: points on two interleaved spirals.
 
 use unisono::Result;
 use unisono_nn::{DataSet, Inputs, Node, Shape, Split, Stream, Targets};
 
-/// From the settings of a file: how many `points`, and how far their `noise` moves them.
+/// Generates the data set from the settings in the file: the number of `points`, and the standard deviation of their
+/// `noise`.
 ///
-/// All ranks make the same points, because they come from the seed alone; a distributed run then gives each rank its own.
+/// The points depend on the seed alone, so all ranks generate the same ones; a distributed run then assigns each rank its
+/// own.
 pub fn spirals(settings: &Node, seed: u64) -> Result<DataSet> {
     let points = settings.get("points").and_then(Node::whole).unwrap_or(400);
     if points < 2 {

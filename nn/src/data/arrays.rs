@@ -1,26 +1,26 @@
-//! Data sets in `.npy` arrays: inputs and targets, the first axis being the samples.
+//! Data sets in `.npy` arrays: inputs and targets, with samples along the first axis.
 
 use std::path::{Path, PathBuf};
 
 use unisono::{Error, Result};
 
-use super::file::{Opened, damaged};
-use super::kind::Kind;
-use super::npy::{self, Head};
-use super::records::{Form, Records, refuse_unbounded};
+use super::file::{DataSetFile, damaged};
+use super::number_type::NumberType;
+use super::npy::{self, NpyHeader};
+use super::records::{RecordFormat, Records, reject_non_finite};
 use super::{DataSet, Inputs, Split, Stored, Targets};
 use crate::shape::Shape;
 
-/// Where the arrays are. Targets are classes where they have one axis of whole numbers, and numbers where they have two.
+/// The paths of the arrays. One-dimensional integer targets are classes; two-dimensional targets are numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Arrays {
-    /// Inputs to learn from: (samples, …), with one or three more axes.
+    /// Training inputs: (samples, …), with one or three more axes.
     pub inputs: PathBuf,
-    /// Their targets; without, the data set serves autoencoders.
+    /// Training targets; without them, the data set serves autoencoders.
     pub targets: Option<PathBuf>,
-    /// Inputs to test on.
+    /// Test inputs.
     pub test_inputs: Option<PathBuf>,
-    /// Their targets.
+    /// Test targets.
     pub test_targets: Option<PathBuf>,
 }
 
@@ -40,22 +40,22 @@ fn shape(path: &Path, axes: &[usize]) -> Result<Shape> {
     }
 }
 
-/// The array of a file, the first axis being the samples. Bytes are divided.
-fn stored(file: Opened, head: &Head, divisor: f64) -> Result<Stored> {
+/// The array of a file, with samples along the first axis. Bytes are divided by `divisor`.
+fn stored(file: DataSetFile, head: &NpyHeader, divisor: f64) -> Result<Stored> {
     let (count, width) = (head.shape[0], head.shape[1..].iter().product());
     if head.fortran {
         let received = "one in Fortran's order; save numpy.ascontiguousarray of it";
         return Err(damaged(&file.path, "an array whose samples lie together", received));
     }
     let (kind, swapped) = (head.kind, head.swapped);
-    let form = Form { head: head.start, lead: 0, width, kind, swapped, divisor };
+    let form = RecordFormat { head: head.start, lead: 0, width, kind, swapped, divisor };
     Ok(Stored::new(Records::new(vec![(file, count)], form)?, count, width))
 }
 
-/// Targets and how many numbers each has.
+/// The targets, and the number of values per target.
 fn targets(path: &Path, count: usize) -> Result<(Targets, usize)> {
     let file = npy::open(path)?;
-    let head = npy::head(&file.path, &mut file.reader()?)?;
+    let head = npy::read_header(&file.path, &mut file.reader()?)?;
     if head.shape.first() != Some(&count) {
         return Err(damaged(path, format!("{count} targets"), format!("shape {:?}", head.shape)));
     }
@@ -63,12 +63,12 @@ fn targets(path: &Path, count: usize) -> Result<(Targets, usize)> {
     if width == 0 {
         return Err(damaged(path, "targets of at least one number", format!("shape {:?}", head.shape)));
     }
-    if head.shape.len() > 1 && !file.packed {
+    if head.shape.len() > 1 && !file.compressed {
         return Ok((Targets::Stored(stored(file, &head, 1.0)?), width));
     }
     let values = npy::read(path)?.doubles();
     for (sample, values) in values.chunks(width.max(1)).enumerate() {
-        refuse_unbounded(path, sample, values)?;
+        reject_non_finite(path, sample, values)?;
     }
     if head.shape.len() > 1 {
         return Ok((Targets::Values(values), width));
@@ -81,10 +81,10 @@ fn targets(path: &Path, count: usize) -> Result<(Targets, usize)> {
     Ok((Targets::Classes(classes), outputs))
 }
 
-/// What a file says of its samples.
+/// The samples of a file and their properties.
 struct Read {
     shape: Shape,
-    /// Whether numbers are bytes, which are divided by 255.
+    /// Whether the elements are bytes, which are divided by 255.
     bytes: bool,
     outputs: usize,
     split: Split,
@@ -92,19 +92,19 @@ struct Read {
 
 fn split(inputs: &Path, target: Option<&Path>) -> Result<Read> {
     let file = npy::open(inputs)?;
-    let head = npy::head(&file.path, &mut file.reader()?)?;
+    let head = npy::read_header(&file.path, &mut file.reader()?)?;
     let shape = shape(inputs, &head.shape)?;
     let count = head.shape[0];
     let (targets, outputs) = match target {
         Some(path) => targets(path, count)?,
         None => (Targets::Unknown, 0),
     };
-    let bytes = head.kind == Kind::U1;
+    let bytes = head.kind == NumberType::U1;
     let inputs = Inputs::Stored(stored(file, &head, if bytes { 255.0 } else { 1.0 })?);
     Ok(Read { shape, bytes, outputs, split: Split { count, inputs, targets } })
 }
 
-/// What each target is, for samples to learn from and to test on alike.
+/// The meaning of a target, to compare training and test targets.
 fn meaning(targets: &Targets, width: usize) -> String {
     match targets {
         Targets::Classes(_) => "classes".into(),
@@ -112,7 +112,7 @@ fn meaning(targets: &Targets, width: usize) -> String {
     }
 }
 
-/// A file for tests that does not go with the one to learn from.
+/// The error for a test file that does not match the training file.
 fn unlike(path: &Path, learned_from: &Path, expected: &str, received: &str, advice: &str) -> Error {
     let expected = format!("{expected}, like {}", learned_from.display());
     Error::usage(format!("load {}", path.display()), expected, received, advice)

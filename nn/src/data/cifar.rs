@@ -1,24 +1,24 @@
-//! CIFAR-10: small colour pictures of ten classes, in the binary version.
+//! CIFAR-10: small colour images of ten classes, in the binary format.
 
 use std::path::Path;
 
 use unisono::Result;
 
-use super::file::{Opened, damaged, open};
-use super::kind::Kind;
-use super::records::{Form, Records};
+use super::file::{DataSetFile, damaged, open};
+use super::number_type::NumberType;
+use super::records::{RecordFormat, Records};
 use super::{DataSet, Inputs, Split, Stored, Targets};
 use crate::shape::Shape;
 
 const PICTURE: usize = 3 * 32 * 32;
 
-/// Each record is a label and the red, green and blue planes.
-const FORM: Form = Form { head: 0, lead: 1, width: PICTURE, kind: Kind::U1, swapped: false, divisor: 255.0 };
+/// Each record is a label followed by the red, green and blue planes.
+const FORM: RecordFormat = RecordFormat { head: 0, lead: 1, width: PICTURE, kind: NumberType::U1, swapped: false, divisor: 255.0 };
 
 /// The labels of a file.
-pub(super) fn labels(file: &Opened) -> Result<Vec<u32>> {
+pub(super) fn labels(file: &DataSetFile) -> Result<Vec<u32>> {
     let mut labels = Vec::new();
-    if file.packed {
+    if file.compressed {
         labels.extend(file.all()?.chunks(PICTURE + 1).map(|record| u32::from(record[0])));
     } else {
         for record in 0..file.length()? / (PICTURE as u64 + 1) {

@@ -1,4 +1,4 @@
-//! Damaged data files: an error or a data set, never a panic; formats with checksums never give other numbers.
+//! Corrupted data files yield an error or a data set, never a panic; formats with checksums never yield different values.
 
 use std::io::Write;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use unisono::testing::mutate;
 
 use super::download::archive;
-use super::file::Opened;
+use super::file::DataSetFile;
 use super::{Array, Picture, Values, cifar, mnist, npy, npz, png};
 use crate::fuzz::fuzz;
 use crate::shape::Shape;
@@ -109,14 +109,14 @@ fn damaged_idx() {
     fuzz!(|script: &[u8]| {
         let damaged = mutate(&files, script);
         let is_labels = script.first().is_some_and(|choice| choice % 4 >= 2);
-        let file = |bytes: &[u8]| Opened::within(PATH, bytes.to_vec());
+        let file = |bytes: &[u8]| DataSetFile::embedded(PATH, bytes.to_vec());
         let found = match is_labels {
             false => mnist::split(file(&damaged), &file(&labels)),
             true => mnist::split(file(&images), &file(&damaged)),
         };
         if let Ok((shape, mut split)) = found {
             assert_eq!(split.count, 2);
-            // Compressed samples are read as a whole: their end is only known then.
+            // Compressed samples are read to the end: a truncated stream is only detected there.
             if split.keep().is_ok() {
                 let mut values = vec![0.0_f64; split.count * shape.size()];
                 split.fill(&[0, 1], &mut values, &mut []).expect("all is in memory");
@@ -130,7 +130,7 @@ fn damaged_cifar() {
     let records = [[&[3][..], &[7; 3072]].concat(), [&[9][..], &[1; 3072]].concat()].concat();
     let good = [records.clone(), zipped(&records)];
     fuzz!(|script: &[u8]| {
-        let file = Opened::within(PATH, mutate(&good, script));
+        let file = DataSetFile::embedded(PATH, mutate(&good, script));
         if let Ok(labels) = cifar::labels(&file) {
             assert!(labels.iter().all(|label| *label < 10));
         }

@@ -1,4 +1,4 @@
-//! Folders of pictures: a folder for each class.
+//! Image folders: one subfolder per class.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ fn name(path: &Path) -> Option<&str> {
     path.file_name()?.to_str()
 }
 
-/// The folders in a folder: its classes.
+/// The subfolders of a folder, which are its classes.
 fn classes(folder: &Path) -> Result<Vec<String>> {
     let folders = entries(folder)?.into_iter().filter(|path| path.is_dir());
     Ok(folders.filter_map(|path| name(&path).map(String::from)).collect())
 }
 
-/// What is in a folder, by name.
+/// The entries of a folder, sorted by name.
 fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let failed = |error| {
         let advice =
@@ -32,13 +32,13 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<std::io::Result<_>>()
         .map_err(failed)?;
-    // What is hidden, and what some systems leave in archives, belongs to other programs.
+    // Hidden entries, and those that some systems leave in archives, belong to other programs.
     paths.retain(|path| name(path).is_some_and(|name| !name.starts_with('.') && name != "__MACOSX"));
     paths.sort();
     Ok(paths)
 }
 
-/// How to decode a file of this name, where it is one of a picture.
+/// The decoder for a file of this name, if it is an image.
 fn decoder(path: &Path) -> Option<fn(&[u8]) -> Decoded> {
     match path.extension()?.to_str()?.to_lowercase().as_str() {
         "png" => Some(decode),
@@ -47,20 +47,20 @@ fn decoder(path: &Path) -> Option<fn(&[u8]) -> Decoded> {
     }
 }
 
-/// Pictures that nothing here decodes. A class that lost some of its pictures without a word would be learned wrongly.
-const OTHERS: &[&str] =
+/// Image formats that are not supported. Silently skipping such files would train on an incomplete class.
+const UNSUPPORTED: &[&str] =
     &["jpg", "jpeg", "jpe", "jfif", "gif", "bmp", "webp", "tif", "tiff", "heic", "avif", "pbm", "pnm"];
 
-fn is_other(path: &Path) -> bool {
+fn is_unsupported(path: &Path) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-    OTHERS.contains(&extension.to_lowercase().as_str())
+    UNSUPPORTED.contains(&extension.to_lowercase().as_str())
 }
 
-/// The pictures of a class.
+/// The image files of a class.
 fn pictures(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut paths = entries(folder)?;
-    if let Some(first) = paths.iter().find(|path| is_other(path)) {
-        let count = paths.iter().filter(|path| is_other(path)).count();
+    if let Some(first) = paths.iter().find(|path| is_unsupported(path)) {
+        let count = paths.iter().filter(|path| is_unsupported(path)).count();
         let operation = format!("load {}", folder.display());
         let expected = "pictures in .png, .pgm or .ppm files alone";
         let received = format!("{count} in other files, such as {}", name(first).unwrap_or_default());
@@ -76,15 +76,15 @@ fn picture(path: &Path) -> Result<Picture> {
     decode(&bytes).map_err(|received| damaged(path, "a picture", received))
 }
 
-/// Pictures of one shape, each in its file.
+/// Images of one shape, each in its own file.
 #[derive(Debug)]
 struct Pictures {
     paths: Vec<PathBuf>,
     shape: Shape,
 }
 
-/// Pictures that take no more bytes than this are decoded once.
-const KEPT: usize = 64 << 20;
+/// Data sets of at most this many bytes are decoded once and kept in memory.
+const CACHE_LIMIT: usize = 64 << 20;
 
 impl Pictures {
     fn pixels(&self, sample: usize) -> Result<Vec<u8>> {
@@ -117,7 +117,7 @@ impl Store for Pictures {
 
     fn keep(&self, samples: &[usize], places: &[Range<usize>]) -> Result<Option<Inputs>> {
         let size = samples.len() * places.iter().map(|run| run.len()).sum::<usize>();
-        if size > KEPT {
+        if size > CACHE_LIMIT {
             return Ok(None);
         }
         let mut kept = Vec::with_capacity(size);
@@ -158,11 +158,11 @@ pub(super) fn open_set(folder: &Path) -> Result<DataSet> {
     let test_folder = folder.join("test");
     let test = match test_folder.is_dir() {
         true => {
-            if let Some(stranger) = classes(&test_folder)?.into_iter().find(|name| !names.contains(name)) {
+            if let Some(unknown) = classes(&test_folder)?.into_iter().find(|name| !names.contains(name)) {
                 let expected = format!("the classes of {}", train_folder.display());
                 let operation = format!("load {}", test_folder.display());
                 let advice = "add it to the pictures to learn from, or move it away";
-                return Err(Error::usage(operation, expected, format!("a class `{stranger}`"), advice));
+                return Err(Error::usage(operation, expected, format!("a class `{unknown}`"), advice));
             }
             split(&test_folder, &names, &mut shape)?
         }
@@ -187,7 +187,7 @@ mod tests {
                 .expect("written");
             std::fs::write(inside.join("notes.txt"), "not a picture").expect("written");
         }
-        // What is hidden is no class and no picture.
+        // Hidden entries are neither classes nor images.
         for hidden in [".cache", "__MACOSX"] {
             std::fs::create_dir_all(folder.join("train").join(hidden)).expect("it can be made");
         }

@@ -1,4 +1,4 @@
-//! Iris: R. A. Fisher's measurements of 150 flowers of three kinds, 1936.
+//! Iris: R. A. Fisher's measurements of 150 flowers of three species, 1936.
 //!
 //! The table is in the public domain; this is the version of the UCI Machine Learning Repository.
 
@@ -6,7 +6,7 @@ use super::{DataSet, Inputs, Split, Targets};
 use crate::random::Stream;
 use crate::shape::Shape;
 
-/// Sepal length and width, petal length and width in tenths of a centimetre; 50 flowers of each kind.
+/// Sepal length and width, petal length and width in tenths of a centimetre; 50 flowers of each species.
 #[rustfmt::skip]
 const FLOWERS: [[u8; 4]; 150] = [
     [51,35,14,2],[49,30,14,2],[47,32,13,2],[46,31,15,2],[50,36,14,2],[54,39,17,4],[46,34,14,3],[50,34,15,2],
@@ -32,7 +32,7 @@ const FLOWERS: [[u8; 4]; 150] = [
     [62,34,54,23],[59,30,51,18],
 ];
 
-/// Every fifth flower in random order is for testing.
+/// Every fifth flower of a random permutation is a test sample.
 pub(super) fn load(seed: u64) -> DataSet {
     let inputs = FLOWERS.iter().flatten().map(|tenths| f32::from(*tenths) / 10.0).collect();
     let classes = (0..150).map(|flower| flower / 50).collect();

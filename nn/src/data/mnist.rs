@@ -1,17 +1,17 @@
-//! MNIST: handwritten digits in the idx format of their authors.
+//! MNIST: handwritten digits in their authors' idx format.
 
 use std::io::Read;
 use std::path::Path;
 
 use unisono::Result;
 
-use super::file::{Opened, damaged, open};
-use super::kind::Kind;
-use super::records::{Form, Records};
+use super::file::{DataSetFile, damaged, open};
+use super::number_type::NumberType;
+use super::records::{RecordFormat, Records};
 use super::{DataSet, Inputs, Split, Stored, Targets};
 use crate::shape::Shape;
 
-/// A small part of MNIST, which this program brings along: its first runs need no other file.
+/// A small subset of MNIST, embedded in the program, so that first runs need no other file.
 const SAMPLE: [(&str, &[u8]); 4] = [
     ("train-images-idx3-ubyte", include_bytes!("../../../examples/data/mnist/train-images-idx3-ubyte.gz")),
     ("train-labels-idx1-ubyte", include_bytes!("../../../examples/data/mnist/train-labels-idx1-ubyte.gz")),
@@ -19,8 +19,8 @@ const SAMPLE: [(&str, &[u8]); 4] = [
     ("t10k-labels-idx1-ubyte", include_bytes!("../../../examples/data/mnist/t10k-labels-idx1-ubyte.gz")),
 ];
 
-/// The sizes that an idx file of bytes has along its axes.
-fn sizes(file: &Opened, axes: usize) -> Result<Vec<usize>> {
+/// The axis lengths of an idx file of bytes.
+fn sizes(file: &DataSetFile, axes: usize) -> Result<Vec<usize>> {
     let mut head = Vec::new();
     let read = file.reader()?.take(head_of(axes) as u64).read_to_end(&mut head);
     read.map_err(|error| file.failed(error))?;
@@ -35,12 +35,12 @@ fn sizes(file: &Opened, axes: usize) -> Result<Vec<usize>> {
     Ok((0..axes).map(|axis| word(4 + 4 * axis) as usize).collect())
 }
 
-/// How many bytes come before the numbers.
+/// The length of the header in bytes.
 fn head_of(axes: usize) -> usize {
     4 + 4 * axes
 }
 
-fn labels(file: &Opened, images: usize) -> Result<Vec<u32>> {
+fn labels(file: &DataSetFile, images: usize) -> Result<Vec<u32>> {
     let counts = sizes(file, 1)?;
     let labels = file.all()?.split_off(head_of(1));
     if counts[0] != labels.len() {
@@ -56,16 +56,16 @@ fn labels(file: &Opened, images: usize) -> Result<Vec<u32>> {
     Ok(labels.into_iter().map(u32::from).collect())
 }
 
-/// The samples of two files, images and labels.
-pub(super) fn split(images: Opened, classes: &Opened) -> Result<(Shape, Split)> {
+/// The samples of an image file and a label file.
+pub(super) fn split(images: DataSetFile, classes: &DataSetFile) -> Result<(Shape, Split)> {
     let sizes = sizes(&images, 3)?;
     let (count, shape) = (sizes[0], Shape::new(1, sizes[1], sizes[2]));
     let labels = labels(classes, count)?;
-    let form = Form {
+    let form = RecordFormat {
         head: head_of(3),
         lead: 0,
         width: shape.size(),
-        kind: Kind::U1,
+        kind: NumberType::U1,
         swapped: false,
         divisor: 255.0,
     };
@@ -73,8 +73,8 @@ pub(super) fn split(images: Opened, classes: &Opened) -> Result<(Shape, Split)> 
     Ok((shape, Split { count, inputs: Inputs::Stored(images), targets: Targets::Classes(labels) }))
 }
 
-/// The data set of four files, which `find` opens by their names.
-fn assemble(find: impl Fn(&str) -> Result<Opened>) -> Result<DataSet> {
+/// The data set of four files, which `find` opens by name.
+fn assemble(find: impl Fn(&str) -> Result<DataSetFile>) -> Result<DataSet> {
     let (shape, train) = split(find("train-images-idx3-ubyte")?, &find("train-labels-idx1-ubyte")?)?;
     let images = find("t10k-images-idx3-ubyte")?;
     let path = images.path.clone();
@@ -90,11 +90,11 @@ pub(super) fn open_set(folder: &Path) -> Result<DataSet> {
     assemble(|name| open(&folder.join(name)))
 }
 
-/// The part of it that is in this program.
+/// The subset embedded in the program.
 pub(super) fn sample() -> Result<DataSet> {
     assemble(|name| {
         let (_, bytes) = SAMPLE.into_iter().find(|(own, _)| *own == name).expect("it has all four files");
-        Ok(Opened::within(name, bytes))
+        Ok(DataSetFile::embedded(name, bytes))
     })
 }
 

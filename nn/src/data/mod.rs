@@ -1,4 +1,4 @@
-//! Data sets: samples to learn from and samples to be tested on. One data set, one file.
+//! Data sets: training samples and test samples. One data set, one file.
 
 mod arrays;
 mod cifar;
@@ -8,7 +8,7 @@ mod file;
 mod fuzz;
 mod images;
 mod iris;
-mod kind;
+mod number_type;
 mod mnist;
 mod npy;
 mod npz;
@@ -45,60 +45,60 @@ use crate::shape::Shape;
 pub struct DataSet {
     /// The shape of a sample.
     pub shape: Shape,
-    /// How many numbers a target has; for classes, how many there are.
+    /// The number of values per target; for classes, the number of classes.
     pub outputs: usize,
-    /// What the model learns from.
+    /// The training samples.
     pub train: Split,
-    /// What it never sees while learning.
+    /// The test samples, never used for training.
     pub test: Split,
 }
 
-/// Which data set.
+/// The choice of a data set.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Source {
-    /// Handwritten digits, 28 × 28, in their own files; without a folder, the sample that is in this program.
+    /// Handwritten digits, 28 × 28, in their original files; without a folder, the subset embedded in the program.
     Mnist {
-        /// The folder with the four files, perhaps with `.gz`.
+        /// The folder with the four files, possibly with the suffix `.gz`.
         folder: Option<PathBuf>,
-        /// Whether what the folder lacks is downloaded; without a folder, into the user's cache.
+        /// Whether to download files that are missing from the folder; without a folder, into the user's cache.
         download: bool,
     },
-    /// Small colour pictures, 3 × 32 × 32, in the binary version's files.
+    /// Small colour images, 3 × 32 × 32, in the files of the binary version.
     Cifar10 {
-        /// The folder with the batches, perhaps with `.gz`.
+        /// The folder with the batches, possibly with the suffix `.gz`.
         folder: Option<PathBuf>,
-        /// Whether what the folder lacks is downloaded; without a folder, into the user's cache.
+        /// Whether to download files that are missing from the folder; without a folder, into the user's cache.
         download: bool,
     },
-    /// Fisher's flowers.
+    /// Fisher's irises.
     Iris,
     /// Random numbers with random classes.
     UniformRandom {
-        /// How many samples to learn from.
+        /// The number of training samples.
         train: usize,
-        /// How many to test on.
+        /// The number of test samples.
         test: usize,
         /// The shape of a sample.
         shape: Shape,
-        /// How many classes.
+        /// The number of classes.
         classes: usize,
     },
     /// Circles and ellipses, 3 × 32 × 32.
     ToyImages,
-    /// A folder with `train` and perhaps `test`, in each a folder for each class with pictures.
+    /// A folder with `train` and optionally `test`, each with one folder of images per class.
     Images {
         /// The folder.
         folder: PathBuf,
     },
     /// Arrays in `.npy` files.
     Arrays(Arrays),
-    /// Whatever a program added.
+    /// A data set that the program added.
     Own(OwnData),
 }
 
 impl DataSet {
-    /// Finds it, and looks through it for damage. Whatever is random comes from the seed. Samples that are in plain files
-    /// stay there until a batch needs them.
+    /// Opens the data set and checks it for damage. All randomness comes from the seed. Samples in plain files stay there
+    /// until a batch needs them.
     pub fn load(source: &Source, seed: u64) -> Result<DataSet> {
         let mut data = DataSet::open(source, seed)?;
         data.keep()?;
@@ -106,20 +106,20 @@ impl DataSet {
         Ok(data)
     }
 
-    /// Brings into memory what cannot be read in parts. Whoever wants samples calls it first.
+    /// Loads into memory what cannot be read in parts. Callers must call this before reading samples.
     pub(crate) fn keep(&mut self) -> Result<()> {
         self.train.keep()?;
         self.test.keep()
     }
 
-    /// Looks for damage in a part of the samples.
+    /// Checks one of `parts` parts of the samples for damage.
     pub(crate) fn check(&self, part: usize, parts: usize) -> Result<()> {
         let own = |split: &Split| Partition::balanced(split.count, parts).range(part);
         self.train.check(own(&self.train))?;
         self.test.check(own(&self.test))
     }
 
-    /// Which sample makes it have so many classes, where its targets are classes.
+    /// A description of the sample that determines the number of classes, if the targets are classes.
     pub(crate) fn largest_class(&self) -> Option<String> {
         let largest = |split: &Split, name: &str| match &split.targets {
             Targets::Classes(classes) => {
@@ -133,7 +133,7 @@ impl DataSet {
         found.into_iter().flatten().max_by_key(|(class, _)| *class).map(|(_, words)| words)
     }
 
-    /// Finds it, and reads nothing but sizes and classes.
+    /// Opens the data set, and reads only sizes and classes.
     pub(crate) fn open(source: &Source, seed: u64) -> Result<DataSet> {
         match source {
             Source::Mnist { folder: None, download: false } => mnist::sample(),
@@ -150,15 +150,15 @@ impl DataSet {
             Source::ToyImages => Ok(synthetic::toy_images()),
             Source::Images { folder } => images::open_set(folder),
             Source::Arrays(arrays) => arrays.open(),
-            Source::Own(own) => bounded(own.load(seed)?),
+            Source::Own(own) => check_finite(own.load(seed)?),
         }
     }
 }
 
-/// Refuses a program's data where it has a NaN or an infinity: whatever learns from one is lost.
-fn bounded(data: DataSet) -> Result<DataSet> {
+/// Rejects user-defined data with a NaN or an infinity, which would destroy the weights of any model trained on it.
+fn check_finite(data: DataSet) -> Result<DataSet> {
     for (name, split) in [("training", &data.train), ("test", &data.test)] {
-        if let Some(sample) = split.unbounded() {
+        if let Some(sample) = split.first_non_finite() {
             let received = format!("NaN or infinity in {name} sample {sample}");
             let advice = "mend the program that makes the samples";
             return Err(Error::usage("load a data set of its own", "finite numbers", received, advice));
@@ -167,11 +167,11 @@ fn bounded(data: DataSet) -> Result<DataSet> {
     Ok(data)
 }
 
-/// The folder of a data set, where it is complete if it is to be downloaded.
-fn fetched(name: &str, folder: &Option<PathBuf>, from: Option<download::Publication>) -> Result<PathBuf> {
+/// The folder of a data set, complete if a download was requested.
+fn fetched(name: &str, folder: &Option<PathBuf>, from: Option<download::RemoteDataSet>) -> Result<PathBuf> {
     let folder = folder.clone().unwrap_or_else(|| download::cache(name));
-    if let Some(publication) = from {
-        publication.fetch(&folder)?;
+    if let Some(remote) = from {
+        remote.fetch(&folder)?;
     }
     Ok(folder)
 }

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use unisono::{Error, Result};
 
-use super::file::{Opened, damaged, open_or};
-use super::kind::Kind;
+use super::file::{DataSetFile, damaged, open_or};
+use super::number_type::NumberType;
 
-/// The numbers of an array.
+/// The elements of an array.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Values {
     /// `uint8`.
@@ -19,17 +19,17 @@ pub enum Values {
     Doubles(Vec<f64>),
 }
 
-/// An array and its shape, the last axis being the fastest.
+/// An array and its shape, in row-major order: the last axis varies fastest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Array {
     /// The length of each axis.
     pub shape: Vec<usize>,
-    /// The numbers.
+    /// The elements.
     pub values: Values,
 }
 
 impl Array {
-    /// Its numbers in double precision.
+    /// The elements in double precision.
     pub fn doubles(&self) -> Vec<f64> {
         match &self.values {
             Values::Bytes(values) => values.iter().map(|value| f64::from(*value)).collect(),
@@ -46,14 +46,14 @@ pub fn read(path: &Path) -> Result<Array> {
 }
 
 /// Opens a file.
-pub(super) fn open(path: &Path) -> Result<Opened> {
+pub(super) fn open(path: &Path) -> Result<DataSetFile> {
     open_or(
         path,
         "give the path of a .npy file, relative to the file that names it, or to this folder after --set",
     )
 }
 
-/// The value of a key in the header, a Python dictionary: up to the next comma that is not in brackets.
+/// The value of a key in the header, a Python dictionary literal: up to the next comma outside brackets.
 fn entry<'a>(header: &'a str, key: &str) -> Option<&'a str> {
     let start = header.find(&format!("'{key}'"))? + key.len() + 2;
     let rest = header[start..].trim_start().strip_prefix(':')?.trim_start();
@@ -64,20 +64,20 @@ fn entry<'a>(header: &'a str, key: &str) -> Option<&'a str> {
     Some(rest[..end].trim())
 }
 
-/// What the head of a file says.
-pub(super) struct Head {
-    pub(super) kind: Kind,
+/// The header of a file.
+pub(super) struct NpyHeader {
+    pub(super) kind: NumberType,
     pub(super) shape: Vec<usize>,
-    /// Whether the bytes of each number are in the order that is not this program's.
+    /// Whether the elements are big-endian.
     pub(super) swapped: bool,
-    /// Whether the first axis is the fastest, not the last.
+    /// Whether the array is in Fortran order: the first axis varies fastest.
     pub(super) fortran: bool,
-    /// Where the numbers begin.
+    /// The offset of the elements in bytes.
     pub(super) start: usize,
 }
 
-/// Reads the head of a file.
-pub(super) fn head(path: &Path, reader: &mut dyn Read) -> Result<Head> {
+/// Reads the header of a file.
+pub(super) fn read_header(path: &Path, reader: &mut dyn Read) -> Result<NpyHeader> {
     let wrong = |received: &str| damaged(path, "a .npy file", received);
     let mut next = |count: usize| -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
@@ -115,7 +115,7 @@ pub(super) fn head(path: &Path, reader: &mut dyn Read) -> Result<Head> {
         .map(|axis| axis.parse().map_err(|_| wrong("a shape that is not made of numbers")))
         .collect::<Result<_>>()?;
     let name = find("descr")?.trim_matches('\'');
-    let kind = Kind::named(&name.replace('>', "<")).ok_or_else(|| {
+    let kind = NumberType::named(&name.replace('>', "<")).ok_or_else(|| {
         let advice = "save it as float32, float64, uint8 or an integer with a sign";
         Error::usage(
             format!("load {}", path.display()),
@@ -127,11 +127,11 @@ pub(super) fn head(path: &Path, reader: &mut dyn Read) -> Result<Head> {
     let size = shape.iter().try_fold(kind.size(), |size, axis| size.checked_mul(*axis));
     size.ok_or_else(|| wrong("a shape beyond all bounds"))?;
     let swapped = name.starts_with('>');
-    Ok(Head { kind, shape, swapped, fortran, start: first.len() + word.len() + length })
+    Ok(NpyHeader { kind, shape, swapped, fortran, start: first.len() + word.len() + length })
 }
 
 pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Array> {
-    let Head { kind, shape, swapped, fortran, start } = head(path, &mut &*bytes)?;
+    let NpyHeader { kind, shape, swapped, fortran, start } = read_header(path, &mut &*bytes)?;
     let (count, data) = (shape.iter().product::<usize>(), &bytes[start..]);
     if data.len() != count * kind.size() {
         return Err(damaged(path, "a .npy file", format!("{} bytes for {count} numbers", data.len())));
@@ -143,14 +143,14 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Array> {
     Ok(Array { shape, values: kind.values(data) })
 }
 
-/// Numbers of so many bytes whose first axis was the fastest.
+/// Converts elements of `size` bytes from Fortran order to row-major order.
 fn last_axis_fastest(data: &[u8], shape: &[usize], size: usize) -> Vec<u8> {
     let mut result = Vec::with_capacity(data.len());
     let mut place = vec![0; shape.len()];
     for _ in 0..data.len() / size {
         let at = place.iter().zip(shape).rev().fold(0, |at, (index, length)| at * length + index);
         result.extend_from_slice(&data[at * size..][..size]);
-        // The next place, the last axis first.
+        // Advances the index, with the last axis fastest.
         for (index, length) in place.iter_mut().zip(shape).rev() {
             *index = (*index + 1) % length;
             if *index > 0 {
@@ -161,7 +161,7 @@ fn last_axis_fastest(data: &[u8], shape: &[usize], size: usize) -> Vec<u8> {
     result
 }
 
-/// Writes numbers in single or double precision.
+/// Writes elements in single or double precision.
 pub fn write<T: crate::Number>(path: &Path, shape: &[usize], values: &[T]) -> std::io::Result<()> {
     let axes: Vec<String> = shape.iter().map(|axis| format!("{axis},")).collect();
     let kind = if T::NAME == "f32" { "<f4" } else { "<f8" };

@@ -10,13 +10,13 @@ use super::file::damaged;
 use super::npy::{Array, parse};
 use crate::memory;
 
-/// The arrays of a file by their names.
+/// The arrays of a file, by name.
 pub(crate) fn read(path: &Path) -> Result<Vec<(String, Array)>> {
     let bytes = std::fs::read(path).map_err(|error| damaged(path, "a file that can be read", error))?;
     unpack(path, &bytes)
 }
 
-/// The arrays of an archive; the checksum of each is compared.
+/// The arrays of an archive; the checksum of each is verified.
 pub(super) fn unpack(path: &Path, bytes: &[u8]) -> Result<Vec<(String, Array)>> {
     let wrong = |received: &dyn std::fmt::Display| {
         damaged(path, "a .npz file (a zip archive of .npy files)", received)
@@ -29,14 +29,14 @@ pub(super) fn unpack(path: &Path, bytes: &[u8]) -> Result<Vec<(String, Array)>> 
         let length = member.size();
         let operation = format!("load {}", path.display());
         let advice = "write the file again, or take fewer arrays";
-        memory::must_hold(
+        memory::check_fits(
             &operation,
             "unpacked arrays",
             usize::try_from(length).unwrap_or(usize::MAX),
             advice,
         )?;
         let mut unpacked = Vec::new();
-        // One more byte than the directory says, so that the end and its checksum are reached.
+        // Reads one byte more than the directory lists, to reach the end of the member and so verify its checksum.
         let read = (&mut member).take(length.saturating_add(1)).read_to_end(&mut unpacked);
         read.map_err(|error| wrong(&format!("`{name}`: {error}")))?;
         if unpacked.len() as u64 != length {

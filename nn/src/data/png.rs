@@ -1,29 +1,29 @@
-//! Pictures of 8 bits a channel: PNG in and out, PGM and PPM in.
+//! Images with 8 bits per channel: reads and writes PNG, reads PGM and PPM.
 
 use crate::shape::Shape;
 
-/// A picture as planes: one map for grey, three for colours.
+/// An image as planes: one map for greyscale, three for colour.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Picture {
     /// Maps, rows and columns.
     pub shape: Shape,
-    /// The planes, one after the other.
+    /// The planes, consecutively.
     pub pixels: Vec<u8>,
 }
 
 pub(super) type Decoded = std::result::Result<Picture, String>;
 
-/// Nobody trains on larger pictures, and a header may lie.
+/// An upper bound on rows and columns: larger images are not realistic training data, and a header may contain any number.
 const LARGEST: usize = 1 << 14;
 
-/// Planes from pixels of `channels` bytes, of which the first one or three are kept.
+/// Planes from interleaved pixels of `channels` bytes, of which the first one or three are kept.
 fn planes(rows: usize, columns: usize, channels: usize, pixels: &[u8]) -> Picture {
     let maps = if channels >= 3 { 3 } else { 1 };
     let plane = |map: usize| pixels.iter().skip(map).step_by(channels).copied();
     Picture { shape: Shape::new(maps, rows, columns), pixels: (0..maps).flat_map(plane).collect() }
 }
 
-/// A picture as a PNG file.
+/// Encodes an image as a PNG file.
 pub fn encode(picture: &Picture) -> Vec<u8> {
     let Shape { maps, rows, columns } = picture.shape;
     let mut pixels = Vec::with_capacity(picture.pixels.len());
@@ -34,7 +34,7 @@ pub fn encode(picture: &Picture) -> Vec<u8> {
     let mut encoder = png::Encoder::new(&mut file, columns as u32, rows as u32);
     encoder.set_color(if maps == 3 { png::ColorType::Rgb } else { png::ColorType::Grayscale });
     encoder.set_depth(png::BitDepth::Eight);
-    // Small pictures of noise: filters would only make their lines harder to read.
+    // The images are small and noisy: PNG row filters gain nothing and only make the rows harder to read.
     encoder.set_filter(png::Filter::NoFilter);
     let written = encoder.write_header().and_then(|mut writer| {
         writer.write_image_data(&pixels)?;
@@ -44,7 +44,7 @@ pub fn encode(picture: &Picture) -> Vec<u8> {
     file
 }
 
-/// The picture of a PNG file of up to 8 bits a channel; transparency is left out.
+/// Decodes a PNG file of up to 8 bits per channel; the alpha channel is dropped.
 pub fn decode(file: &[u8]) -> Decoded {
     let wrong = |error: png::DecodingError| error.to_string();
     let mut decoder = png::Decoder::new(std::io::Cursor::new(file));
@@ -60,12 +60,12 @@ pub fn decode(file: &[u8]) -> Decoded {
     }
     let mut pixels = vec![0; rows * columns * colour.samples()];
     reader.next_frame(&mut pixels).map_err(wrong)?;
-    // The checksums of the last chunks are read too.
+    // Reads to the end, to verify the checksums of the last chunks.
     reader.finish().map_err(wrong)?;
     Ok(planes(rows, columns, colour.samples(), &pixels))
 }
 
-/// Reads the binary forms of PGM and PPM.
+/// Decodes the binary variants of PGM and PPM.
 pub(super) fn decode_portable(file: &[u8]) -> Decoded {
     let channels = match file.get(..2) {
         Some(b"P5") => 1,

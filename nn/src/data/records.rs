@@ -1,4 +1,4 @@
-//! Samples in files where each takes as many bytes as the others: MNIST, CIFAR-10 and `.npy` arrays.
+//! Samples in files of fixed-size records: MNIST, CIFAR-10 and `.npy` arrays.
 
 use std::io::Read;
 use std::ops::Range;
@@ -6,32 +6,32 @@ use std::path::Path;
 
 use unisono::Result;
 
-use super::file::{Opened, damaged};
-use super::kind::Kind;
+use super::file::{DataSetFile, damaged};
+use super::number_type::NumberType;
 use super::{Inputs, Store};
 use crate::memory;
 
-/// Runs of wanted bytes with fewer bytes between them are read in one go: a disk reads whole pages anyway.
+/// Ranges with gaps smaller than this, in bytes, are read with one call: the disk reads full pages anyway.
 const PAGE: usize = 4096;
 
-/// How the samples of a file follow each other.
+/// The record format of a file.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Form {
-    /// Bytes before the first sample.
+pub(super) struct RecordFormat {
+    /// The length of the file header, in bytes.
     pub(super) head: usize,
-    /// Bytes of each sample before its numbers.
+    /// The length of the record prefix before a sample's elements, in bytes.
     pub(super) lead: usize,
-    /// Numbers of each sample.
+    /// The number of elements per sample.
     pub(super) width: usize,
-    pub(super) kind: Kind,
-    /// Whether the bytes of each number are turned around.
+    pub(super) kind: NumberType,
+    /// Whether the elements are big-endian.
     pub(super) swapped: bool,
-    /// What numbers are divided by.
+    /// The divisor of the elements.
     pub(super) divisor: f64,
 }
 
-impl Form {
-    /// How many bytes a sample has.
+impl RecordFormat {
+    /// The length of a record in bytes.
     pub(super) fn stride(&self) -> usize {
         self.lead + self.width * self.kind.size()
     }
@@ -39,13 +39,13 @@ impl Form {
 
 #[derive(Debug)]
 pub(super) struct Records {
-    /// Each file, and how many samples it has.
-    files: Vec<(Opened, usize)>,
-    form: Form,
+    /// Each file with its number of samples.
+    files: Vec<(DataSetFile, usize)>,
+    form: RecordFormat,
 }
 
-/// Refuses a NaN or an infinity: whatever learns from one is lost.
-pub(super) fn refuse_unbounded(path: &Path, sample: usize, values: &[f64]) -> Result<()> {
+/// Rejects a NaN or an infinity, which would destroy the weights of any model trained on it.
+pub(super) fn reject_non_finite(path: &Path, sample: usize, values: &[f64]) -> Result<()> {
     match values.iter().position(|value| !value.is_finite()) {
         None => Ok(()),
         Some(at) => {
@@ -56,12 +56,12 @@ pub(super) fn refuse_unbounded(path: &Path, sample: usize, values: &[f64]) -> Re
 }
 
 impl Records {
-    /// From files of so many samples each. Compressed ones are looked through when they are read.
-    pub(super) fn new(files: Vec<(Opened, usize)>, form: Form) -> Result<Records> {
+    /// Opens files with their numbers of samples. Compressed files are checked when they are read.
+    pub(super) fn new(files: Vec<(DataSetFile, usize)>, form: RecordFormat) -> Result<Records> {
         for (file, count) in &files {
-            if file.packed {
-                // Only its head was seen, which may promise anything: what is kept for each sample, and one sample.
-                must_hold(file, count.saturating_add(form.width).saturating_mul(size_of::<f64>()))?;
+            if file.compressed {
+                // Only the header has been read, and it may claim any size: checks the memory per sample and for one sample.
+                check_fits(file, count.saturating_add(form.width).saturating_mul(size_of::<f64>()))?;
                 continue;
             }
             let expected = count.checked_mul(form.stride()).map(|bytes| (bytes + form.head) as u64);
@@ -75,8 +75,8 @@ impl Records {
         Ok(Records { files, form })
     }
 
-    /// The file of a sample, and where in it its numbers begin.
-    fn locate(&self, sample: usize) -> (&Opened, u64) {
+    /// The file of a sample, and the offset of its elements in bytes.
+    fn locate(&self, sample: usize) -> (&DataSetFile, u64) {
         let mut inside = sample;
         for (file, count) in &self.files {
             if inside < *count {
@@ -124,21 +124,21 @@ impl Store for Records {
         let mut values = vec![0.0; self.form.width];
         for sample in samples {
             self.read(*sample, std::slice::from_ref(&whole), &mut values)?;
-            refuse_unbounded(&self.locate(*sample).0.path, *sample, &values)?;
+            reject_non_finite(&self.locate(*sample).0.path, *sample, &values)?;
         }
         Ok(())
     }
 
-    /// What is compressed is unpacked once, and what is wanted of it kept.
+    /// Decompresses compressed files once, and keeps the requested part in memory.
     fn keep(&self, samples: &[usize], places: &[Range<usize>]) -> Result<Option<Inputs>> {
-        if self.files.iter().all(|(file, _)| !file.packed) {
+        if self.files.iter().all(|(file, _)| !file.compressed) {
             return Ok(None);
         }
-        let Form { head, lead, width, kind, .. } = self.form;
+        let RecordFormat { head, lead, width, kind, .. } = self.form;
         let size = kind.size();
         let own = size * places.iter().map(|run| run.len()).sum::<usize>();
         let all = samples.len().saturating_mul(own);
-        self.files.iter().try_for_each(|(file, _)| must_hold(file, all))?;
+        self.files.iter().try_for_each(|(file, _)| check_fits(file, all))?;
         let mut kept = vec![0; all];
         let mut order: Vec<usize> = (0..samples.len()).collect();
         order.sort_by_key(|at| samples[*at]);
@@ -157,7 +157,7 @@ impl Store for Records {
                 let bytes = &record[lead..];
                 if kind.is_float() {
                     kind.doubles(bytes, &mut numbers);
-                    refuse_unbounded(&file.path, sample, &numbers)?;
+                    reject_non_finite(&file.path, sample, &numbers)?;
                 }
                 while let Some(at) = wanted.next_if(|at| samples[*at] == sample) {
                     let mut rest = &mut kept[at * own..(at + 1) * own];
@@ -169,19 +169,19 @@ impl Store for Records {
                 }
                 sample += 1;
             }
-            must_end(file, &mut reader)?;
+            check_end(file, &mut reader)?;
         }
         Ok(Some(kind.values(kept).into()))
     }
 }
 
-fn must_hold(file: &Opened, bytes: usize) -> Result<()> {
+fn check_fits(file: &DataSetFile, bytes: usize) -> Result<()> {
     let operation = format!("load {}", file.path.display());
-    memory::must_hold(&operation, "unpacked samples", bytes, "unpack the file, or write it again")
+    memory::check_fits(&operation, "unpacked samples", bytes, "unpack the file, or write it again")
 }
 
-/// Refuses what comes after the last sample; also, a compressed file is known to be whole when its end was read.
-fn must_end(file: &Opened, reader: &mut dyn Read) -> Result<()> {
+/// Rejects trailing bytes; reaching the end also verifies that a compressed file is complete.
+fn check_end(file: &DataSetFile, reader: &mut dyn Read) -> Result<()> {
     match reader.read(&mut [0]) {
         Ok(0) => Ok(()),
         Ok(_) => Err(damaged(&file.path, "nothing after the last sample", "more bytes")),

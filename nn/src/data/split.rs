@@ -1,4 +1,4 @@
-//! Samples in the form that they came in, and batches of them in the form that networks want.
+//! Samples in their stored representation, and their conversion to batches for a network.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::Stored;
 use crate::number::Number;
 use crate::random::Stream;
 
-/// What goes in.
+/// The inputs of samples.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Inputs {
     /// Bytes, each divided by 255.
@@ -17,31 +17,31 @@ pub enum Inputs {
     Singles(Vec<f32>),
     /// Double precision.
     Doubles(Vec<f64>),
-    /// In files: read when a batch needs them.
+    /// Stored in files, and read when a batch needs them.
     Stored(Stored),
 }
 
-/// What should come out.
+/// The targets of samples.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Targets {
-    /// A class for each sample: a one at its place and zeros elsewhere.
+    /// One class per sample, encoded one-hot.
     Classes(Vec<u32>),
     /// Numbers for each sample.
     Values(Vec<f64>),
-    /// Numbers for each sample in files.
+    /// Numbers for each sample, stored in files.
     Stored(Stored),
-    /// Nobody knows: such samples serve autoencoders and predictions.
+    /// No targets: such samples serve autoencoders and predictions.
     Unknown,
 }
 
-/// Some samples with their targets.
+/// Samples with their targets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Split {
-    /// How many.
+    /// The number of samples.
     pub count: usize,
-    /// Their inputs, one after the other.
+    /// The inputs, consecutively.
     pub inputs: Inputs,
-    /// Their targets, one after the other.
+    /// The targets, consecutively.
     pub targets: Targets,
 }
 
@@ -51,7 +51,7 @@ impl Split {
         Split { count: 0, inputs: Inputs::Bytes(Vec::new()), targets: Targets::Classes(Vec::new()) }
     }
 
-    /// Fills a batch with the samples of these numbers.
+    /// Fills a batch with the samples of these indices.
     pub fn fill<T: Number>(&self, chosen: &[usize], inputs: &mut [T], targets: &mut [T]) -> Result<()> {
         let (width, height) = (inputs.len() / chosen.len().max(1), targets.len() / chosen.len().max(1));
         let each = |inputs: &mut [T], convert: &dyn Fn(usize, &mut [T])| {
@@ -86,8 +86,8 @@ impl Split {
         Ok(())
     }
 
-    /// Brings into memory what cannot be read in parts, such as compressed files, and of that only what belongs to this
-    /// split. Whoever wants samples calls it first.
+    /// Loads into memory what cannot be read in parts, such as compressed files, restricted to the samples of this split.
+    /// Callers must call this before reading samples.
     pub(super) fn keep(&mut self) -> Result<()> {
         if let Inputs::Stored(stored) = &self.inputs
             && let Some(inputs) = stored.keep()?
@@ -97,7 +97,7 @@ impl Split {
         Ok(())
     }
 
-    /// Looks for damage in some samples that are in files.
+    /// Checks a range of samples that are stored in files for damage.
     pub(super) fn check(&self, samples: Range<usize>) -> Result<()> {
         if let Inputs::Stored(stored) = &self.inputs {
             stored.check(samples.clone())?;
@@ -108,7 +108,7 @@ impl Split {
         Ok(())
     }
 
-    /// The class of a sample, where samples have classes.
+    /// The class of a sample, if the targets are classes.
     pub fn class(&self, sample: usize) -> Option<u32> {
         match &self.targets {
             Targets::Classes(classes) => Some(classes[sample]),
@@ -116,8 +116,8 @@ impl Split {
         }
     }
 
-    /// The first sample with a NaN or an infinity, where there is one.
-    pub(super) fn unbounded(&self) -> Option<usize> {
+    /// The first sample with a NaN or an infinity, if any.
+    pub(super) fn first_non_finite(&self) -> Option<usize> {
         let inputs = match &self.inputs {
             Inputs::Bytes(_) | Inputs::Stored(_) => None,
             Inputs::Singles(values) => first(values, self.count, |value| !value.is_finite()),
@@ -130,7 +130,7 @@ impl Split {
         inputs.into_iter().chain(targets).min()
     }
 
-    /// A random part of the samples, in their order.
+    /// A random subset of the samples, in their original order.
     #[must_use]
     pub fn sample(&self, percent: f64, stream: Stream) -> Split {
         let keep = ((self.count as f64 * percent / 100.0).round() as usize).min(self.count);
@@ -140,7 +140,7 @@ impl Split {
         self.choose(&chosen)
     }
 
-    /// A part of each sample: the numbers at these places of it.
+    /// The elements of each sample at these indices.
     #[must_use]
     pub fn part(&self, places: &[usize]) -> Split {
         fn pick<V: Copy>(values: &[V], count: usize, places: &[usize]) -> Vec<V> {
@@ -156,7 +156,7 @@ impl Split {
         Split { count: self.count, inputs, targets: self.targets.clone() }
     }
 
-    /// The samples of these numbers.
+    /// The samples of these indices.
     #[must_use]
     pub fn choose(&self, chosen: &[usize]) -> Split {
         fn pick<V: Copy>(values: &[V], count: usize, chosen: &[usize]) -> Vec<V> {
@@ -179,7 +179,7 @@ impl Split {
     }
 }
 
-/// Reads these samples into a batch, one after the other.
+/// Reads these samples into a batch, consecutively.
 fn fetch<T: Number>(stored: &Stored, chosen: &[usize], batch: &mut [T]) -> Result<()> {
     let width = batch.len() / chosen.len().max(1);
     let mut values = vec![0.0; width];
@@ -190,7 +190,7 @@ fn fetch<T: Number>(stored: &Stored, chosen: &[usize], batch: &mut [T]) -> Resul
     Ok(())
 }
 
-/// The first sample with such a number.
+/// The first sample with an element that satisfies the predicate.
 fn first<V: Copy>(values: &[V], count: usize, is: impl Fn(V) -> bool) -> Option<usize> {
     let width = (values.len() / count.max(1)).max(1);
     values.iter().position(|value| is(*value)).map(|at| at / width)

@@ -1,4 +1,4 @@
-//! Samples that lie somewhere else than in memory: read when they are wanted, and only what is wanted of them.
+//! Samples stored outside memory: read on demand, and only the requested elements.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use unisono::Result;
 
 use super::Inputs;
 
-/// A place where samples are, such as a file.
+/// A backing store of samples, such as a file.
 ///
 /// ```
 /// use std::ops::Range;
@@ -34,21 +34,22 @@ use super::Inputs;
 /// # Ok::<(), unisono::Error>(())
 /// ```
 pub trait Store: Debug + Send + Sync {
-    /// Reads the numbers of a sample at these places, one after the other.
+    /// Reads the elements of a sample in these index ranges, consecutively.
     fn read(&self, sample: usize, places: &[Range<usize>], values: &mut [f64]) -> Result<()>;
 
-    /// Looks for damage in some samples, before anybody learns from them. The ranks of a run share this work.
+    /// Checks some samples for damage before training. The ranks of a run share this work.
     fn check(&self, _samples: &[usize]) -> Result<()> {
         Ok(())
     }
 
-    /// These places of these samples, where it is better to have them in memory. Samples stay where they are without it.
+    /// The elements of these samples in these index ranges, if holding them in memory is better than reading them on demand.
+    /// By default, samples stay in the store.
     fn keep(&self, _samples: &[usize], _places: &[Range<usize>]) -> Result<Option<Inputs>> {
         Ok(None)
     }
 }
 
-/// Some samples of a store, and some places of each.
+/// Some samples of a store, and some elements of each.
 #[derive(Debug, Clone)]
 pub struct Stored {
     store: Arc<dyn Store>,
@@ -63,7 +64,7 @@ impl PartialEq for Stored {
 }
 
 impl Stored {
-    /// All samples of a store: how many, and how many numbers each has.
+    /// All samples of a store, given their number and the number of elements per sample.
     pub fn new(store: impl Store + 'static, count: usize, width: usize) -> Stored {
         let whole = 0..width;
         Stored { store: Arc::new(store), samples: (0..count).collect(), places: [whole].into() }

@@ -1,4 +1,4 @@
-//! Data sets that need no files: random numbers, and pictures of circles and ellipses.
+//! Data sets that need no files: random numbers, and images of circles and ellipses.
 
 use unisono::Result;
 
@@ -7,13 +7,13 @@ use crate::memory;
 use crate::random::Stream;
 use crate::shape::Shape;
 
-/// Numbers in [0, 1) with classes drawn by chance: nothing to learn, much to measure.
+/// Numbers in [0, 1) with random classes: there is nothing to learn, but the speed of training can be measured.
 pub(super) fn uniform(counts: [usize; 2], shape: Shape, classes: usize, seed: u64) -> Result<DataSet> {
-    // Their numbers, classes and order.
+    // The elements, the class and the index of each sample.
     let each = shape.size().saturating_mul(size_of::<f32>());
     let each = each.saturating_add(size_of::<u32>() + size_of::<usize>());
     let bytes = counts[0].saturating_add(counts[1]).saturating_mul(each);
-    memory::must_hold("uniform_random", "samples", bytes, "ask for fewer or smaller ones")?;
+    memory::check_fits("uniform_random", "samples", bytes, "ask for fewer or smaller ones")?;
     let [train, test] = ["train", "test"].map(|name| Stream::new(seed, name));
     let split = |count: usize, stream: Stream| {
         let number = |index: usize| stream.uniform(index as u64);
@@ -32,7 +32,8 @@ pub(super) fn uniform(counts: [usize; 2], shape: Shape, classes: usize, seed: u6
 const SIDE: usize = 32;
 const TOYS: usize = 128;
 
-/// 128 pictures to learn from and 128 to test on: class 0 has a circle, class 1 an ellipse, always the same ones.
+/// 128 training images and 128 test images: class 0 shows a circle, class 1 an ellipse. The images are the same in every
+/// run.
 pub(super) fn toy_images() -> DataSet {
     let [train, test] = ["toy train", "toy test"].map(|name| {
         let mut pictures = Vec::with_capacity(TOYS * 3 * SIDE * SIDE);
@@ -46,7 +47,7 @@ pub(super) fn toy_images() -> DataSet {
     DataSet { shape: Shape::new(3, SIDE, SIDE), outputs: 2, train, test }
 }
 
-/// A filled figure in a random colour on a random ground.
+/// A filled shape in a random colour on a random background.
 fn draw(pictures: &mut Vec<f32>, stream: Stream, ellipse: bool) {
     let between = |index: u64, low: f64, high: f64| low + (high - low) * stream.uniform(index);
     let (row, column) = (between(0, 12.0, 20.0), between(1, 12.0, 20.0));

@@ -1,25 +1,25 @@
-//! How the ranks of a run are arranged: which of them share a sample, and which have other samples.
+//! The grid of ranks of a run: which ranks share the same samples, and which process different ones.
 
 use unisono::halo::Grid;
 use unisono::{Error, Result};
 
 use crate::experiment::{Experiment, Node};
 
-/// How a model is spread.
+/// How a model is distributed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Each rank has some samples of a batch.
+    /// Data parallelism: each rank processes some samples of a batch.
     Data,
-    /// Ranks have parts of the rows and columns of each sample.
+    /// Spatial parallelism: each rank holds some rows and columns of each sample, and exchanges halos.
     Halo,
-    /// Ranks have parts of each sample as a plain vector.
+    /// Each rank holds a slice of each sample as a flat vector.
     Vector,
-    /// Each rank has some samples of a batch, and shares weights through a table.
+    /// Each rank processes some samples of a batch, and shares the weights through a parameter table.
     Table,
 }
 
 impl Mode {
-    /// The mode of this name.
+    /// The mode with this name.
     fn named(name: &str) -> Result<Mode> {
         match name {
             "data" => Ok(Mode::Data),
@@ -30,7 +30,7 @@ impl Mode {
         }
     }
 
-    /// The axes of a team in this mode.
+    /// The axes of a spatial group in this mode.
     fn axes(self) -> &'static [&'static str] {
         match self {
             Mode::Data | Mode::Table => &[],
@@ -40,7 +40,8 @@ impl Mode {
     }
 }
 
-/// Ranks on a grid: along `data` they have other samples, along the other axes other parts of the same samples.
+/// A grid of ranks: ranks differ in their samples along the axis `data`, and in their parts of the same samples along the
+/// other axes.
 ///
 /// ```
 /// use unisono_nn::{Arrangement, Experiment, Mode};
@@ -53,18 +54,18 @@ impl Mode {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrangement {
-    /// How samples are divided within a team.
+    /// How samples are divided within a spatial group.
     pub mode: Mode,
-    /// All ranks.
+    /// The grid of all ranks.
     pub grid: Grid,
-    /// How many teams there are.
+    /// The number of spatial groups.
     pub data: usize,
-    /// The ranks of one team.
+    /// The grid of one spatial group.
     pub team: Grid,
 }
 
 impl Arrangement {
-    /// The arrangement that a file asks for; without a grid, as even as possible.
+    /// The arrangement that a file requests; without a grid, as even as possible.
     pub fn new(experiment: &Experiment, ranks: usize) -> Result<Arrangement> {
         let node = experiment.resolved.get("distributed");
         let name = node.and_then(|node| node.get("type")).and_then(Node::text);
@@ -72,7 +73,7 @@ impl Arrangement {
         let place = node.map_or(&experiment.resolved.place, |node| &node.place);
         let text = match node.and_then(|node| node.get("grid")).and_then(Node::text) {
             Some(text) => text.to_string(),
-            None => even(mode, ranks),
+            None => default_grid(mode, ranks),
         };
         let refused = |expected: String, received: String, advice: &str| {
             place.error("grid", expected, received, advice)
@@ -96,7 +97,7 @@ impl Arrangement {
         let data = grid.axes().find(|(name, _)| *name == "data").map_or(1, |(_, size)| size);
         let mut team: Vec<(&str, i64)> =
             grid.axes().filter(|(name, _)| *name != "data").map(|(name, size)| (name, size as i64)).collect();
-        // Every axis of the mode is there, perhaps with one rank.
+        // Every axis of the mode is present, possibly with one rank.
         for axis in mode.axes() {
             if team.iter().all(|(name, _)| name != axis) {
                 team.push((axis, 1));
@@ -109,27 +110,27 @@ impl Arrangement {
         Ok(Arrangement { mode, grid, data, team })
     }
 
-    /// Which team a rank is in, and where in it.
-    pub(crate) fn place(&self, rank: usize) -> (usize, usize) {
+    /// The index of a rank's spatial group along the data axis, and the rank's index within that group.
+    pub(crate) fn position(&self, rank: usize) -> (usize, usize) {
         let coordinates = self.grid.coordinates(rank);
-        let (mut team, mut inside) = (0, 0);
+        let (mut data_index, mut spatial_index) = (0, 0);
         for ((name, size), coordinate) in self.grid.axes().zip(coordinates) {
             match name {
-                "data" => team = coordinate,
-                _ => inside = inside * size + coordinate,
+                "data" => data_index = coordinate,
+                _ => spatial_index = spatial_index * size + coordinate,
             }
         }
-        (team, inside)
+        (data_index, spatial_index)
     }
 }
 
-/// A grid of all ranks for a mode.
-fn even(mode: Mode, ranks: usize) -> String {
+/// The default grid of all ranks for a mode.
+fn default_grid(mode: Mode, ranks: usize) -> String {
     match mode {
         Mode::Data | Mode::Table => format!("data={ranks}"),
         Mode::Vector => format!("v={ranks}"),
         Mode::Halo => {
-            // As square as possible; halos of rows lie together in memory, so rows are divided first.
+            // As square as possible. Halo rows are contiguous in memory, so rows are divided first.
             let columns = (1..=ranks).take_while(|columns| columns * columns <= ranks);
             let columns = columns.filter(|columns| ranks.is_multiple_of(*columns)).last().unwrap_or(1);
             format!("h={},w={columns}", ranks / columns)

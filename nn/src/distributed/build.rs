@@ -1,14 +1,14 @@
-//! The network of one rank: for each layer of an experiment, the part of it that this rank computes.
+//! Builds the network of one rank: for each layer of an experiment, the part that this rank computes.
 
 use unisono::Result;
 
 use super::arrangement::Mode;
-use super::company::Company;
-use super::convolution::{ConvolutionPart, Room};
-use super::divided::{Divided, Gathered};
+use super::topology::Topology;
+use super::convolution::{PartitionedConvolution, SampleBuffers};
+use super::input_parallel::{InputParallelLayer, AllGatherLayer};
 use super::halos::Halos;
-use super::held::Held;
-use super::tower::{Crossing, Idle, Tower};
+use super::sharding::Sharding;
+use super::partitioned_layer::{ErrorExchange, IdleLayer, PartitionedLayer};
 use crate::experiment::{Experiment, LayerKind, LayerSpec};
 use crate::layers::{
     Activation, ActivationLayer, BatchNorm, Convolution, CrossMapResponse, Dropout, FullyConnected, Layer,
@@ -19,206 +19,207 @@ use crate::number::Number;
 use crate::shape::{Shape, Window};
 use crate::weight::{Cut, Spread, Weight};
 
-/// A rank's layers, and what it holds of the input and after each layer.
-pub(crate) struct Built<T> {
+/// The layers of a rank, with the sharding of the network's input and of each layer's output.
+pub(crate) struct BuiltNetwork<T> {
     pub(crate) network: Network<T>,
-    pub(crate) input: Held,
-    pub(crate) held: Vec<Held>,
+    pub(crate) input: Sharding,
+    pub(crate) output_shardings: Vec<Sharding>,
 }
 
 struct Builder<'a, T> {
-    company: &'a Company,
+    topology: &'a Topology,
     seed: u64,
-    /// Whether all results have the same bits as those of one process.
+    /// Whether all results must be bitwise equal to those of a single process.
     exact: bool,
-    room: Room<T>,
+    buffers: SampleBuffers<T>,
     layers: Vec<Box<dyn Layer<T>>>,
-    held: Vec<Held>,
+    output_shardings: Vec<Sharding>,
 }
 
-/// What a rank holds of samples.
-pub(crate) fn input(company: &Company, shape: Shape) -> Held {
-    match company.mode {
-        _ if company.team.group.size() == 1 => Held::Whole(shape),
-        Mode::Halo if shape.area() > 1 => Held::Patch(shape),
-        _ => Held::Slice(shape),
+/// The sharding of the samples.
+pub(crate) fn input(topology: &Topology, shape: Shape) -> Sharding {
+    match topology.mode {
+        _ if topology.spatial.group.size() == 1 => Sharding::Replicated(shape),
+        Mode::Halo if shape.area() > 1 => Sharding::Patch(shape),
+        _ => Sharding::Slice(shape),
     }
 }
 
 /// Builds the part of an experiment's network that this rank computes.
 pub(crate) fn build<T: Number>(
     experiment: &Experiment,
-    company: &Company,
+    topology: &Topology,
     shape: Shape,
     targets: usize,
-) -> Result<Built<T>> {
-    let shapes = experiment.shapes_in_parts(shape, targets, company.parts())?;
+) -> Result<BuiltNetwork<T>> {
+    let shapes = experiment.shapes_in_parts(shape, targets, topology.parts())?;
     let is_own = |spec: &&LayerSpec| matches!(spec.kind, LayerKind::Own(_));
     if let Some(own) = experiment.layers.iter().find(is_own).filter(|_| experiment.deterministic) {
         let what = format!("layer `{}`", own.name);
         let expected = "layers of this crate alone where many processes are to give the same bits";
         return Err(own.place.error(&what, expected, "a layer of a program's own", "remove `deterministic`"));
     }
-    let input = input(company, shape);
+    let input = input(topology, shape);
     let (seed, exact) = (experiment.seed, experiment.deterministic);
     let mut builder =
-        Builder { company, seed, exact, room: Room::default(), layers: Vec::new(), held: Vec::new() };
-    let mut held = input;
+        Builder { topology, seed, exact, buffers: SampleBuffers::default(), layers: Vec::new(), output_shardings: Vec::new() };
+    let mut sharding = input;
     for (spec, output) in experiment.layers.iter().zip(&shapes[1..]) {
-        held = builder.layer(spec, held, *output)?;
+        sharding = builder.layer(spec, sharding, *output)?;
     }
-    if let Held::Patch(_) | Held::Slice(_) = held {
-        builder.gather("outputs", held);
+    if let Sharding::Patch(_) | Sharding::Slice(_) = sharding {
+        builder.gather("outputs", sharding);
     }
-    Ok(Built { network: Network::new(builder.layers, experiment.cost), input, held: builder.held })
+    Ok(BuiltNetwork { network: Network::new(builder.layers, experiment.cost), input, output_shardings: builder.output_shardings })
 }
 
 impl<T: Number> Builder<'_, T> {
-    fn push(&mut self, layer: impl Layer<T> + 'static, held: Held) -> Held {
+    fn push(&mut self, layer: impl Layer<T> + 'static, sharding: Sharding) -> Sharding {
         self.layers.push(Box::new(layer));
-        self.held.push(held);
-        held
+        self.output_shardings.push(sharding);
+        sharding
     }
 
-    /// Brings parts together.
-    fn gather(&mut self, name: &str, held: Held) -> Held {
-        let whole = held.whole();
-        let layer = Gathered {
+    /// Appends a layer that gathers the parts of all ranks.
+    fn gather(&mut self, name: &str, sharding: Sharding) -> Sharding {
+        let whole = sharding.global_shape();
+        let layer = AllGatherLayer {
             name: format!("{name}.gather"),
-            input: held.own(self.company),
+            input: sharding.local_shape(self.topology),
             output: whole,
-            team: self.company.team.clone(),
-            places: (0..self.company.team.group.size())
-                .map(|rank| held.indices_of(self.company, rank))
+            spatial: self.topology.spatial.clone(),
+            places: (0..self.topology.spatial.group.size())
+                .map(|rank| sharding.indices_of(self.topology, rank))
                 .collect(),
         };
-        self.push(layer, Held::Whole(whole))
+        self.push(layer, Sharding::Replicated(whole))
     }
 
-    /// Adds a layer and the activation after it; what this rank holds of the outputs.
-    fn layer(&mut self, spec: &LayerSpec, held: Held, output: Shape) -> Result<Held> {
-        let held = match (&spec.kind, held) {
-            (LayerKind::FullyConnected { .. }, _) => self.fully_connected(spec, held, output),
-            (LayerKind::Activation, _) => return Ok(self.activation(spec.name.clone(), spec, held)),
-            (_, Held::Whole(shape)) => self.whole(spec, shape)?,
-            (LayerKind::Own(_), Held::Patch(shape)) => self.own(spec, shape, output)?,
-            (_, Held::Patch(shape)) => self.patch(spec, shape, output),
-            (LayerKind::Dropout { keep }, Held::Slice(_)) => self.dropout(spec, *keep, held),
-            (_, Held::Slice(shape)) => {
-                // Only a few layers understand a part of a vector; the others get all of it.
-                self.gather(&spec.name, held);
-                self.whole(spec, shape)?
+    /// Appends a layer and its activation, and returns the sharding of the outputs.
+    fn layer(&mut self, spec: &LayerSpec, sharding: Sharding, output: Shape) -> Result<Sharding> {
+        let sharding = match (&spec.kind, sharding) {
+            (LayerKind::FullyConnected { .. }, _) => self.fully_connected(spec, sharding, output),
+            (LayerKind::Activation, _) => return Ok(self.activation(spec.name.clone(), spec, sharding)),
+            (_, Sharding::Replicated(shape)) => self.replicated(spec, shape)?,
+            (LayerKind::Own(_), Sharding::Patch(shape)) => self.user_defined(spec, shape, output)?,
+            (_, Sharding::Patch(shape)) => self.partitioned(spec, shape, output),
+            (LayerKind::Dropout { keep }, Sharding::Slice(_)) => self.dropout(spec, *keep, sharding),
+            (_, Sharding::Slice(shape)) => {
+                // Only a few layers support a slice of a vector; the others need the full vector.
+                self.gather(&spec.name, sharding);
+                self.replicated(spec, shape)?
             }
         };
         if spec.activation == Activation::Identity {
-            return Ok(held);
+            return Ok(sharding);
         }
-        Ok(self.activation(format!("{}.activation", spec.name), spec, held))
+        Ok(self.activation(format!("{}.activation", spec.name), spec, sharding))
     }
 
-    fn activation(&mut self, name: String, spec: &LayerSpec, held: Held) -> Held {
-        // A softmax is over all numbers.
-        let held = match (spec.activation, held) {
-            (Activation::Softmax, Held::Patch(_) | Held::Slice(_)) => self.gather(&name, held),
-            _ => held,
+    fn activation(&mut self, name: String, spec: &LayerSpec, sharding: Sharding) -> Sharding {
+        // A softmax runs over all elements of a sample.
+        let sharding = match (spec.activation, sharding) {
+            (Activation::Softmax, Sharding::Patch(_) | Sharding::Slice(_)) => self.gather(&name, sharding),
+            _ => sharding,
         };
-        self.push(ActivationLayer::new(name, held.own(self.company), spec.activation), held)
+        self.push(ActivationLayer::new(name, sharding.local_shape(self.topology), spec.activation), sharding)
     }
 
-    fn dropout(&mut self, spec: &LayerSpec, keep: f64, held: Held) -> Held {
-        let own = held.own(self.company);
+    fn dropout(&mut self, spec: &LayerSpec, keep: f64, sharding: Sharding) -> Sharding {
+        let own = sharding.local_shape(self.topology);
         let layer = Dropout::new(spec.name.clone(), own, keep, self.seed);
-        self.push(layer.at(held.indices(self.company), held.whole().size()), held)
+        self.push(layer.at(sharding.indices(self.topology), sharding.global_shape().size()), sharding)
     }
 
-    /// A layer that every rank of a team computes in full.
-    fn whole(&mut self, spec: &LayerSpec, shape: Shape) -> Result<Held> {
+    /// A layer that every rank of a spatial group computes in full.
+    fn replicated(&mut self, spec: &LayerSpec, shape: Shape) -> Result<Sharding> {
         let plain = LayerSpec { activation: Activation::Identity, ..spec.clone() };
         let mut layers = plain.build::<T>(shape, self.seed)?;
         let mut layer = layers.pop().expect("a layer is built");
-        let is_team = self.company.team.group.size() > 1;
-        for weight in layer.weights().into_iter().filter(|_| is_team) {
+        let is_spatial = self.topology.spatial.group.size() > 1;
+        for weight in layer.weights().into_iter().filter(|_| is_spatial) {
             weight.spread = Spread::Whole;
         }
         let output = layer.output();
-        let sums = self.company.data.clone();
+        let sums = self.topology.data.clone();
         Ok(match spec.kind {
             LayerKind::BatchNorm { .. } | LayerKind::Own(_) => {
-                self.push(Tower::new(layer, (shape, output), None, (sums.clone(), sums)), Held::Whole(output))
+                self.push(PartitionedLayer::new(layer, (shape, output), None, (sums.clone(), sums)), Sharding::Replicated(output))
             }
             _ => {
                 self.layers.push(layer);
-                self.held.push(Held::Whole(output));
-                Held::Whole(output)
+                self.output_shardings.push(Sharding::Replicated(output));
+                Sharding::Replicated(output)
             }
         })
     }
 
-    fn fully_connected(&mut self, spec: &LayerSpec, held: Held, output: Shape) -> Held {
-        let input = held.whole();
+    fn fully_connected(&mut self, spec: &LayerSpec, sharding: Sharding, output: Shape) -> Sharding {
+        let input = sharding.global_shape();
         let weights: Weight<T> = spec.weight(self.seed, "weights", input, output);
         let bias = spec.bias.map(|value| spec.vector("bias", output.maps, value, Spread::Whole));
-        let company = self.company;
-        if company.team.group.size() == 1 {
+        let topology = self.topology;
+        if topology.spatial.group.size() == 1 {
             return self
-                .push(FullyConnected::new(spec.name.clone(), input, weights, bias), Held::Whole(output));
+                .push(FullyConnected::new(spec.name.clone(), input, weights, bias), Sharding::Replicated(output));
         }
-        // A patch is not made of whole parts of a layer's inputs, whose products are added up in a fixed order.
-        let held = match held {
-            Held::Patch(_) if self.exact => self.gather(&spec.name, held),
-            _ => held,
+        // A patch does not consist of entire parts of the layer's inputs, and it is the products of these parts that are
+        // summed in a fixed order.
+        let sharding = match sharding {
+            Sharding::Patch(_) if self.exact => self.gather(&spec.name, sharding),
+            _ => sharding,
         };
         let size = input.size();
-        let range = company.slice(size);
-        let (kept, slice) = match held {
-            Held::Whole(_) => (range.clone().collect(), Some((size, range.clone()))),
-            _ => (held.indices(company), None),
+        let range = topology.slice(size);
+        let (kept, slice) = match sharding {
+            Sharding::Replicated(_) => (range.clone().collect(), Some((size, range.clone()))),
+            _ => (sharding.indices(topology), None),
         };
         let own = Shape::flat(kept.len());
         let weights = weights.part(Cut { kept, length: size, inner: 1 });
         let inner = FullyConnected::new(spec.name.clone(), own, weights, bias);
-        let inner = if let Held::Patch(_) = held { inner } else { inner.of(size, range) };
-        self.push(Divided::new(inner, company.team.clone(), slice), Held::Whole(output))
+        let inner = if let Sharding::Patch(_) = sharding { inner } else { inner.of(size, range) };
+        self.push(InputParallelLayer::new(inner, topology.spatial.clone(), slice), Sharding::Replicated(output))
     }
 
-    /// A layer that a program added: in parts where each place is by itself, else in full on every rank of a team.
-    fn own(&mut self, spec: &LayerSpec, shape: Shape, output: Shape) -> Result<Held> {
-        let (company, held) = (self.company, Held::Patch(shape));
+    /// A user-defined layer: partitioned if it is pointwise, otherwise computed in full on every rank of a spatial group.
+    fn user_defined(&mut self, spec: &LayerSpec, shape: Shape, output: Shape) -> Result<Sharding> {
+        let (topology, sharding) = (self.topology, Sharding::Patch(shape));
         let plain = LayerSpec { activation: Activation::Identity, ..spec.clone() };
         let build = |shape: Shape| plain.build::<T>(shape, self.seed).map(|mut layers| layers.remove(0));
         let mut whole = build(shape)?;
-        let ranks = 0..company.team.group.size();
-        let by_itself = whole.reach() == Reach::Place
+        let ranks = 0..topology.spatial.group.size();
+        let is_pointwise = whole.reach() == Reach::Place
             && [output.rows, output.columns] == [shape.rows, shape.columns]
-            && ranks.into_iter().all(|rank| !held.indices_of(company, rank).is_empty());
-        if by_itself {
-            let mut part = build(held.own(company))?;
+            && ranks.into_iter().all(|rank| !sharding.indices_of(topology, rank).is_empty());
+        if is_pointwise {
+            let mut part = build(sharding.local_shape(topology))?;
             let mut pairs = whole.weights().into_iter().zip(part.weights());
             let same = |(whole, part): (&mut Weight<T>, &mut Weight<T>)| {
                 whole.shape == part.shape && part.spread == Spread::Everywhere
             };
             if pairs.all(same) {
-                let shapes = (held.own(company), Held::Patch(output).own(company));
+                let shapes = (sharding.local_shape(topology), Sharding::Patch(output).local_shape(topology));
                 return Ok(self.push(
-                    Tower::new(part, shapes, None, (company.world.clone(), company.world.clone())),
-                    Held::Patch(output),
+                    PartitionedLayer::new(part, shapes, None, (topology.world.clone(), topology.world.clone())),
+                    Sharding::Patch(output),
                 ));
             }
         }
-        self.gather(&spec.name, held);
-        self.whole(spec, shape)
+        self.gather(&spec.name, sharding);
+        self.replicated(spec, shape)
     }
 
-    /// A layer of a tower.
-    fn patch(&mut self, spec: &LayerSpec, shape: Shape, output: Shape) -> Held {
-        let (company, name, seed) = (self.company, spec.name.clone(), self.seed);
-        let held = Held::Patch(output);
-        let (own, own_output) = (Held::Patch(shape).own(company), held.own(company));
+    /// A layer whose inputs and outputs are partitioned in space.
+    fn partitioned(&mut self, spec: &LayerSpec, shape: Shape, output: Shape) -> Sharding {
+        let (topology, name, seed) = (self.topology, spec.name.clone(), self.seed);
+        let sharding = Sharding::Patch(output);
+        let (own, own_output) = (Sharding::Patch(shape).local_shape(topology), sharding.local_shape(topology));
         let empty = own_output.size() == 0;
         let bare = |window: &Window| Window { padding: [0, 0], ..*window };
         let mut halos = None;
         let mut padded = |window: &Window, pool: Option<Pool>| {
-            let made = Halos::new(company, shape, *window, pool);
+            let made = Halos::new(topology, shape, *window, pool);
             let padded = made.padded;
             halos = Some(made);
             padded
@@ -227,18 +228,18 @@ impl<T: Number> Builder<'_, T> {
         let idle = |input: Shape, weights: Vec<Weight<T>>| -> Box<dyn Layer<T>> {
             let reach = crate::layers::Reach::Place;
             let filters = matches!(spec.kind, LayerKind::Local { .. });
-            let crossing = match &spec.kind {
-                LayerKind::Pooling { window, .. } if !overlaps(*window) => Crossing::Plain,
-                LayerKind::Response { .. } => Crossing::Nothing,
-                _ => Crossing::Overlapping,
+            let error_exchange = match &spec.kind {
+                LayerKind::Pooling { window, .. } if !overlaps(*window) => ErrorExchange::Copied,
+                LayerKind::Response { .. } => ErrorExchange::Nothing,
+                _ => ErrorExchange::Summed,
             };
-            Box::new(Idle {
+            Box::new(IdleLayer {
                 name: spec.name.clone(),
                 input,
                 output: own_output,
                 reach,
                 weights,
-                crossing,
+                error_exchange,
                 filters,
             })
         };
@@ -246,11 +247,11 @@ impl<T: Number> Builder<'_, T> {
             LayerKind::Convolution { maps, window } => {
                 let bias = spec.bias.map(|value| spec.vector("bias", *maps, value, Spread::Everywhere));
                 let whole = Convolution::new(name, shape, *window, weight(), bias);
-                return self.push(ConvolutionPart::new(whole, company, self.room.clone()), held);
+                return self.push(PartitionedConvolution::new(whole, topology, self.buffers.clone()), sharding);
             }
             LayerKind::Local { window, unit_rows, maps } => {
                 let places = Shape::new(1, output.rows, output.columns);
-                let kept = Held::Patch(places).indices(company);
+                let kept = Sharding::Patch(places).indices(topology);
                 let inner = weight().size() / (maps * output.area());
                 let weights = weight().part(Cut { kept, length: output.area(), inner });
                 let seen = padded(window, None);
@@ -270,8 +271,8 @@ impl<T: Number> Builder<'_, T> {
                 let window =
                     Window { kernel: *kernel, stride: [1, 1], padding: [kernel[0] / 2, kernel[1] / 2] };
                 let one = Shape::new(1, shape.rows, shape.columns);
-                let around = Halos::new(company, one, window, None);
-                Box::new(LocalContrast::new(name, own, *kernel).with(Box::new(around)))
+                let padder = Halos::new(topology, one, window, None);
+                Box::new(LocalContrast::new(name, own, *kernel).with_padder(Box::new(padder)))
             }
             LayerKind::Response { size, alpha, beta } => match empty {
                 true => idle(own, Vec::new()),
@@ -282,15 +283,16 @@ impl<T: Number> Builder<'_, T> {
                 let shift = spec.vector("shift", shape.maps, 0.0, Spread::Everywhere);
                 Box::new(BatchNorm::new(name, own, (scale, shift), *kept, *epsilon))
             }
-            LayerKind::Dropout { keep } => return self.dropout(spec, *keep, held),
+            LayerKind::Dropout { keep } => return self.dropout(spec, *keep, sharding),
             LayerKind::Activation | LayerKind::FullyConnected { .. } | LayerKind::Own(_) => {
                 unreachable!("these come first")
             }
         };
-        // Filters of a place of their own are learned from other samples, all others from other places too.
+        // Filters that belong to one position sum their gradients over other samples only; all other weights also sum over
+        // positions.
         let gradients =
-            if matches!(spec.kind, LayerKind::Local { .. }) { &company.data } else { &company.world };
-        let sums = (company.world.clone(), gradients.clone());
-        self.push(Tower::new(inner, (own, own_output), halos, sums), held)
+            if matches!(spec.kind, LayerKind::Local { .. }) { &topology.data } else { &topology.world };
+        let sums = (topology.world.clone(), gradients.clone());
+        self.push(PartitionedLayer::new(inner, (own, own_output), halos, sums), sharding)
     }
 }

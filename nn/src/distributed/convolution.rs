@@ -1,20 +1,20 @@
-//! A convolution of a tower: this rank's part of the outputs, and its share of what filters learn.
+//! A spatially partitioned convolution: this rank's part of the outputs, and its share of the filter gradients.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use unisono::halo::Partition;
 
-use super::company::Company;
+use super::topology::Topology;
 use super::halos::Halos;
-use super::held::Held;
-use super::sums::Over;
-use crate::layers::{Columns, Convolution, Facts, Layer, Pass, Reach};
+use super::sharding::Sharding;
+use super::sums::GroupSum;
+use crate::layers::{Im2col, Convolution, Facts, Layer, Pass, Reach};
 use crate::number::Number;
 use crate::shape::{Shape, Window};
 use crate::weight::Weight;
 
-/// How the ranks of a team divide numbers of a shape.
+/// The partition of a shape between the ranks of a spatial group.
 struct Patches {
     whole: Shape,
     own: Shape,
@@ -23,30 +23,31 @@ struct Patches {
 }
 
 impl Patches {
-    fn new(company: &Company, whole: Shape) -> Patches {
-        let ranks = 0..company.team.group.size();
-        let patches = ranks.map(|rank| company.patch_of(whole, rank)).collect();
-        Patches { whole, own: Held::Patch(whole).own(company), patches }
+    fn new(topology: &Topology, whole: Shape) -> Patches {
+        let ranks = 0..topology.spatial.group.size();
+        let patches = ranks.map(|rank| topology.patch_of(whole, rank)).collect();
+        Patches { whole, own: Sharding::Patch(whole).local_shape(topology), patches }
     }
 
-    /// From this rank's part of all samples, the whole of some, in `whole`. What arrives for it goes through `parts`.
+    /// Redistributes from this rank's patch of all samples to some complete samples, in `whole`. Received patches are staged
+    /// in `parts`.
     fn gather<T: Number>(
         &self,
-        team: &Over,
+        spatial: &GroupSum,
         samples: &Partition,
         part: &[T],
         parts: &mut Vec<T>,
         whole: &mut Vec<T>,
     ) -> Range<usize> {
-        let (rank, maps) = (team.group.rank(), self.whole.maps);
+        let (rank, maps) = (spatial.group.rank(), self.whole.maps);
         let own = samples.range(rank).len();
         let size = |patch: &[Range<usize>; 2]| maps * patch[0].len() * patch[1].len();
         let sent: Vec<usize> = samples.sizes().iter().map(|count| count * self.own.size()).collect();
         let received: Vec<usize> = self.patches.iter().map(|patch| own * size(patch)).collect();
         let length = own * self.whole.size();
-        // To lengthen them again and again would fill them with zeros.
-        [&mut *parts, &mut *whole].into_iter().for_each(|room| room.resize(room.len().max(length), T::ZERO));
-        team.faults.guard(|| team.group.all_to_all_varied(part, &sent, &mut parts[..length], &received));
+        // The buffers never shrink: growing them again for every batch would fill them with zeros.
+        [&mut *parts, &mut *whole].into_iter().for_each(|buffers| buffers.resize(buffers.len().max(length), T::ZERO));
+        spatial.comm.guard(|| spatial.group.all_to_all_varied(part, &sent, &mut parts[..length], &received));
         let mut rest = &parts[..length];
         for [rows, columns] in self.patches.iter().filter(|patch| size(patch) > 0) {
             for plane in whole[..length].chunks_mut(self.whole.area()) {
@@ -61,97 +62,97 @@ impl Patches {
     }
 }
 
-/// Memory for whole samples, which all layers of a rank use one after the other.
+/// Buffers for complete samples, used by the layers of a rank in turn.
 #[derive(Debug, Clone)]
-pub(crate) struct Room<T>(Arc<Mutex<[Vec<T>; 3]>>);
+pub(crate) struct SampleBuffers<T>(Arc<Mutex<[Vec<T>; 3]>>);
 
-impl<T> Default for Room<T> {
-    fn default() -> Room<T> {
-        Room(Arc::new(Mutex::new([const { Vec::new() }; 3])))
+impl<T> Default for SampleBuffers<T> {
+    fn default() -> SampleBuffers<T> {
+        SampleBuffers(Arc::new(Mutex::new([const { Vec::new() }; 3])))
     }
 }
 
-/// Every rank of a team has all filters, and computes outputs and errors of its own part.
+/// Every rank of a spatial group holds all filters, and computes outputs and errors of its own patch.
 ///
-/// What filters learn from a sample is one sum over all of its places. So that its bits are the same for any number of
-/// ranks, a rank forms it for some samples as a whole.
-pub(crate) struct ConvolutionPart<T> {
-    /// The layer over whole images.
+/// The filter gradient of a sample is one sum over all of its positions. For bitwise equal results on any number of ranks,
+/// each rank computes this sum for some complete samples.
+pub(crate) struct PartitionedConvolution<T> {
+    /// The layer over complete images.
     filters: Convolution<T>,
     inputs: Patches,
     outputs: Patches,
-    /// The windows over this rank's part with its halo; none where it has no outputs.
-    forward: Option<Columns>,
-    /// Those that found something about this rank's part of the inputs; none where it has none.
-    backward: Option<Columns>,
-    seen: Halos,
-    found: Halos,
-    team: Over,
-    gradients: Over,
+    /// The windows over this rank's patch with its halo; none if the rank has no outputs.
+    forward: Option<Im2col>,
+    /// The windows that contribute to the error of this rank's input patch; none if the rank has no inputs.
+    backward: Option<Im2col>,
+    input_halos: Halos,
+    error_halos: Halos,
+    spatial: GroupSum,
+    gradients: GroupSum,
     padded: Vec<T>,
     padded_error: Vec<T>,
-    room: Room<T>,
+    buffers: SampleBuffers<T>,
 }
 
-impl<T: Number> ConvolutionPart<T> {
-    /// From the layer over whole images.
-    pub(crate) fn new(filters: Convolution<T>, company: &Company, room: Room<T>) -> ConvolutionPart<T> {
+impl<T: Number> PartitionedConvolution<T> {
+    /// Partitions a layer over complete images.
+    pub(crate) fn new(filters: Convolution<T>, topology: &Topology, buffers: SampleBuffers<T>) -> PartitionedConvolution<T> {
         let (form, output) = (filters.columns(), filters.output());
         let window = form.window;
-        let seen = Halos::new(company, form.input, window, None);
-        let found = Halos::of_errors(company, form.input, output, window);
-        let (inputs, outputs) = (Patches::new(company, form.input), Patches::new(company, output));
+        let input_halos = Halos::new(topology, form.input, window, None);
+        let error_halos = Halos::of_errors(topology, form.input, output, window);
+        let (inputs, outputs) = (Patches::new(topology, form.input), Patches::new(topology, output));
         let bare = Window { padding: [0, 0], ..window };
-        let [rows, columns] = company.patch(form.input);
-        // Where windows of this part begin before it.
+        let [rows, columns] = topology.patch(form.input);
+        // The distance by which the windows of this patch begin before it.
         let before = |start: usize, axis: usize| {
-            (start + window.padding[axis]) as i64 - found.first[axis] * window.stride[axis] as i64
+            (start + window.padding[axis]) as i64 - error_halos.first[axis] * window.stride[axis] as i64
         };
-        let backward = match filters.goes_back_by_convolution() {
+        let backward = match filters.backprop_is_convolution() {
             _ if inputs.own.size() == 0 => None,
-            true => Some(Columns::new(found.padded, Window { stride: [1, 1], ..bare })),
+            true => Some(Im2col::new(error_halos.padded, Window { stride: [1, 1], ..bare })),
             false => {
                 let padding = [before(rows.start, 0) as usize, before(columns.start, 1) as usize];
-                let places = [found.padded.rows, found.padded.columns];
-                Some(Columns::with_outputs(inputs.own, Window { padding, ..window }, places))
+                let places = [error_halos.padded.rows, error_halos.padded.columns];
+                Some(Im2col::with_outputs(inputs.own, Window { padding, ..window }, places))
             }
         };
-        ConvolutionPart {
-            forward: (outputs.own.size() > 0).then(|| Columns::new(seen.padded, bare)),
+        PartitionedConvolution {
+            forward: (outputs.own.size() > 0).then(|| Im2col::new(input_halos.padded, bare)),
             backward,
             filters,
             inputs,
             outputs,
-            seen,
-            found,
-            team: company.team.clone(),
-            gradients: company.world.clone(),
+            input_halos,
+            error_halos,
+            spatial: topology.spatial.clone(),
+            gradients: topology.world.clone(),
             padded: Vec::new(),
             padded_error: Vec::new(),
-            room,
+            buffers,
         }
     }
 
     fn learn(&mut self, pass: &Pass<'_, T>, inputs: &[T], error: &[T]) {
         let pass = Pass { gradients: &self.gradients, ..*pass };
         if pass.exact {
-            let samples = Partition::balanced(pass.batch, self.team.group.size());
-            let mut room = self.room.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let [parts, whole, whole_error] = &mut *room;
-            let seen = self.inputs.gather(&self.team, &samples, inputs, parts, whole);
-            let found = self.outputs.gather(&self.team, &samples, error, parts, whole_error);
-            let first = pass.first + samples.range(self.team.group.rank()).start;
+            let samples = Partition::balanced(pass.batch, self.spatial.group.size());
+            let mut buffers = self.buffers.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let [parts, whole, whole_error] = &mut *buffers;
+            let seen = self.inputs.gather(&self.spatial, &samples, inputs, parts, whole);
+            let found = self.outputs.gather(&self.spatial, &samples, error, parts, whole_error);
+            let first = pass.first + samples.range(self.spatial.group.rank()).start;
             let (form, inputs, error) = (self.filters.columns(), &whole[seen], &whole_error[found]);
             let sums = self.filters.gradients(pass.threads, form, first, inputs, error);
-            drop(room);
+            drop(buffers);
             let total = pass.total(sums);
-            return self.filters.keep(&total);
+            return self.filters.store_gradients(&total);
         }
         match self.forward {
             Some(form) => {
-                let seen = if self.seen.is_trivial { inputs } else { &self.padded };
+                let seen = if self.input_halos.is_trivial { inputs } else { &self.padded };
                 let sums = self.filters.gradients(pass.threads, form, pass.first, seen, error);
-                self.filters.keep(&sums.total());
+                self.filters.store_gradients(&sums.total());
             }
             None => {
                 let weights = self.filters.weights().into_iter();
@@ -161,18 +162,18 @@ impl<T: Number> ConvolutionPart<T> {
     }
 }
 
-impl<T: Number> Layer<T> for ConvolutionPart<T> {
+impl<T: Number> Layer<T> for PartitionedConvolution<T> {
     fn facts(&self) -> Facts<'_> {
         let reach = Reach::Window(self.filters.columns().window);
         Facts { name: self.filters.name(), input: self.inputs.own, output: self.outputs.own, reach }
     }
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
-        if !self.seen.is_trivial {
-            self.seen.forward(pass.batch, inputs, &mut self.padded);
+        if !self.input_halos.is_trivial {
+            self.input_halos.forward(pass.batch, inputs, &mut self.padded);
         }
         if let Some(form) = self.forward {
-            let seen = if self.seen.is_trivial { inputs } else { &self.padded };
+            let seen = if self.input_halos.is_trivial { inputs } else { &self.padded };
             self.filters.convolve(pass.threads, form, seen, outputs);
         }
     }
@@ -187,17 +188,17 @@ impl<T: Number> Layer<T> for ConvolutionPart<T> {
     ) {
         self.learn(pass, inputs, error);
         let Some(input_error) = input_error else { return };
-        let found = match self.found.is_trivial {
+        let found = match self.error_halos.is_trivial {
             true => error,
             false => {
-                self.found.forward(pass.batch, error, &mut self.padded_error);
+                self.error_halos.forward(pass.batch, error, &mut self.padded_error);
                 &self.padded_error
             }
         };
         let Some(form) = self.backward else { return };
-        match self.filters.goes_back_by_convolution() {
-            true => self.filters.error_by_convolution(pass.threads, form, found, input_error),
-            false => self.filters.error_by_sums(pass.threads, form, found, input_error),
+        match self.filters.backprop_is_convolution() {
+            true => self.filters.input_error_by_convolution(pass.threads, form, found, input_error),
+            false => self.filters.input_error_by_scatter(pass.threads, form, found, input_error),
         }
     }
 

@@ -1,13 +1,13 @@
-//! Why a run on many processes ended, and who says so.
+//! Why a distributed run ended, and which rank reports it.
 
 use unisono::{Error, Kind};
 
-/// What ended a run. All ranks end together; one of them says why.
+/// The reason why a run ended. All ranks end together, and one of them reports the reason.
 #[derive(Debug, Clone)]
 pub struct Failure {
-    /// What went wrong, here or elsewhere.
+    /// The error, of this rank or of another one.
     pub error: Error,
-    /// Whether this rank is the one to say so.
+    /// Whether this rank is the one that reports the error.
     pub own: bool,
 }
 
@@ -24,8 +24,8 @@ impl From<Failure> for Error {
 }
 
 impl Failure {
-    /// What the others say when this rank failed with an error of this kind: an error of the same class.
-    pub(crate) fn elsewhere(rank: usize, kind: Kind) -> Failure {
+    /// The failure of the other ranks when `rank` failed with an error of this kind: an error of the same class.
+    pub(crate) fn on_other_rank(rank: usize, kind: Kind) -> Failure {
         let received = format!("a failure of rank {rank}");
         let error = match kind {
             Kind::Usage | Kind::Io | Kind::Unsupported => {

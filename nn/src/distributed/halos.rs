@@ -1,4 +1,4 @@
-//! Halos of batches: this rank's part of every sample, with what its outputs need around it.
+//! Halo exchange of batches: this rank's patch of every sample, with the neighbourhood that its outputs need.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -6,33 +6,33 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use unisono::halo::{
-    Boundary, Edges, Exchange, ExchangeOptions, Grid, Layout, Partition, Plan, Window as Along,
+    Boundary, Edges, Exchange, ExchangeOptions, Grid, Layout, Partition, Plan, Window as AxisWindow,
 };
 use unisono::{DType, Group, Result};
 
-use super::company::Company;
-use super::faults::Faults;
-use super::held::Held;
-use crate::layers::{Around, Halo, Pool};
+use super::topology::Topology;
+use super::comm_status::CommStatus;
+use super::sharding::Sharding;
+use crate::layers::{Padder, Halo, Pool};
 use crate::number::Number;
 use crate::shape::{Shape, Window};
 
-/// The exchanges of one window over one shape; one for each size of batch that came along.
+/// The halo exchanges of one window over one shape, with a cached exchange for each batch size.
 pub(crate) struct Halos {
     group: Group,
     grid: Grid,
     shape: Shape,
-    windows: [Along; 2],
+    windows: [AxisWindow; 2],
     edges: Edges,
-    faults: Faults,
-    /// By batch, and how many arrays travel together.
+    comm: CommStatus,
+    /// Keyed by the batch size and the number of arrays exchanged together.
     exchanges: Mutex<BTreeMap<(usize, usize), Exchange>>,
     own: Shape,
-    /// The shape of this rank's part with its halo.
+    /// The shape of this rank's patch with its halo.
     pub(crate) padded: Shape,
-    /// The first row and column that it needs.
+    /// The first row and column of the patch with its halo.
     pub(crate) first: [i64; 2],
-    /// Whether every rank has all that it needs, and nothing else.
+    /// Whether no rank needs a halo, and every rank needs all of its patch.
     pub(crate) is_trivial: bool,
 }
 
@@ -43,46 +43,46 @@ impl std::fmt::Debug for Halos {
 }
 
 impl Halos {
-    /// For a window over numbers of a shape. Beyond the border are zeros, or what the largest of a window never is.
-    pub(crate) fn new(company: &Company, shape: Shape, window: Window, pool: Option<Pool>) -> Halos {
-        let along = |axis: usize| Along {
+    /// The exchange for a window over a shape. The values beyond the border are zeros, or −∞ for max pooling.
+    pub(crate) fn new(topology: &Topology, shape: Shape, window: Window, pool: Option<Pool>) -> Halos {
+        let along = |axis: usize| AxisWindow {
             kernel: window.kernel[axis],
             stride: window.stride[axis],
             padding: (window.padding[axis], window.padding[axis]),
-            ..Along::IDENTITY
+            ..AxisWindow::IDENTITY
         };
         let boundary = match pool {
             Some(Pool::Max) => Boundary::Constant(f64::NEG_INFINITY),
             _ => Boundary::Zero,
         };
-        Halos::of(company, shape, [along(0), along(1)], boundary)
+        Halos::with_windows(topology, shape, [along(0), along(1)], boundary)
     }
 
-    /// For errors of the outputs of a window over inputs: all that windows over this rank's part of the inputs found.
-    pub(crate) fn of_errors(company: &Company, inputs: Shape, outputs: Shape, window: Window) -> Halos {
+    /// The exchange for the output errors of a window: all outputs whose windows overlap this rank's input patch.
+    pub(crate) fn of_errors(topology: &Topology, inputs: Shape, outputs: Shape, window: Window) -> Halos {
         let sizes = [(inputs.rows, outputs.rows), (inputs.columns, outputs.columns)];
         let along = |axis: usize| {
             let (stride, padding) = (window.stride[axis], window.padding[axis]);
-            // At least a whole stride: so windows over a part begin before it, even if they see nothing of it.
+            // At least a full stride, so that the windows over a patch begin before it even if they do not overlap it.
             let kernel = window.kernel[axis].max(stride);
             let all = ((sizes[axis].1 - 1) * stride + kernel).saturating_sub(padding);
-            Along {
+            AxisWindow {
                 kernel,
                 stride,
                 padding: (padding, all.saturating_sub(sizes[axis].0)),
                 output_padding: sizes[axis].0.saturating_sub(all),
                 transposed: true,
-                ..Along::IDENTITY
+                ..AxisWindow::IDENTITY
             }
         };
-        Halos::of(company, outputs, [along(0), along(1)], Boundary::Zero)
+        Halos::with_windows(topology, outputs, [along(0), along(1)], Boundary::Zero)
     }
 
-    fn of(company: &Company, shape: Shape, windows: [Along; 2], boundary: Boundary) -> Halos {
+    fn with_windows(topology: &Topology, shape: Shape, windows: [AxisWindow; 2], boundary: Boundary) -> Halos {
         let sizes = [shape.rows, shape.columns];
         let needed = |axis: usize, name: &str| {
-            let number = company.grid.axis(name).expect("a halo grid has h and w");
-            let parts = company.grid.extent(number);
+            let number = topology.grid.axis(name).expect("a halo grid has h and w");
+            let parts = topology.grid.extent(number);
             let inputs = Partition::balanced(sizes[axis], parts);
             let outputs = windows[axis].outputs(sizes[axis]).expect("the window was checked");
             let outputs = Partition::balanced(outputs, parts);
@@ -90,7 +90,7 @@ impl Halos {
                 let range = outputs.range(part);
                 windows[axis].needed(range.start as i64..range.end as i64)
             };
-            let own = company.grid.coordinates(company.team.group.rank())[number];
+            let own = topology.grid.coordinates(topology.spatial.group.rank())[number];
             let same = |part: usize| {
                 let (range, inputs) = (range(part), inputs.range(part));
                 (range.start, range.end) == (inputs.start as i64, inputs.end as i64)
@@ -104,30 +104,30 @@ impl Halos {
             _ => [length(&rows), length(&columns)],
         };
         Halos {
-            group: company.team.group.clone(),
-            grid: company.grid.clone(),
+            group: topology.spatial.group.clone(),
+            grid: topology.grid.clone(),
             shape,
             windows,
             edges: Edges::both(boundary),
-            faults: company.faults.clone(),
+            comm: topology.comm.clone(),
             exchanges: Mutex::default(),
-            own: Held::Patch(shape).own(company),
+            own: Sharding::Patch(shape).local_shape(topology),
             padded: Shape::new(shape.maps, padded[0], padded[1]),
             first: [rows.start, columns.start],
             is_trivial: same_rows && same_columns,
         }
     }
 
-    fn make(&self, batch: usize, options: ExchangeOptions) -> Result<Exchange> {
+    fn create_exchange(&self, batch: usize, options: ExchangeOptions) -> Result<Exchange> {
         let shape = [batch, self.shape.maps, self.shape.rows, self.shape.columns];
         let layout = Layout::new(&self.grid, &shape, &[("h", 2), ("w", 3)])?;
-        let windows = [Along::IDENTITY, Along::IDENTITY, self.windows[0], self.windows[1]];
+        let windows = [AxisWindow::IDENTITY, AxisWindow::IDENTITY, self.windows[0], self.windows[1]];
         let edges = [Edges::default(), Edges::default(), self.edges, self.edges];
         let plan = Plan::window(&layout, &windows, &edges, None, self.group.rank())?;
         Exchange::new(&self.group, plan, options)
     }
 
-    /// Works with the exchange of so many arrays of this type at once.
+    /// Calls `work` with the exchange of `fields` arrays of this type.
     fn exchange(
         &self,
         batch: usize,
@@ -135,21 +135,21 @@ impl Halos {
         dtype: DType,
         work: impl FnOnce(&mut Exchange) -> Result<()>,
     ) {
-        // All ranks of a team have the same samples: where one has none, nobody waits.
+        // All ranks of a spatial group have the same samples: if one has none, all skip the exchange.
         if batch == 0 {
             return;
         }
         let mut exchanges = self.exchanges.lock().unwrap_or_else(PoisonError::into_inner);
-        self.faults.guard(|| match exchanges.entry((batch, fields)) {
+        self.comm.guard(|| match exchanges.entry((batch, fields)) {
             Entry::Occupied(made) => work(made.into_mut()),
             Entry::Vacant(free) => {
                 let options = ExchangeOptions { fields, ..ExchangeOptions::of(dtype) };
-                work(free.insert(self.make(batch, options)?))
+                work(free.insert(self.create_exchange(batch, options)?))
             }
         });
     }
 
-    /// Gathers what this rank's outputs need.
+    /// Gathers the inputs that this rank's outputs need.
     pub(crate) fn forward<T: Number>(&self, batch: usize, part: &[T], padded: &mut Vec<T>) {
         padded.resize(batch * self.padded.size(), T::ZERO);
         self.exchange(batch, 1, T::DTYPE, |exchange| exchange.forward(part, padded));
@@ -157,17 +157,17 @@ impl Halos {
 }
 
 impl<T: Number> Halo<T> for Halos {
-    fn see(&self, batch: usize, part: &[T]) -> Vec<T> {
+    fn gather_halo(&self, batch: usize, part: &[T]) -> Vec<T> {
         let mut padded = Vec::new();
         self.forward(batch, part, &mut padded);
         padded
     }
 
-    fn give_back(&self, batch: usize, padded: &[T], part: &mut [T]) {
+    fn adjoint(&self, batch: usize, padded: &[T], part: &mut [T]) {
         self.exchange(batch, 1, T::DTYPE, |exchange| exchange.adjoint(padded, part));
     }
 
-    fn give_back_exactly(&self, batch: usize, padded: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    fn adjoint_exact(&self, batch: usize, padded: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let mut parts = vec![vec![0.0; batch * self.own.size()]; padded.len()];
         let padded: Vec<&[u8]> = padded.iter().map(|field| bytemuck::cast_slice(field)).collect();
         let mut fields: Vec<&mut [u8]> =
@@ -179,8 +179,8 @@ impl<T: Number> Halo<T> for Halos {
     }
 }
 
-impl<T: Number> Around<T> for Halos {
+impl<T: Number> Padder<T> for Halos {
     fn pad(&mut self, batch: usize, maps: &[T]) -> Vec<T> {
-        self.see(batch, maps)
+        self.gather_halo(batch, maps)
     }
 }

@@ -1,21 +1,21 @@
-//! Many processes: who has which samples and which part of them, and what they tell each other.
+//! Distributed training: the partition of samples, layers and weights between ranks, and the communication that it needs.
 
 mod arrangement;
 mod build;
-mod company;
+mod topology;
 mod convolution;
-mod divided;
+mod input_parallel;
 mod failure;
-mod faults;
+mod comm_status;
 mod halos;
-mod held;
-mod shared;
+mod sharding;
+mod shared_weights;
 mod sums;
-mod tower;
+mod partitioned_layer;
 
 pub use arrangement::{Arrangement, Mode};
-pub(crate) use build::{Built, build};
-pub(crate) use company::Company;
+pub(crate) use build::{BuiltNetwork, build};
+pub(crate) use topology::Topology;
 pub use failure::Failure;
-pub(crate) use held::Held;
-pub(crate) use shared::{Shared, Sharing};
+pub(crate) use sharding::Sharding;
+pub(crate) use shared_weights::{SharedWeights, TableTraining};

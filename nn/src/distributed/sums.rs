@@ -1,27 +1,27 @@
-//! Sums over the ranks of a group.
+//! Reductions over the ranks of a group.
 
 use unisono::{Group, ReduceOp};
 
-use super::faults::Faults;
+use super::comm_status::CommStatus;
 use crate::layers::Sums;
 use crate::number::Number;
 
-/// Sums over the ranks of a group, in rank order.
+/// Reductions over the ranks of a group, in rank order.
 #[derive(Clone)]
-pub(crate) struct Over {
+pub(crate) struct GroupSum {
     pub(crate) group: Group,
-    pub(crate) faults: Faults,
+    pub(crate) comm: CommStatus,
 }
 
-impl<T: Number> Sums<T> for Over {
+impl<T: Number> Sums<T> for GroupSum {
     fn place(&self) -> (usize, usize) {
         (self.group.rank(), self.group.size())
     }
 
     fn sum(&self, values: &mut [T]) {
-        // Every member has as many values, so all leave an empty call out.
+        // Every member has the same number of values, so all skip an empty call.
         if self.group.size() > 1 && !values.is_empty() {
-            self.faults.guard(|| self.group.all_reduce(values, ReduceOp::Sum));
+            self.comm.guard(|| self.group.all_reduce(values, ReduceOp::Sum));
         }
     }
 
@@ -31,31 +31,31 @@ impl<T: Number> Sums<T> for Over {
 
     fn largest(&self, values: &mut [f64]) {
         if self.group.size() > 1 && !values.is_empty() {
-            self.faults.guard(|| self.group.all_reduce(values, ReduceOp::Max));
+            self.comm.guard(|| self.group.all_reduce(values, ReduceOp::Max));
         }
     }
 
     fn gather(&self, values: &[T], counts: &[usize]) -> Vec<T> {
         let mut all = vec![T::ZERO; counts.iter().sum()];
         if !all.is_empty() {
-            self.faults.guard(|| self.group.all_gather_varied(values, &mut all, counts));
+            self.comm.guard(|| self.group.all_gather_varied(values, &mut all, counts));
         }
         all
     }
 
     fn gather_whole(&self, values: &[i64]) -> Vec<i64> {
         let mut all = vec![0; values.len() * self.group.size()];
-        self.faults.guard(|| self.group.all_gather(values, &mut all));
+        self.comm.guard(|| self.group.all_gather(values, &mut all));
         all
     }
 
     fn exchange(&self, values: &[T], sent: &[usize], received: &[usize]) -> Vec<T> {
         let mut all = vec![T::ZERO; received.iter().sum()];
-        self.faults.guard(|| self.group.all_to_all_varied(values, sent, &mut all, received));
+        self.comm.guard(|| self.group.all_to_all_varied(values, sent, &mut all, received));
         all
     }
 
     fn sound(&self) -> bool {
-        self.faults.check().is_ok()
+        self.comm.check().is_ok()
     }
 }

@@ -1,8 +1,8 @@
-//! From an experiment to a model: layers of the right shapes with their first weights.
+//! Builds a model from an experiment: layers of the right shapes with their initial weights.
 
 use unisono::{Error, Result};
 
-use super::room::must_fit;
+use super::memory_limit::check_layer_memory;
 use super::spec::{Experiment, LayerKind, LayerSpec, ModelKind};
 use crate::cost::Cost;
 use crate::data::DataSet;
@@ -18,7 +18,7 @@ use crate::shape::{Shape, Window};
 use crate::weight::{Spread, Weight};
 
 impl LayerSpec {
-    /// The shape of its output for an input, or why it does not fit.
+    /// The output shape for an input shape, or an error if they do not fit.
     pub fn output(&self, input: Shape) -> Result<Shape> {
         let fits = |window: &Window| {
             window.outputs(input).ok_or_else(|| {
@@ -58,7 +58,7 @@ impl LayerSpec {
                     let advice = format!("write, for example, `kernel: {:?}`", kernel.map(|side| side | 1));
                     return Err(wrong("a kernel with odd sides", kernel, advice));
                 }
-                // Such a window sees all of its input from every place.
+                // A window of this size covers the full input from every position.
                 let most = [input.rows, input.columns].map(|side| (2 * side).saturating_sub(1));
                 if kernel[0] > most[0] || kernel[1] > most[1] {
                     let expected = format!("a kernel of at most {most:?} for its input of {input}");
@@ -71,7 +71,7 @@ impl LayerSpec {
         })
     }
 
-    /// The shape of its weights for an input, outputs first; none where it has none.
+    /// The shape of the weights for an input shape, outputs first; `None` if the layer has no weights.
     pub fn weight_shape(&self, input: Shape, output: Shape) -> Option<Vec<usize>> {
         match &self.kind {
             LayerKind::FullyConnected { outputs } => Some(vec![*outputs, input.size()]),
@@ -86,7 +86,7 @@ impl LayerSpec {
         }
     }
 
-    /// Its first weights, in full.
+    /// The full initial weights.
     pub(crate) fn weight<T: Number>(
         &self,
         seed: u64,
@@ -95,7 +95,7 @@ impl LayerSpec {
         output: Shape,
     ) -> Weight<T> {
         let shape = self.weight_shape(input, output).expect("the layer has weights");
-        // For local filters each place is an output of its own.
+        // For local filters, each position is an output of its own.
         let axes = if matches!(self.kind, LayerKind::Local { .. }) { 3 } else { 1 };
         let (outputs, inputs) = (shape[..axes].iter().product(), shape[axes..].iter().product());
         let stream = Stream::new(seed, &format!("{}/{name}", self.name));
@@ -106,7 +106,7 @@ impl LayerSpec {
         Weight::new(name, shape, self.weights.draw(stream, outputs, inputs), self.rule.clone(), spread)
     }
 
-    /// A weight of one number for each output map, which does not decay.
+    /// A weight with one element per output map, without weight decay.
     pub(crate) fn vector<T: Number>(
         &self,
         name: &'static str,
@@ -118,7 +118,7 @@ impl LayerSpec {
         Weight::new(name, vec![size], vec![T::of(value); size], rule, spread)
     }
 
-    /// The layer for an input, and the activation after it.
+    /// Builds the layer for an input shape, followed by its activation.
     pub fn build<T: Number>(&self, input: Shape, seed: u64) -> Result<Vec<Box<dyn Layer<T>>>> {
         let output = self.output(input)?;
         let name = self.name.clone();
@@ -166,41 +166,42 @@ impl LayerSpec {
 }
 
 impl Experiment {
-    /// Loads its data set, all of it.
+    /// Loads the full data set.
     pub fn data(&self) -> Result<DataSet> {
-        DataSet::load(&self.source, self.seed).map_err(|error| self.blame_data(error))
+        DataSet::load(&self.source, self.seed).map_err(|error| self.locate_data_error(error))
     }
 
-    /// Finds its data set, and reads nothing but sizes and classes.
+    /// Opens the data set, and reads only sizes and classes.
     pub(crate) fn open_data(&self) -> Result<DataSet> {
-        DataSet::open(&self.source, self.seed).map_err(|error| self.blame_data(error))
+        DataSet::open(&self.source, self.seed).map_err(|error| self.locate_data_error(error))
     }
 
-    /// An error with the place where the file says what the data is.
-    pub(crate) fn blame_data(&self, error: Error) -> Error {
+    /// Prefixes an error with the location in the file that specifies the data.
+    pub(crate) fn locate_data_error(&self, error: Error) -> Error {
         let data = self.resolved.get("data").unwrap_or(&self.resolved);
         data.get("folder").unwrap_or(data).place.locate(error)
     }
 
-    /// Checks that every layer fits the one below it and the memory, and the last one the targets, where there are any.
+    /// Checks that every layer fits the output of the previous layer and the memory, and that the last layer fits the
+    /// targets, if any.
     pub fn shapes(&self, input: Shape, targets: usize) -> Result<Vec<Shape>> {
         self.shapes_in_parts(input, targets, 1)
     }
 
-    /// The same where so many ranks have parts of each sample.
+    /// [`Experiment::shapes`] with each sample divided between `parts` ranks.
     pub(crate) fn shapes_in_parts(&self, input: Shape, targets: usize, parts: usize) -> Result<Vec<Shape>> {
         let mut shapes = vec![input];
         for layer in &self.layers {
             let input = shapes[shapes.len() - 1];
             let output = layer.output(input)?;
-            must_fit(self, layer, (input, output), parts)?;
+            check_layer_memory(self, layer, (input, output), parts)?;
             shapes.push(output);
         }
         let last = self.layers.last().expect("an experiment has layers");
         let output = shapes[shapes.len() - 1];
         let wanted = match (&self.model, targets) {
             (ModelKind::Autoencoder, _) => input.size(),
-            // Samples without targets can be predicted.
+            // Samples without targets can still be used for prediction.
             (_, 0) => output.size(),
             (_, targets) => targets,
         };
@@ -220,7 +221,7 @@ impl Experiment {
         Ok(shapes)
     }
 
-    /// The network with its first weights.
+    /// Builds the network with its initial weights.
     pub fn network<T: Number>(&self, input: Shape, targets: usize) -> Result<Network<T>> {
         let shapes = self.shapes(input, targets)?;
         let mut layers = Vec::new();
@@ -230,7 +231,7 @@ impl Experiment {
         Ok(Network::new(layers, self.cost))
     }
 
-    /// How the groups of a sparse autoencoder are pretrained; nothing for other models.
+    /// The pretraining of a sparse autoencoder's groups; `None` for other models.
     pub fn pretraining<T: Number>(
         &self,
         network: &mut Network<T>,

@@ -1,4 +1,4 @@
-//! From files to one tree of settings: `_base_` files below, changes from the command line above.
+//! Composes files into one tree of settings: `_base_` files first, then the file, then overrides from the command line.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use unisono::{Error, Result};
 use super::node::{Node, Place, Value};
 use super::yaml;
 
-/// Reads a file and the files that it stands on.
+/// Reads a file and its base files.
 pub fn read(path: &Path) -> Result<Node> {
     read_above(path, &mut Vec::new())
 }
@@ -59,7 +59,7 @@ fn read_above(path: &Path, above: &mut Vec<PathBuf>) -> Result<Node> {
     })
 }
 
-/// What is above wins; maps are merged, unless what is above says another `type`.
+/// The overriding value wins; maps are merged, unless the overriding map has another `type`.
 fn merge(below: Node, above: Node) -> Node {
     let types = (below.get("type").map(|node| &node.value), above.get("type").map(|node| &node.value));
     let other_type = matches!(types, (Some(one), Some(other)) if one != other);
@@ -80,12 +80,12 @@ fn merge(below: Node, above: Node) -> Node {
     }
 }
 
-/// Makes one change: `model.layers.0.maps=16`.
+/// Applies one override: `model.layers.0.maps=16`.
 pub fn change(node: &mut Node, setting: &str) -> Result<()> {
     change_as(node, &format!("--set {setting}"), setting)
 }
 
-/// The same with what errors call it.
+/// [`change`] with the name that errors use for the override.
 pub fn change_as(node: &mut Node, name: &str, setting: &str) -> Result<()> {
     let file: Arc<str> = name.into();
     let place = Place { file: file.clone(), line: 0 };
@@ -99,12 +99,12 @@ pub fn change_as(node: &mut Node, name: &str, setting: &str) -> Result<()> {
     while let Some(name) = names.next() {
         let missing =
             |expected: String| place.error("set", expected, format!("`{name}`"), "look at the file's keys");
-        // A word alone is a map with nothing but its type.
+        // A single word is shorthand for a map with only a `type`.
         if let Value::Text(word) = &mut at.value {
             let word = Value::Text(std::mem::take(word));
             at.value = Value::Map(vec![("type".into(), Node::new(word, at.place.clone()))]);
         }
-        // Whatever is wrong with the map that holds it, this change may be why.
+        // Any error in the containing map may be caused by this override.
         let holds_it = path.contains('.') && names.peek().is_none() && matches!(at.value, Value::Map(_));
         if holds_it && at.place.file != file {
             at.place = Place { file: format!("{} with {file}", at.place).into(), line: 0 };

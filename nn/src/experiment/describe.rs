@@ -1,4 +1,4 @@
-//! Descriptions of what a file may say, from which files are checked and completed and the schema is written.
+//! Declarative description of the file format, used to check files, to fill in defaults and to generate the schema.
 
 use unisono::Result;
 
@@ -6,15 +6,15 @@ use super::node::{Node, Value};
 use super::yaml::scalar;
 use unisono::error::nearest::advice;
 
-/// The largest whole number of a file, seeds aside: sizes and counts beyond it are slips.
-pub(super) const MOST: i64 = 1 << 31;
+/// The largest integer in a file, except for seeds: larger sizes and counts are typing errors.
+pub(super) const MAX_WHOLE: i64 = 1 << 31;
 
-/// What a value may be.
+/// The type of a value.
 #[derive(Debug)]
-pub(super) enum Kind {
-    /// A whole number, at least this and at most [`MOST`].
+pub(super) enum ValueType {
+    /// An integer, at least this and at most [`MAX_WHOLE`].
     Whole(i64),
-    /// A whole number of at least 0, however large.
+    /// An integer of at least 0, without an upper bound.
     Seed,
     /// Any number.
     Number,
@@ -26,55 +26,55 @@ pub(super) enum Kind {
     Flag,
     /// Text.
     Text,
-    /// One whole number of at least this for rows and columns, or two.
+    /// One integer of at least this for both rows and columns, or two integers.
     Pair(i64),
-    /// One to three whole numbers: a size, or maps, rows and columns.
+    /// One to three integers: a size, or maps, rows and columns.
     Sizes,
-    /// One of some words.
+    /// One of a set of words.
     Choice(&'static [&'static str]),
-    /// A map whose `type` says which.
-    OneOf(&'static [&'static Object]),
-    /// A number of at least 0, or a map whose `type` says which.
-    NumberOr(&'static [&'static Object]),
-    /// Anything: whoever takes it checks it.
+    /// A map whose `type` selects its schema.
+    OneOf(&'static [&'static MapSchema]),
+    /// A number of at least 0, or a map whose `type` selects its schema.
+    NumberOr(&'static [&'static MapSchema]),
+    /// Any value, checked by its consumer.
     Any,
     /// A list.
-    Many(&'static Kind),
+    Many(&'static ValueType),
 }
 
 /// A key of a map.
 #[derive(Debug)]
 pub(super) struct Field {
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
-    pub(super) need: Need,
+    pub(super) kind: ValueType,
+    pub(super) need: Presence,
     pub(super) about: &'static str,
 }
 
-/// What a missing key means.
+/// The meaning of a missing key.
 #[derive(Debug)]
-pub(super) enum Need {
+pub(super) enum Presence {
     Required,
     Optional,
-    /// The word that it would have.
+    /// The default value, as text.
     Default(&'static str),
 }
 
-/// A map: the value of its `type` (nothing where it has none), what it is, and its keys in groups.
+/// The schema of a map: its `type` (empty if it has none), a description, and its keys in groups.
 #[derive(Debug)]
-pub(super) struct Object {
+pub(super) struct MapSchema {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
     pub(super) fields: &'static [&'static [Field]],
 }
 
-impl Object {
-    pub(super) fn each(&self) -> impl Iterator<Item = &'static Field> {
+impl MapSchema {
+    pub(super) fn all_fields(&self) -> impl Iterator<Item = &'static Field> {
         self.fields.iter().flat_map(|group| group.iter())
     }
 }
 
-/// A key that is being read, and whose it is.
+/// The key being read, and the map that contains it.
 #[derive(Clone, Copy)]
 struct Key<'a> {
     field: &'static Field,
@@ -86,22 +86,22 @@ impl Key<'_> {
         format!("`{}` of {}", self.field.name, self.owner)
     }
 
-    /// What to write instead of a value that is wrong.
+    /// Advice on what to write instead of an invalid value.
     fn advice(self) -> String {
         let value = match (&self.field.need, &self.field.kind) {
-            (Need::Default(word), _) => word,
-            (_, Kind::Whole(_)) => "10",
-            (_, Kind::Flag) => "true",
-            (_, Kind::Pair(_)) => "[3, 3]",
-            (_, Kind::Sizes) => "[3, 32, 32]",
+            (Presence::Default(word), _) => word,
+            (_, ValueType::Whole(_)) => "10",
+            (_, ValueType::Flag) => "true",
+            (_, ValueType::Pair(_)) => "[3, 3]",
+            (_, ValueType::Sizes) => "[3, 32, 32]",
             _ => "0.1",
         };
         format!("write, for example, `{}: {value}`", self.field.name)
     }
 }
 
-/// The same map with its defaults filled in, or what is wrong with it.
-pub(super) fn complete(node: &Node, object: &'static Object) -> Result<Node> {
+/// Validates a map and fills in its defaults.
+pub(super) fn complete(node: &Node, object: &'static MapSchema) -> Result<Node> {
     let Value::Map(entries) = &node.value else {
         let expected = format!("a map: {}", object.about);
         return Err(node.place.error("read", expected, node.to_string(), "write `key: value` lines"));
@@ -109,8 +109,8 @@ pub(super) fn complete(node: &Node, object: &'static Object) -> Result<Node> {
     let what = if object.name.is_empty() { "experiment" } else { object.name };
     for (key, value) in entries {
         let known = key == "type" && !object.name.is_empty();
-        if !known && !object.each().any(|field| field.name == key) {
-            let names: Vec<&str> = object.each().map(|field| field.name).collect();
+        if !known && !object.all_fields().any(|field| field.name == key) {
+            let names: Vec<&str> = object.all_fields().map(|field| field.name).collect();
             let otherwise = format!("its keys are {}", names.join(", "));
             let advice = advice(key, names, &otherwise);
             return Err(value.place.error(what, "a known key", format!("`{key}`"), advice));
@@ -120,16 +120,16 @@ pub(super) fn complete(node: &Node, object: &'static Object) -> Result<Node> {
     if let Some(name) = node.get("type") {
         result.set("type", name.clone());
     }
-    for field in object.each() {
+    for field in object.all_fields() {
         let key = Key { field, owner: what };
         let value = match (node.get(field.name).filter(|value| value.value != Value::Null), &field.need) {
             (Some(value), _) => complete_value(value, &field.kind, key)?,
-            (None, Need::Required) => {
+            (None, Presence::Required) => {
                 let expected = format!("a key `{}`: {}", field.name, field.about);
                 return Err(node.place.error(what, expected, "none", "add it"));
             }
-            (None, Need::Optional) => continue,
-            (None, Need::Default(word)) => {
+            (None, Presence::Optional) => continue,
+            (None, Presence::Default(word)) => {
                 complete_value(&Node::new(scalar(word), node.place.clone()), &field.kind, key)?
             }
         };
@@ -138,48 +138,48 @@ pub(super) fn complete(node: &Node, object: &'static Object) -> Result<Node> {
     Ok(result)
 }
 
-fn complete_value(node: &Node, kind: &'static Kind, key: Key<'_>) -> Result<Node> {
+fn complete_value(node: &Node, kind: &'static ValueType, key: Key<'_>) -> Result<Node> {
     let refused =
         |expected: &str, advice: &str| Err(node.place.error(&key.what(), expected, node.to_string(), advice));
     let wrong = |expected: &str| refused(expected, &key.advice());
-    let whole = |node: &Node, least: i64| node.whole().is_some_and(|number| (least..=MOST).contains(&number));
+    let whole = |node: &Node, least: i64| node.whole().is_some_and(|number| (least..=MAX_WHOLE).contains(&number));
     let size = |node: &Node| node.number().is_some_and(|number| number >= 0.0);
     match kind {
-        Kind::Whole(least) if !whole(node, *least) => {
-            wrong(&format!("a whole number from {least} to {MOST}"))
+        ValueType::Whole(least) if !whole(node, *least) => {
+            wrong(&format!("a whole number from {least} to {MAX_WHOLE}"))
         }
-        Kind::Seed if node.whole().is_none_or(|number| number < 0) => wrong("a whole number from 0 on"),
-        Kind::Number if node.number().is_none() => wrong("a number"),
-        Kind::NotNegative if !size(node) => wrong("a number of at least 0"),
-        Kind::BelowOne if !node.number().is_some_and(|number| (0.0..1.0).contains(&number)) => {
+        ValueType::Seed if node.whole().is_none_or(|number| number < 0) => wrong("a whole number from 0 on"),
+        ValueType::Number if node.number().is_none() => wrong("a number"),
+        ValueType::NotNegative if !size(node) => wrong("a number of at least 0"),
+        ValueType::BelowOne if !node.number().is_some_and(|number| (0.0..1.0).contains(&number)) => {
             wrong("a number of at least 0 and below 1")
         }
-        Kind::Flag if node.flag().is_none() => wrong("true or false"),
-        Kind::Text if node.text().is_none() => refused("text", "put it in quotes if it is meant"),
-        Kind::Pair(least) => match node.items() {
+        ValueType::Flag if node.flag().is_none() => wrong("true or false"),
+        ValueType::Text if node.text().is_none() => refused("text", "put it in quotes if it is meant"),
+        ValueType::Pair(least) => match node.items() {
             _ if whole(node, *least) => {
                 Ok(Node::new(Value::List(vec![node.clone(), node.clone()]), node.place.clone()))
             }
             [one, other] if whole(one, *least) && whole(other, *least) => Ok(node.clone()),
-            _ => wrong(&format!("a whole number from {least} to {MOST}, or two: [rows, columns]")),
+            _ => wrong(&format!("a whole number from {least} to {MAX_WHOLE}, or two: [rows, columns]")),
         },
-        Kind::Sizes => match node.items() {
+        ValueType::Sizes => match node.items() {
             _ if whole(node, 1) => Ok(Node::new(Value::List(vec![node.clone()]), node.place.clone())),
             [size] if whole(size, 1) => Ok(node.clone()),
             sizes @ [_, _, _] if sizes.iter().all(|size| whole(size, 1)) => Ok(node.clone()),
             _ => wrong("a size, or [maps, rows, columns]"),
         },
-        Kind::Choice(words) if !node.text().is_some_and(|text| words.contains(&text)) => {
+        ValueType::Choice(words) if !node.text().is_some_and(|text| words.contains(&text)) => {
             let expected = format!("one of {}", words.join(", "));
-            refused(&expected, &meant(node.text().unwrap_or_default(), words))
+            refused(&expected, &suggestion(node.text().unwrap_or_default(), words))
         }
-        Kind::NumberOr(_) if size(node) => Ok(node.clone()),
-        Kind::NumberOr(objects) if node.entries().is_empty() => {
+        ValueType::NumberOr(_) if size(node) => Ok(node.clone()),
+        ValueType::NumberOr(objects) if node.entries().is_empty() => {
             let names: Vec<&str> = objects.iter().map(|object| object.name).collect();
             wrong(&format!("a number of at least 0, or a map with a `type` of {}", names.join(", ")))
         }
-        Kind::OneOf(objects) | Kind::NumberOr(objects) => one_of(node, objects, &key.what()),
-        Kind::Many(kind) => match &node.value {
+        ValueType::OneOf(objects) | ValueType::NumberOr(objects) => one_of(node, objects, &key.what()),
+        ValueType::Many(kind) => match &node.value {
             Value::List(items) => {
                 let items =
                     items.iter().map(|item| complete_value(item, kind, key)).collect::<Result<_>>()?;
@@ -191,8 +191,8 @@ fn complete_value(node: &Node, kind: &'static Kind, key: Key<'_>) -> Result<Node
     }
 }
 
-/// Words of other frameworks, and ours.
-const ELSEWHERE: [(&str, &str); 16] = [
+/// Names in other frameworks, and their equivalents here.
+const SYNONYMS: [(&str, &str); 16] = [
     ("relu", "rectified"),
     ("leaky_relu", "leaky"),
     ("sigmoid", "logistic"),
@@ -211,19 +211,19 @@ const ELSEWHERE: [(&str, &str); 16] = [
     ("image_folder", "images"),
 ];
 
-/// Which of these names somebody may have meant.
-fn meant(given: &str, names: &[&'static str]) -> String {
+/// Suggests the name that the user may have meant.
+fn suggestion(given: &str, names: &[&'static str]) -> String {
     let given = given.to_lowercase();
-    let same = ELSEWHERE.iter().find(|(word, ours)| *word == given && names.contains(ours));
+    let same = SYNONYMS.iter().find(|(word, ours)| *word == given && names.contains(ours));
     same.map_or_else(
         || advice(&given, names.iter().copied(), "choose one"),
         |(_, ours)| format!("did you mean `{ours}`?"),
     )
 }
 
-fn one_of(node: &Node, objects: &'static [&'static Object], what: &str) -> Result<Node> {
+fn one_of(node: &Node, objects: &'static [&'static MapSchema], what: &str) -> Result<Node> {
     let names = || objects.iter().map(|object| object.name);
-    // A word alone is a map with nothing but its type.
+    // A single word is shorthand for a map with only a `type`.
     let only_type;
     let node = match node.text() {
         Some(_) => {
@@ -241,7 +241,7 @@ fn one_of(node: &Node, objects: &'static [&'static Object], what: &str) -> Resul
     match objects.iter().find(|object| object.name == text) {
         Some(object) => complete(node, object),
         None => {
-            let advice = meant(text, &names().collect::<Vec<_>>());
+            let advice = suggestion(text, &names().collect::<Vec<_>>());
             Err(word.place.error(what, format!("a `type` of {list}"), word.to_string(), advice))
         }
     }
@@ -253,21 +253,21 @@ mod tests {
     use super::*;
     use crate::experiment::Experiment;
 
-    /// Reads every value that advice suggests for a key of this map, and of the maps inside it.
-    fn try_advice(object: &'static Object) -> usize {
+    /// Reads every value that advice suggests for a key of this map and of the maps inside it, and returns their number.
+    fn try_advice(object: &'static MapSchema) -> usize {
         let mut tried = 0;
-        for field in object.each() {
+        for field in object.all_fields() {
             let key = Key { field, owner: object.name };
             let advice = key.advice();
             let value = advice.split_once(": ").expect("it shows a key and a value").1.trim_end_matches('`');
             let mut kind = &field.kind;
-            while let Kind::Many(inner) = kind {
+            while let ValueType::Many(inner) = kind {
                 kind = inner;
             }
-            if let Kind::OneOf(objects) | Kind::NumberOr(objects) = kind {
+            if let ValueType::OneOf(objects) | ValueType::NumberOr(objects) = kind {
                 tried += objects.iter().map(|object| try_advice(object)).sum::<usize>();
             }
-            if !matches!(field.kind, Kind::OneOf(_) | Kind::Many(_) | Kind::Text | Kind::Choice(_)) {
+            if !matches!(field.kind, ValueType::OneOf(_) | ValueType::Many(_) | ValueType::Text | ValueType::Choice(_)) {
                 let node = super::super::yaml::parse("advice", value).expect("it is YAML");
                 complete_value(&node, &field.kind, key).expect(&advice);
                 tried += 1;

@@ -1,4 +1,4 @@
-//! Data sets and layers of a program's own, by the names that files call them.
+//! User-defined data sets and layers, by the names that files use for them.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -15,24 +15,24 @@ use crate::layers::Layer;
 use crate::number::Number;
 use crate::shape::Shape;
 
-/// What a program's own layer is made from.
+/// The inputs to building a user-defined layer.
 #[derive(Debug, Clone, Copy)]
 pub struct LayerPlan<'a> {
-    /// Its name, first weights and learning rule.
+    /// The layer's name, initial weights and learning rule.
     pub spec: &'a LayerSpec,
-    /// Its `settings` in the file; an empty map without.
+    /// The layer's `settings` in the file; an empty map if there are none.
     pub settings: &'a Node,
     /// The shape of an input.
     pub input: Shape,
-    /// Where random numbers come from.
+    /// The seed of all random numbers.
     pub seed: u64,
 }
 
-/// Makes a program's own layers. Files name it as `{type: own, kind: NAME, settings: {…}}`.
+/// Builds user-defined layers. Files refer to it as `{type: own, kind: NAME, settings: {…}}`.
 ///
-/// The two `build` functions are usually one generic function, called with each number type.
+/// The two `build` methods usually call one generic function with each number type.
 pub trait LayerMaker: Send + Sync {
-    /// The shape of its output, or why the settings or the input do not fit.
+    /// The output shape, or an error if the settings or the input do not fit.
     fn output(&self, plan: &LayerPlan<'_>) -> Result<Shape>;
     /// The layer in single precision.
     fn build_single(&self, plan: &LayerPlan<'_>) -> Result<Box<dyn Layer<f32>>>;
@@ -42,7 +42,7 @@ pub trait LayerMaker: Send + Sync {
 
 type DataMaker = dyn Fn(&Node, u64) -> Result<DataSet> + Send + Sync;
 
-/// Data sets and layers that a program adds to those of this crate.
+/// The data sets and layers that a program adds to those of this crate.
 ///
 /// ```
 /// use unisono_nn::{DataSet, Experiment, Extensions, Inputs, Shape, Split, Targets};
@@ -68,7 +68,7 @@ pub struct Extensions {
 }
 
 impl Extensions {
-    /// Adds a data set: from its `settings` in the file and the seed.
+    /// Adds a data set, which `maker` creates from its `settings` in the file and the seed.
     pub fn add_data(
         &mut self,
         name: &str,
@@ -99,7 +99,7 @@ impl fmt::Debug for Extensions {
     }
 }
 
-/// Two are the same when they know the same names.
+/// Two sets of extensions are equal if they define the same names.
 impl PartialEq for Extensions {
     fn eq(&self, other: &Extensions) -> bool {
         self.data.keys().eq(other.data.keys()) && self.layers.keys().eq(other.layers.keys())
@@ -165,7 +165,7 @@ impl OwnLayer {
             "f32" => Box::new(self.maker.build_single(&plan)?),
             _ => Box::new(self.maker.build_double(&plan)?),
         };
-        // It is of this type already; the compiler alone does not know it.
+        // The types are identical at run time, but the compiler cannot know that.
         let layer = made.downcast::<Box<dyn Layer<T>>>();
         layer
             .map(|layer| *layer)

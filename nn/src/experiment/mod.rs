@@ -1,4 +1,4 @@
-//! Experiment files: from YAML to a model that can be trained.
+//! Experiment files: from YAML to a trainable model.
 
 mod build;
 mod compose;
@@ -9,7 +9,7 @@ mod neon;
 mod node;
 mod read;
 mod reference;
-mod room;
+mod memory_limit;
 mod schema;
 mod spec;
 #[cfg(test)]
@@ -20,7 +20,7 @@ pub(crate) use compose::read as read_tree;
 pub use extensions::{Extensions, LayerMaker, LayerPlan, OwnData, OwnLayer};
 pub use node::{Node, Place, Value as NodeValue};
 pub use reference::reference;
-pub(crate) use room::Share;
+pub(crate) use memory_limit::RankShare;
 pub use schema::schema;
 pub use spec::{Experiment, LayerKind, LayerSpec, ModelKind, Precision};
 pub(crate) use yaml::flow;

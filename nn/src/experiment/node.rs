@@ -1,16 +1,16 @@
-//! A value of an experiment file, which knows the line that it comes from.
+//! A value of an experiment file, with its source location.
 
 use std::fmt;
 use std::sync::Arc;
 
 use unisono::Error;
 
-/// A line of a file.
+/// A source location: a line of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The file, or another source of settings.
     pub file: Arc<str>,
-    /// The line, the first being 1; 0 where there are no lines.
+    /// The line number, starting at 1; 0 if the source has no lines.
     pub line: usize,
 }
 
@@ -24,7 +24,7 @@ impl fmt::Display for Place {
 }
 
 impl Place {
-    /// What is wrong here.
+    /// A usage error at this location.
     pub fn error(
         &self,
         what: &str,
@@ -35,7 +35,7 @@ impl Place {
         Error::usage(format!("{self}: {what}"), expected, received, advice)
     }
 
-    /// An error of something that is named here, with this place in front unless it says a line already.
+    /// Prefixes an error with this location, unless it already names this file.
     pub fn locate(&self, mut error: Error) -> Error {
         if let Error::Usage { operation, .. } | Error::Io { operation, .. } = &mut error
             && !operation.starts_with(&*self.file)
@@ -46,33 +46,33 @@ impl Place {
     }
 }
 
-/// What a value is.
+/// The kinds of values.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// Nothing.
+    /// Null.
     Null,
-    /// True or false.
+    /// A Boolean.
     Flag(bool),
-    /// A whole number.
+    /// An integer.
     Whole(i64),
     /// A number.
     Number(f64),
     /// Text.
     Text(String),
-    /// Some values.
+    /// A list of values.
     List(Vec<Node>),
-    /// Values with names, in their order.
+    /// Named values, in file order.
     Map(Vec<(String, Node)>),
 }
 
-/// A value with its place, and its tag if it has one.
+/// A value with its location and optional tag.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// What it is.
+    /// The value.
     pub value: Value,
-    /// Where it is.
+    /// Its location.
     pub place: Place,
-    /// The tag before it, with its exclamation mark.
+    /// The tag in front of it, with its exclamation mark.
     pub tag: Option<String>,
 }
 
@@ -82,7 +82,7 @@ impl Node {
         Node { value, place, tag: None }
     }
 
-    /// The value of a name, where this is a map that has it.
+    /// The value of a key, if this is a map that contains it.
     pub fn get(&self, name: &str) -> Option<&Node> {
         match &self.value {
             Value::Map(entries) => entries.iter().find(|(key, _)| key == name).map(|(_, node)| node),
@@ -90,7 +90,7 @@ impl Node {
         }
     }
 
-    /// Sets the value of a name in a map.
+    /// Sets the value of a key in a map.
     pub fn set(&mut self, name: &str, node: Node) {
         if let Value::Map(entries) = &mut self.value {
             match entries.iter_mut().find(|(key, _)| key == name) {
@@ -100,7 +100,7 @@ impl Node {
         }
     }
 
-    /// The entries of a map; none where it is no map.
+    /// The entries of a map; empty for other values.
     pub fn entries(&self) -> &[(String, Node)] {
         match &self.value {
             Value::Map(entries) => entries,
@@ -108,7 +108,7 @@ impl Node {
         }
     }
 
-    /// The values of a list; none where it is no list.
+    /// The items of a list; empty for other values.
     pub fn items(&self) -> &[Node] {
         match &self.value {
             Value::List(items) => items,
@@ -116,7 +116,7 @@ impl Node {
         }
     }
 
-    /// As text, where it is text.
+    /// The value as text, if it is text.
     pub fn text(&self) -> Option<&str> {
         match &self.value {
             Value::Text(text) => Some(text),
@@ -124,7 +124,7 @@ impl Node {
         }
     }
 
-    /// As a number, where it is one.
+    /// The value as a number, if it is one.
     pub fn number(&self) -> Option<f64> {
         match self.value {
             Value::Number(number) => Some(number),
@@ -133,7 +133,7 @@ impl Node {
         }
     }
 
-    /// As a whole number, where it is one.
+    /// The value as an integer, if it is one.
     pub fn whole(&self) -> Option<i64> {
         match self.value {
             Value::Whole(number) => Some(number),
@@ -141,7 +141,7 @@ impl Node {
         }
     }
 
-    /// As a flag, where it is one.
+    /// The value as a Boolean, if it is one.
     pub fn flag(&self) -> Option<bool> {
         match self.value {
             Value::Flag(flag) => Some(flag),
@@ -150,7 +150,7 @@ impl Node {
     }
 }
 
-/// As messages show it: scalars as they are, the others by their kind.
+/// The form used in messages: scalars literally, other values by their kind.
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.value {

@@ -1,4 +1,4 @@
-//! Parts of a checked file in types: data sets, rules, weights, windows.
+//! Converts parts of a validated file to typed values: data sets, rules, weights, windows.
 
 use unisono::{Error, Result};
 
@@ -24,13 +24,13 @@ fn kind(node: &Node) -> &str {
     word(node, "type")
 }
 
-/// The word of a key; nothing where it has none.
+/// The text of a key; empty if absent.
 pub(super) fn word<'a>(node: &'a Node, key: &str) -> &'a str {
     node.get(key).and_then(Node::text).unwrap_or_default()
 }
 
-/// What the format knows by a name, and nobody reads.
-pub(super) fn unread(node: &Node, what: &str, name: &str) -> Error {
+/// The error for a name that the format accepts but no code handles.
+pub(super) fn unhandled(node: &Node, what: &str, name: &str) -> Error {
     Error::internal("read an experiment", format!("{}: nothing is made of the {what} `{name}`", node.place))
 }
 
@@ -39,7 +39,7 @@ fn pair(node: &Node) -> [usize; 2] {
     [at(0), at(1)]
 }
 
-/// The window of a layer; without a stride it moves by its own size.
+/// The window of a layer; without a stride, it moves by its own size.
 pub(super) fn window(layer: &Node) -> Window {
     let kernel = layer.get("kernel").map_or([1, 1], pair);
     Window {
@@ -60,7 +60,7 @@ pub(super) fn function(layer: &Node) -> Result<Activation> {
         "leaky" => Activation::Leaky(number(layer, "slope")),
         "softplus" => Activation::Softplus,
         "softmax" => Activation::Softmax,
-        other => return Err(unread(layer, "activation", other)),
+        other => return Err(unhandled(layer, "activation", other)),
     })
 }
 
@@ -69,7 +69,7 @@ pub(super) fn pool(layer: &Node) -> Result<Pool> {
         "max" => Ok(Pool::Max),
         "average" => Ok(Pool::Average),
         "l2" => Ok(Pool::L2),
-        other => Err(unread(layer, "pool", other)),
+        other => Err(unhandled(layer, "pool", other)),
     }
 }
 
@@ -78,7 +78,7 @@ pub(super) fn cost(model: &Node) -> Result<Cost> {
         "cross_entropy" => Ok(Cost::CrossEntropy),
         "softmax_cross_entropy" => Ok(Cost::SoftmaxCrossEntropy),
         "sum_of_squares" => Ok(Cost::SumOfSquares),
-        other => Err(unread(model, "cost", other)),
+        other => Err(unhandled(model, "cost", other)),
     }
 }
 
@@ -98,11 +98,12 @@ fn schedule(node: &Node) -> Result<Schedule> {
             saturate: whole(node, "saturate"),
             saturated: number(node, "saturated"),
         },
-        other => return Err(unread(node, "schedule", other)),
+        other => return Err(unhandled(node, "schedule", other)),
     })
 }
 
-/// Rejects a momentum that keeps all of its velocity, at first or at last: its steps would grow without bound.
+/// Rejects a momentum that keeps all of its velocity at the start or the end of its schedule: its steps would grow without
+/// bound.
 fn below_one(node: &Node, key: &str) -> Result<()> {
     if node.number().is_some_and(|value| value >= 1.0) {
         let advice = format!("write, for example, `{key}: 0.9`");
@@ -127,7 +128,7 @@ pub(super) fn rule(node: &Node) -> Result<Rule> {
         "adadelta" => Method::AdaDelta { rho: number(node, "rho"), epsilon },
         "adagrad" => Method::AdaGrad { epsilon },
         "adam" => Method::Adam { beta1: number(node, "beta1"), beta2: number(node, "beta2"), epsilon },
-        other => return Err(unread(node, "rule", other)),
+        other => return Err(unhandled(node, "rule", other)),
     };
     Ok(Rule { method, rate: over_epochs("rate")?, decay: number(node, "decay") })
 }
@@ -151,7 +152,7 @@ pub(super) fn initial(node: &Node) -> Result<Initial> {
         "sparse_eigen" => {
             Initial::SparseEigen { connections: whole(node, "connections"), radius: number(node, "radius") }
         }
-        other => return Err(unread(node, "first weights", other)),
+        other => return Err(unhandled(node, "first weights", other)),
     })
 }
 
@@ -191,14 +192,14 @@ pub(super) fn source(data: &Node, extensions: &Extensions) -> Result<Source> {
             test_inputs: data.get("test_inputs").map(path),
             test_targets: data.get("test_targets").map(path),
         }),
-        other => return Err(unread(data, "data set", other)),
+        other => return Err(unhandled(data, "data set", other)),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::Experiment;
-    use super::super::describe::{Field, Kind};
+    use super::super::describe::{Field, ValueType};
     use super::super::format::{EXPERIMENT, FUNCTIONS, LAYERS, MODELS, RULES, WEIGHTS};
     use crate::layers::Activation;
 
@@ -221,7 +222,7 @@ mod tests {
         let choices = |fields: &'static [&'static [Field]], name: &str| {
             let field = fields.iter().flat_map(|group| group.iter()).find(|field| field.name == name);
             match field.map(|field| &field.kind) {
-                Some(Kind::Choice(names)) => *names,
+                Some(ValueType::Choice(names)) => *names,
                 _ => panic!("`{name}` is a choice of names"),
             }
         };
@@ -237,7 +238,7 @@ mod tests {
 
     #[test]
     fn every_activation_of_the_format_is_one_of_its_own() {
-        let Kind::Choice(names) = FUNCTIONS else { panic!("activations are a choice of names") };
+        let ValueType::Choice(names) = FUNCTIONS else { panic!("activations are a choice of names") };
         let mut seen: Vec<Activation> = Vec::new();
         for name in names {
             let text = format!(

@@ -1,10 +1,10 @@
-//! The format as tables for a page: what every type is, which keys it has, and what they are for.
+//! Generates the reference tables of the file format: every type, its keys and their purpose.
 
-use super::describe::{Field, Kind, Need, Object};
+use super::describe::{Field, ValueType, Presence, MapSchema};
 use super::format::{DATA, EXPERIMENT, LAYERS, MODELS, RULES, SCHEDULES, SPREADS, WEIGHTS};
 
 /// The sets of types, by the word in their heading.
-fn sets() -> [(&'static str, &'static [&'static Object]); 7] {
+fn sets() -> [(&'static str, &'static [&'static MapSchema]); 7] {
     [
         ("data", DATA),
         ("models", MODELS),
@@ -16,7 +16,7 @@ fn sets() -> [(&'static str, &'static [&'static Object]); 7] {
     ]
 }
 
-/// Everything that an experiment file may say, in Markdown.
+/// The reference of the experiment file format, in Markdown.
 ///
 /// ```
 /// assert!(unisono_nn::reference().contains("`softmax_cross_entropy`"));
@@ -33,24 +33,24 @@ pub fn reference() -> String {
     text
 }
 
-/// The keys of a type: those that it needs in bold.
-fn list(object: &Object) -> String {
+/// The keys of a type, with required keys in bold.
+fn list(object: &MapSchema) -> String {
     let one = |field: &'static Field| match field.need {
-        Need::Required => format!("**`{}`**", field.name),
+        Presence::Required => format!("**`{}`**", field.name),
         _ => format!("`{}`", field.name),
     };
-    object.each().map(one).collect::<Vec<_>>().join(", ")
+    object.all_fields().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// A table of keys, each once; one that is something else for other types says for which.
-fn keys(objects: &[&Object]) -> String {
+/// A table of keys, each listed once; a key with several meanings is listed once per meaning, with its types.
+fn keys(objects: &[&MapSchema]) -> String {
     let mut rows: Vec<(&str, String, Vec<String>)> = Vec::new();
     for object in objects {
-        for field in object.each() {
+        for field in object.all_fields() {
             let need = match field.need {
-                Need::Required => "needed".to_string(),
-                Need::Optional => "–".to_string(),
-                Need::Default(word) => format!("`{word}`"),
+                Presence::Required => "needed".to_string(),
+                Presence::Optional => "–".to_string(),
+                Presence::Default(word) => format!("`{word}`"),
             };
             let row = format!("{} | {need} | {} |\n", value(&field.kind), field.about);
             let owner = format!("`{}`", object.name);
@@ -69,30 +69,30 @@ fn keys(objects: &[&Object]) -> String {
     text
 }
 
-/// A link to the heading of some types.
-fn link(word: &str, objects: &[&Object]) -> String {
-    let same = |set: &[&Object]| set.iter().map(|one| one.about).eq(objects.iter().map(|one| one.about));
+/// A link to the heading of a set of types.
+fn link(word: &str, objects: &[&MapSchema]) -> String {
+    let same = |set: &[&MapSchema]| set.iter().map(|one| one.about).eq(objects.iter().map(|one| one.about));
     let set = sets().into_iter().find(|(_, set)| same(set));
     set.map_or(word.to_string(), |(title, _)| format!("[{word}](#types-of-{title})"))
 }
 
-/// What a value may be, in words.
-fn value(kind: &Kind) -> String {
+/// A description of the values of a type.
+fn value(kind: &ValueType) -> String {
     match kind {
-        Kind::Whole(0) | Kind::Seed => "whole number".into(),
-        Kind::Whole(least) => format!("whole number from {least} on"),
-        Kind::Number => "number".into(),
-        Kind::NotNegative => "number from 0 on".into(),
-        Kind::BelowOne => "number from 0 to below 1".into(),
-        Kind::Flag => "`true` or `false`".into(),
-        Kind::Text => "text".into(),
-        Kind::Pair(_) => "whole number, or `[rows, columns]`".into(),
-        Kind::Sizes => "size, or `[maps, rows, columns]`".into(),
-        Kind::Choice(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
-        Kind::OneOf(objects) => link("type", objects),
-        Kind::NumberOr(objects) => format!("number from 0 on, or a {}", link("schedule", objects)),
-        Kind::Any => "anything".into(),
-        Kind::Many(Kind::OneOf(objects)) => format!("list of {}", link("types", objects)),
-        Kind::Many(inner) => format!("list: {}", value(inner)),
+        ValueType::Whole(0) | ValueType::Seed => "whole number".into(),
+        ValueType::Whole(least) => format!("whole number from {least} on"),
+        ValueType::Number => "number".into(),
+        ValueType::NotNegative => "number from 0 on".into(),
+        ValueType::BelowOne => "number from 0 to below 1".into(),
+        ValueType::Flag => "`true` or `false`".into(),
+        ValueType::Text => "text".into(),
+        ValueType::Pair(_) => "whole number, or `[rows, columns]`".into(),
+        ValueType::Sizes => "size, or `[maps, rows, columns]`".into(),
+        ValueType::Choice(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
+        ValueType::OneOf(objects) => link("type", objects),
+        ValueType::NumberOr(objects) => format!("number from 0 on, or a {}", link("schedule", objects)),
+        ValueType::Any => "anything".into(),
+        ValueType::Many(ValueType::OneOf(objects)) => format!("list of {}", link("types", objects)),
+        ValueType::Many(inner) => format!("list: {}", value(inner)),
     }
 }

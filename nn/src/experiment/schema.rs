@@ -1,8 +1,8 @@
-//! The format as a JSON schema, for editors that complete and check files.
+//! The file format as a JSON schema, for completion and validation in editors.
 
 use serde_json::{Map, Value as Json, json};
 
-use super::describe::{Kind, MOST, Need, Object};
+use super::describe::{ValueType, MAX_WHOLE, Presence, MapSchema};
 use super::format::EXPERIMENT;
 use super::node::{Node, Value};
 use super::yaml::scalar;
@@ -25,7 +25,7 @@ pub fn schema() -> Json {
         "description": "files below this one, relative to it",
         "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
     });
-    // What a file lacks may be in its base, also inside the maps that it changes.
+    // Keys that a file omits may be in its base file, also inside the maps that it overrides.
     let mut stricter = whole["properties"].clone();
     if let Some(map) = stricter.as_object_mut() {
         map.retain(|key, value| schema["properties"][key] != *value);
@@ -35,23 +35,23 @@ pub fn schema() -> Json {
     schema
 }
 
-/// Sets of maps, each described once however often it is named.
+/// Sets of map schemas, each defined once regardless of how often it is referenced.
 struct Definitions {
     found: Map<String, Json>,
-    /// Whether maps need not be whole, since they change those of another file.
+    /// Whether maps may be incomplete, since they override those of another file.
     is_change: bool,
 }
 
 impl Definitions {
-    /// A reference to one of some maps.
-    fn reference(&mut self, name: &str, objects: &[&Object], or: Option<Json>) -> Json {
+    /// A reference to a set of map schemas.
+    fn reference(&mut self, name: &str, objects: &[&MapSchema], or: Option<Json>) -> Json {
         let name = &if self.is_change { format!("change_of_{name}") } else { name.to_string() };
         if !self.found.contains_key(name.as_str()) {
-            // It may name itself.
+            // The definition may be recursive.
             self.found.insert(name.into(), Json::Null);
             let words = objects
                 .iter()
-                .filter(|object| object.each().all(|field| !matches!(field.need, Need::Required)))
+                .filter(|object| object.all_fields().all(|field| !matches!(field.need, Presence::Required)))
                 .map(|object| object.name);
             let words: Vec<&str> = words.collect();
             let mut all: Vec<Json> = or.into_iter().collect();
@@ -64,20 +64,20 @@ impl Definitions {
         json!({"$ref": format!("#/$defs/{name}")})
     }
 
-    fn object(&mut self, object: &Object) -> Json {
+    fn object(&mut self, object: &MapSchema) -> Json {
         let mut properties = Map::new();
         let mut required = Vec::new();
         if !object.name.is_empty() {
             properties.insert("type".into(), json!({"const": object.name}));
             required.push(json!("type"));
         }
-        for field in object.each() {
+        for field in object.all_fields() {
             let mut value = self.kind(field.name, &field.kind);
             value["description"] = json!(field.about);
             match field.need {
-                Need::Required => required.push(json!(field.name)),
-                Need::Optional => {}
-                Need::Default(word) => value["default"] = json(&scalar(word)),
+                Presence::Required => required.push(json!(field.name)),
+                Presence::Optional => {}
+                Presence::Default(word) => value["default"] = json(&scalar(word)),
             }
             properties.insert(field.name.into(), value);
         }
@@ -93,33 +93,33 @@ impl Definitions {
         })
     }
 
-    /// What a value of a key may be. A key names the same maps wherever it stands.
-    fn kind(&mut self, key: &str, kind: &Kind) -> Json {
-        let whole = |least: &i64| json!({"type": "integer", "minimum": least, "maximum": MOST});
+    /// The schema of a key's value. A key refers to the same map schemas wherever it occurs.
+    fn kind(&mut self, key: &str, kind: &ValueType) -> Json {
+        let whole = |least: &i64| json!({"type": "integer", "minimum": least, "maximum": MAX_WHOLE});
         let size = || json!({"type": "number", "minimum": 0});
         match kind {
-            Kind::Whole(least) => whole(least),
-            Kind::Seed => json!({"type": "integer", "minimum": 0}),
-            Kind::Number => json!({"type": "number"}),
-            Kind::NotNegative => size(),
-            Kind::BelowOne => json!({"type": "number", "minimum": 0, "exclusiveMaximum": 1}),
-            Kind::Flag => json!({"type": "boolean"}),
-            Kind::Text => json!({"type": "string"}),
-            Kind::Pair(least) => {
+            ValueType::Whole(least) => whole(least),
+            ValueType::Seed => json!({"type": "integer", "minimum": 0}),
+            ValueType::Number => json!({"type": "number"}),
+            ValueType::NotNegative => size(),
+            ValueType::BelowOne => json!({"type": "number", "minimum": 0, "exclusiveMaximum": 1}),
+            ValueType::Flag => json!({"type": "boolean"}),
+            ValueType::Text => json!({"type": "string"}),
+            ValueType::Pair(least) => {
                 let one = whole(least);
                 json!({"anyOf": [one, {"type": "array", "items": one, "minItems": 2, "maxItems": 2}]})
             }
-            Kind::Sizes => {
+            ValueType::Sizes => {
                 let one = whole(&1);
                 let list = |count: usize| json!({"type": "array", "items": one, "minItems": count, "maxItems": count});
                 json!({"anyOf": [one, list(1), list(3)]})
             }
-            Kind::Choice(words) => json!({"enum": words}),
-            Kind::OneOf(objects) => self.reference(key, objects, None),
-            Kind::NumberOr(objects) => self.reference("schedule", objects, Some(size())),
-            Kind::Any => json!({}),
-            Kind::Many(inner) => {
-                // A list takes the place of the one below it, so that what is in it is whole.
+            ValueType::Choice(words) => json!({"enum": words}),
+            ValueType::OneOf(objects) => self.reference(key, objects, None),
+            ValueType::NumberOr(objects) => self.reference("schedule", objects, Some(size())),
+            ValueType::Any => json!({}),
+            ValueType::Many(inner) => {
+                // A list replaces the one in the base file, so its items must be complete.
                 let is_change = std::mem::replace(&mut self.is_change, false);
                 let items = self.kind(key, inner);
                 self.is_change = is_change;
@@ -171,15 +171,15 @@ mod tests {
             let target = schema.pointer(reference.trim_start_matches('#'));
             assert!(target.is_some_and(|target| target["anyOf"].is_array()), "{reference}");
         }
-        // A name stands for one set of maps.
+        // Each name refers to one set of map schemas.
         let types = |name: &str| schema["$defs"][name]["anyOf"].as_array().map_or(0, Vec::len);
-        // Beside each type: a word alone for those that need no keys, or a number.
+        // In addition to each type: a single word for types without required keys, or a number.
         for (name, set) in [("layers", LAYERS), ("schedule", SCHEDULES), ("rule", RULES)] {
             assert_eq!(types(name), set.len() + 1, "{name}");
         }
     }
 
-    /// Whether a value is right by the words of JSON schemas that are used here.
+    /// Whether a value is valid, for the subset of JSON schema used here.
     fn allows(schema: &Json, part: &Json, value: &Json) -> bool {
         let allows = |part: &Json, value: &Json| allows(schema, part, value);
         let Some(rules) = part.as_object() else { return true };

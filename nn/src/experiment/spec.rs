@@ -1,4 +1,4 @@
-//! An experiment in types: what a checked file says.
+//! The typed contents of a validated experiment file.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use super::describe::complete;
 use super::extensions::{Extensions, OwnLayer};
 use super::format::EXPERIMENT;
 use super::node::{Node, Place};
-use super::read::{cost, function, initial, pool, rule, source, unread, window, word};
+use super::read::{cost, function, initial, pool, rule, source, unhandled, window, word};
 use super::{compose, neon, yaml};
 use crate::cost::Cost;
 use crate::data::Source;
@@ -27,115 +27,115 @@ pub enum Precision {
     Double,
 }
 
-/// What a layer does.
+/// The kind of a layer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LayerKind {
-    /// Every output from all inputs.
+    /// Every output depends on all inputs.
     FullyConnected {
-        /// How many outputs.
+        /// The number of outputs.
         outputs: usize,
     },
-    /// The same filters everywhere.
+    /// The same filters at every position.
     Convolution {
         /// Output maps.
         maps: usize,
         /// The window.
         window: Window,
     },
-    /// Filters of its own at every place.
+    /// Separate filters at every position.
     Local {
         /// Output maps.
         maps: usize,
         /// The window.
         window: Window,
-        /// Whether filters keep length one.
+        /// Whether filters are normalised to length one.
         unit_rows: bool,
     },
-    /// One number for each window.
+    /// One number per window.
     Pooling {
-        /// Which.
+        /// The pooling function.
         pool: Pool,
         /// The window.
         window: Window,
     },
     /// Local contrast normalisation.
     Contrast {
-        /// The window's sides.
+        /// The rows and columns of the window.
         kernel: [usize; 2],
     },
     /// Cross-map response normalisation.
     Response {
-        /// How many maps.
+        /// The number of maps in the neighbourhood.
         size: usize,
-        /// How much.
+        /// The scale α of the sum of squares.
         alpha: f64,
-        /// With which power.
+        /// The exponent β.
         beta: f64,
     },
-    /// Keeps numbers by chance.
+    /// Zeroes values at random.
     Dropout {
-        /// The chance.
+        /// The probability of keeping a value.
         keep: f64,
     },
     /// Batch normalisation.
     BatchNorm {
-        /// What stays of running averages.
+        /// The decay of the running averages.
         kept: f64,
-        /// Added to the variance.
+        /// The term added to the variance.
         epsilon: f64,
     },
-    /// A function alone.
+    /// An activation function without a layer.
     Activation,
-    /// Whatever a program added.
+    /// A layer that the program added.
     Own(OwnLayer),
 }
 
-/// A layer of a file.
+/// The specification of a layer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LayerSpec {
-    /// Its name.
+    /// The layer's name.
     pub name: String,
-    /// Where it is.
+    /// Its location in the file.
     pub place: Place,
-    /// What it does.
+    /// Its kind.
     pub kind: LayerKind,
-    /// The function after it.
+    /// The activation function after it.
     pub activation: Activation,
-    /// Its first weights.
+    /// The initialisation of its weights.
     pub weights: Initial,
-    /// The first value of biases, where it has any.
+    /// The initial value of its biases, if it has any.
     pub bias: Option<f64>,
-    /// How it learns.
+    /// Its learning rule.
     pub rule: Rule,
 }
 
-/// How a model learns.
+/// What a model is trained for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModelKind {
-    /// Targets.
+    /// To predict targets.
     Network,
-    /// Its own input.
+    /// To reconstruct its input.
     Autoencoder,
-    /// Groups by themselves, then targets.
+    /// To reconstruct inputs group by group, then to predict targets.
     SparseAutoencoder {
-        /// Epochs for each group.
+        /// Pretraining epochs per group.
         pretrain_epochs: usize,
-        /// The rate of pretraining.
+        /// The learning rate of pretraining.
         pretrain_rate: f64,
-        /// Epochs that train the last layer alone.
+        /// Epochs that train only the last layer.
         last_layer_epochs: usize,
-        /// What pooled units cost.
+        /// The cost of pooled units.
         sparsity: f64,
-        /// Whether filters reconstruct what they filtered.
+        /// Whether the decoder shares the weights of the filters.
         tied_weights: bool,
-        /// Whether the unit that knows each class best is looked for.
+        /// Whether to search for the unit that best detects each class.
         spot_check: bool,
-        /// Whether the inputs that excite these units most are drawn.
+        /// Whether to draw the inputs to which these units respond most.
         visualize: bool,
     },
 }
 
-/// All that a file says.
+/// The contents of an experiment file.
 ///
 /// ```
 /// use unisono_nn::Experiment;
@@ -149,49 +149,49 @@ pub enum ModelKind {
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Experiment {
-    /// Its name.
+    /// The experiment's name.
     pub name: String,
-    /// Where random numbers come from.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// What layers compute in.
+    /// The precision of all layers.
     pub precision: Precision,
-    /// Threads of a process.
+    /// The number of threads per process.
     pub threads: usize,
-    /// Whether the bits of results do not depend on the number of processes.
+    /// Whether results are bitwise independent of the number of processes.
     pub deterministic: bool,
-    /// Epochs of training, beside pretraining.
+    /// Training epochs, in addition to pretraining.
     pub epochs: usize,
-    /// Samples between two updates.
+    /// The batch size: samples per update.
     pub batch_size: usize,
     /// The data set.
     pub source: Source,
-    /// Percent of its samples.
+    /// The percentage of its samples that is used.
     pub sample: f64,
-    /// Whether each epoch has its own order.
+    /// Whether the samples are shuffled in each epoch.
     pub shuffle: bool,
-    /// How many of the test samples are used, where not all are.
+    /// The number of test samples that are used, if not all are.
     pub test_samples: Option<usize>,
-    /// How the model learns.
+    /// What the model is trained for.
     pub model: ModelKind,
-    /// What training makes small.
+    /// The cost that training minimises.
     pub cost: Cost,
-    /// The layers from the bottom.
+    /// The layers, from input to output.
     pub layers: Vec<LayerSpec>,
-    /// A file of first weights.
+    /// A file of initial weights.
     pub initial_weights: Option<PathBuf>,
     /// Epochs between tests.
     pub test_every: usize,
     /// Epochs between checkpoints.
     pub save_every: usize,
-    /// How many checkpoints stay.
+    /// The number of checkpoints to keep.
     pub keep: usize,
-    /// What a program added to this crate's data sets and layers.
+    /// The data sets and layers that the program added.
     pub extensions: Extensions,
-    /// The file with its bases, changes and defaults.
+    /// The file merged with its base files, overrides and defaults.
     pub resolved: Node,
 }
 
-/// A path of a file: `~` is the home folder, and what is relative is relative to the file.
+/// Resolves a path of a file: `~` is the home folder, and relative paths are relative to the file.
 pub(super) fn path(node: &Node) -> PathBuf {
     let text = node.text().unwrap_or_default();
     if let (Some(rest), Some(home)) = (text.strip_prefix("~/"), std::env::var_os("HOME")) {
@@ -203,7 +203,7 @@ pub(super) fn path(node: &Node) -> PathBuf {
     }
 }
 
-/// Makes a relative path absolute, so that it means the same when the resolved file lies elsewhere.
+/// Makes a relative path absolute, so that it stays valid when the resolved file is stored elsewhere.
 fn anchor(map: &mut Node, key: &str) {
     let Some(node) = map.get(key).filter(|node| node.text().is_some_and(|text| !text.starts_with("~/")))
     else {
@@ -217,24 +217,24 @@ fn anchor(map: &mut Node, key: &str) {
     }
 }
 
-/// Whether names of experiments, and so of folders, may have this letter.
+/// Whether a character is allowed in the name of an experiment, which is also the name of a folder.
 fn may_name(letter: char) -> bool {
     letter.is_alphanumeric() || "-_.".contains(letter)
 }
 
 impl Experiment {
-    /// Reads a file, with changes such as `epochs=3` on top of it.
+    /// Reads a file and applies overrides such as `epochs=3`.
     pub fn read(path: &Path, changes: &[String]) -> Result<Experiment> {
         Experiment::read_with(path, changes, &Extensions::default())
     }
 
-    /// [`Experiment::read`] for files that name data sets and layers of a program's own.
+    /// [`Experiment::read`] for files with user-defined data sets and layers.
     pub fn read_with(path: &Path, changes: &[String], extensions: &Extensions) -> Result<Experiment> {
         Experiment::of(compose::read(path)?, changes, extensions)
     }
 
-    /// [`Experiment::read`] with more changes that a program's options stand for; errors name the options as they were
-    /// typed.
+    /// [`Experiment::read`] with further overrides that a program's options imply; errors name the options as the user typed
+    /// them.
     pub fn read_with_options(
         path: &Path,
         changes: &[String],
@@ -248,12 +248,12 @@ impl Experiment {
         Experiment::from_node(&node, &Extensions::default())
     }
 
-    /// Reads text as if it were in a file.
+    /// Parses text as if it were in a file.
     pub fn parse(file: &str, text: &str, changes: &[String]) -> Result<Experiment> {
         Experiment::parse_with(file, text, changes, &Extensions::default())
     }
 
-    /// [`Experiment::parse`] for text that names data sets and layers of a program's own.
+    /// [`Experiment::parse`] for text with user-defined data sets and layers.
     pub fn parse_with(
         file: &str,
         text: &str,
@@ -267,7 +267,7 @@ impl Experiment {
         Experiment::from_node(&Experiment::changed(node, changes)?, extensions)
     }
 
-    /// A file in this crate's own format, with changes.
+    /// Translates a file to this crate's own format and applies overrides.
     fn changed(mut node: Node, changes: &[String]) -> Result<Node> {
         if neon::is_neon(&node) {
             node = neon::translate(&node)?;
@@ -331,13 +331,13 @@ impl Experiment {
             precision: match word(node, "precision") {
                 "f32" => Precision::Single,
                 "f64" => Precision::Double,
-                other => return Err(unread(node, "precision", other)),
+                other => return Err(unhandled(node, "precision", other)),
             },
             threads: whole("threads"),
             deterministic: node
                 .get("deterministic")
                 .and_then(Node::flag)
-                .unwrap_or_else(|| is_repeatable(node, &specs)),
+                .unwrap_or_else(|| is_deterministic_by_default(node, &specs)),
             epochs: whole("epochs"),
             batch_size: whole("batch_size"),
             source: source(data, extensions)?,
@@ -356,12 +356,12 @@ impl Experiment {
         })
     }
 
-    /// The file with its bases, changes and defaults, as YAML.
+    /// The file merged with its base files, overrides and defaults, as YAML.
     pub fn resolved_text(&self) -> String {
         yaml::write(&self.resolved)
     }
 
-    /// What each epoch trains, in order.
+    /// The phases of training, in order.
     pub fn phases(&self) -> Phases {
         let mut phases = Vec::new();
         let mut last = 0;
@@ -391,14 +391,14 @@ fn model_kind(model: &Node) -> Result<ModelKind> {
             spot_check: model.get("spot_check").and_then(Node::flag).unwrap_or(false),
             visualize: model.get("visualize").and_then(Node::flag).unwrap_or(false),
         },
-        other => return Err(unread(model, "model", other)),
+        other => return Err(unhandled(model, "model", other)),
     })
 }
 
 fn layer_spec(experiment: &Node, layer: &Node, index: usize, extensions: &Extensions) -> Result<LayerSpec> {
     let kind = word(layer, "type");
     let name = layer.get("name").and_then(Node::text).map_or_else(|| format!("{kind}{index}"), String::from);
-    // What a layer brings along is called after it with a `.`, weights with a `/`.
+    // Auxiliary layers are named after their layer with a `.`, weights with a `/`.
     if name.is_empty() || name.contains(['/', '.', ' ', '\n']) {
         let expected = "a name without `/`, `.` and spaces";
         return Err(layer.place.error("layer", expected, format!("`{name}`"), "rename it"));
@@ -430,7 +430,7 @@ fn layer_spec(experiment: &Node, layer: &Node, index: usize, extensions: &Extens
         "batch_norm" => LayerKind::BatchNorm { kept: share("kept")?, epsilon: number("epsilon") },
         "own" => LayerKind::Own(extensions.layer(layer)?),
         "activation" => LayerKind::Activation,
-        other => return Err(unread(layer, "layer", other)),
+        other => return Err(unhandled(layer, "layer", other)),
     };
     let own_or_common = |key: &str| layer.get(key).or(experiment.get(key)).expect("complete() filled it in");
     let bias = layer.get("bias").and_then(Node::flag).unwrap_or(false).then(|| number("first_bias"));
@@ -445,8 +445,8 @@ fn layer_spec(experiment: &Node, layer: &Node, index: usize, extensions: &Extens
     })
 }
 
-/// Whether nothing in a file stands against the same bits on any number of processes.
-fn is_repeatable(node: &Node, layers: &[LayerSpec]) -> bool {
+/// Whether a file contains nothing that prevents bitwise equal results on any number of processes.
+fn is_deterministic_by_default(node: &Node, layers: &[LayerSpec]) -> bool {
     let mode = node.get("distributed").and_then(|node| node.get("type")).and_then(Node::text);
     mode != Some("table") && !layers.iter().any(|layer| matches!(layer.kind, LayerKind::Own(_)))
 }

@@ -1,4 +1,4 @@
-//! YAML text to values and back.
+//! Parses and writes YAML.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
@@ -9,11 +9,11 @@ use unisono::{Error, Result};
 
 use super::node::{Node, Place, Value};
 
-/// How many values a file may have after its aliases are filled in: a small file can name a huge tree.
+/// The maximum number of values after expanding aliases: a small file can describe a huge tree.
 const MOST_VALUES: usize = 1_000_000;
 const DEEPEST: usize = 100;
 
-/// Reads one document.
+/// Parses one document.
 pub fn parse(file: &str, text: &str) -> Result<Node> {
     let file: Arc<str> = file.into();
     let mut reader = Reader { file: file.clone(), events: Vec::new(), anchors: HashMap::new(), values: 0 };
@@ -55,7 +55,7 @@ impl Reader<'_> {
         self.events.pop().ok_or_else(|| Error::internal("read YAML", "the document has no end"))
     }
 
-    /// The value that begins with this event, and all events of it.
+    /// The value that starts with this event, consuming all of its events.
     fn node(&mut self, event: Event<'_>, span: Span, depth: usize) -> Result<Node> {
         let place = Place { file: self.file.clone(), line: span.start.line() };
         let before = self.values;
@@ -116,7 +116,7 @@ impl Reader<'_> {
             let place = Place { file: self.file.clone(), line: span.start.line() };
             let key = match event {
                 Event::MappingEnd => {
-                    // What this map says itself wins, then the first of the others.
+                    // The map's own entries take precedence, then the first of the merged maps.
                     entries
                         .extend(below.into_iter().filter(|(key, _): &(String, _)| keys.insert(key.clone())));
                     return Ok(entries);
@@ -150,7 +150,7 @@ impl Reader<'_> {
     }
 }
 
-/// The entries of what stands after `<<`: a map, or a list of maps.
+/// The entries merged by `<<`: those of a map, or of a list of maps.
 fn merged(node: Node, below: &mut Vec<(String, Node)>) -> Result<()> {
     let shown = node.to_string();
     match node.value {
@@ -167,7 +167,7 @@ fn name(tag: std::borrow::Cow<'_, Tag>) -> String {
     format!("{}{}", tag.handle(), tag.suffix())
 }
 
-/// What a plain word means. `True` and `1e-3` are as Python writes them.
+/// The value of a plain scalar. `True` and `1e-3` are parsed as Python writes them.
 pub(super) fn scalar(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "None" => return Value::Null,
@@ -186,7 +186,7 @@ pub(super) fn scalar(text: &str) -> Value {
     }
 }
 
-/// Writes a value so that [`parse`] gives it back.
+/// Writes a value so that [`parse`] reads it back.
 pub fn write(node: &Node) -> String {
     let mut text = String::new();
     block(&mut text, node, 0);
@@ -231,7 +231,7 @@ fn child(text: &mut String, node: &Node, depth: usize) {
     }
 }
 
-/// A value in one line.
+/// A value in flow style, on one line.
 pub(crate) fn flow(node: &Node) -> String {
     match &node.value {
         Value::Null => "null".into(),
@@ -247,7 +247,7 @@ pub(crate) fn flow(node: &Node) -> String {
     }
 }
 
-/// Text as it is where that reads back, else in double quotes.
+/// Plain text if it reads back as such, otherwise in double quotes.
 fn word(text: &str) -> String {
     let safe = |character: char| character.is_alphanumeric() || "_/.-~".contains(character);
     let plain = matches!(scalar(text), Value::Text(_))
@@ -256,7 +256,7 @@ fn word(text: &str) -> String {
     if plain { text.into() } else { quoted(text) }
 }
 
-/// Text in double quotes. What readers may refuse, join or not show goes in as a number.
+/// Text in double quotes. Characters that a parser may reject, fold or not display are escaped by code point.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for character in text.chars() {
@@ -335,7 +335,7 @@ mod tests {
         assert!(same(&node, &again), "{}", write(&node));
     }
 
-    /// Whether texts come back as the items of a list, and short ones as the keys of a map.
+    /// Asserts that texts read back as the items of a list, and short ones as the keys of a map.
     fn reads_back(texts: &[String]) {
         let place = Place { file: "x".into(), line: 0 };
         let node = |value: Value| Node::new(value, place.clone());
@@ -344,7 +344,7 @@ mod tests {
         let again = parse("x", &list).unwrap_or_else(|error| panic!("{error} near {:?}", texts[0]));
         let found: Vec<Option<&str>> = again.items().iter().map(Node::text).collect();
         assert!(found == texts.iter().map(|text| Some(text.as_str())).collect::<Vec<_>>(), "{:?}", texts[0]);
-        // YAML's keys on one line have up to 1024 characters.
+        // Implicit keys in YAML have at most 1024 characters.
         let keys = || texts.iter().filter(|key| key.len() < 100);
         let map = write(&node(Value::Map(keys().map(|key| (key.clone(), text(key))).collect())));
         let again = parse("x", &map).unwrap_or_else(|error| panic!("{error} near {:?}", texts[0]));
@@ -377,7 +377,7 @@ mod tests {
             let error = parse("x.yaml", text).expect_err("it is broken").to_string();
             assert!(error.starts_with("x.yaml") && error.contains(line), "{error}");
         }
-        // Nine levels of ten aliases each would be a billion values.
+        // Nine levels of ten aliases each would expand to a billion values.
         let mut bomb = String::from("a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n");
         for level in 1..9 {
             let item = format!("*a{}", level - 1);

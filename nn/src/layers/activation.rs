@@ -1,11 +1,11 @@
-//! Activations: functions of single numbers, and softmax.
+//! Activations: element-wise functions, and softmax.
 
 use super::{Facts, Layer, Pass, Reach};
 use crate::number::Number;
 use crate::shape::Shape;
 use crate::threads;
 
-/// A function that follows a layer.
+/// The activation function after a layer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Activation {
     /// x.
@@ -14,13 +14,13 @@ pub enum Activation {
     Logistic,
     /// The hyperbolic tangent.
     Tanh,
-    /// x where positive, else 0.
+    /// x if positive, otherwise 0.
     Rectified,
-    /// x where positive, else this times x.
+    /// x if positive, otherwise this slope times x.
     Leaky(f64),
     /// ln(1 + eˣ).
     Softplus,
-    /// eˣ over the sum of them for a sample.
+    /// eˣ divided by the sum over the sample.
     Softmax,
 }
 
@@ -33,13 +33,13 @@ fn logistic<T: Number>(x: T) -> T {
     small / (T::ONE + small)
 }
 
-/// x where positive, else 0; a NaN stays one, as nothing else would tell of it.
+/// x if positive, otherwise 0. A NaN is propagated: no other check would detect it.
 #[inline(always)]
 fn rectified<T: Number>(x: T) -> T {
     if x <= T::ZERO { T::ZERO } else { x }
 }
 
-/// ln(1 + eˣ), without overflow; what eˣ adds is not lost where x is far below zero.
+/// ln(1 + eˣ), without overflow and without cancellation for x far below zero.
 fn softplus<T: Number>(x: T) -> T {
     if x > T::ZERO {
         return x + (-x).exponential().logarithm_of_one_plus();
@@ -47,7 +47,7 @@ fn softplus<T: Number>(x: T) -> T {
     x.exponential().logarithm_of_one_plus()
 }
 
-/// eˣ over their sum, in place.
+/// eˣ divided by the sum, in place.
 pub(crate) fn softmax<T: Number>(values: &mut [T]) {
     let largest = values.iter().copied().fold(values[0], T::larger);
     values.iter_mut().for_each(|value| *value = (*value - largest).exponential());
@@ -55,7 +55,7 @@ pub(crate) fn softmax<T: Number>(values: &mut [T]) {
     values.iter_mut().for_each(|value| *value /= sum);
 }
 
-/// An activation as a layer of its own.
+/// An activation as a separate layer.
 #[derive(Debug)]
 pub struct ActivationLayer {
     name: String,
@@ -64,7 +64,7 @@ pub struct ActivationLayer {
 }
 
 impl ActivationLayer {
-    /// This function of each number of a shape; softmax goes over all numbers of a sample.
+    /// Applies this function to each element of a shape; softmax runs over all elements of a sample.
     pub fn new(name: impl Into<String>, shape: Shape, function: Activation) -> ActivationLayer {
         ActivationLayer { name: name.into(), shape, function }
     }
@@ -74,7 +74,7 @@ fn map<T: Number>(inputs: &[T], outputs: &mut [T], function: impl Fn(T) -> T) {
     inputs.iter().zip(outputs).for_each(|(input, output)| *output = function(*input));
 }
 
-/// The error of the input where the derivative is a function of these values: of the outputs, or of the inputs.
+/// The input error, if the derivative is a function of `values`: the outputs or the inputs.
 fn back<T: Number>(values: &[T], error: &[T], result: &mut [T], derivative: impl Fn(T) -> T) {
     for ((result, error), value) in result.iter_mut().zip(error).zip(values) {
         *result = *error * derivative(*value);

@@ -1,13 +1,13 @@
-//! Numbers that begin where a line of the processor's cache does.
+//! A buffer aligned to a cache line.
 
 use std::ops::{Deref, DerefMut, Range};
 
 use crate::number::Number;
 
-/// The bytes of a line, and of the widest registers.
+/// The size of a cache line, and of the widest registers, in bytes.
 pub(super) const LINE: usize = 64;
 
-/// A buffer whose first number is the first of its line: a register that is loaded from it touches one line, not two.
+/// A buffer that starts at a cache line: loading an aligned register from it touches one line, not two.
 #[derive(Debug)]
 pub(super) struct Aligned<T> {
     numbers: Vec<T>,

@@ -1,15 +1,16 @@
-//! Batch normalisation: each map has mean 0 and deviation 1 over a batch, then a learned scale and shift.
+//! Batch normalisation: normalises each map to mean 0 and deviation 1 over a batch, then applies a learned scale and shift.
 
 use super::{Facts, Layer, Pass, Reach};
-use crate::exact::{Exact, largest};
+use crate::exact::{ExactSums, largest};
 use crate::number::Number;
 use crate::shape::Shape;
 use crate::weight::Weight;
 
-/// y = scale·(x − mean) / √(variance + ε) + shift, for each map over the batch and its places: Ioffe and Szegedy 2015.
+/// y = scale·(x − mean) / √(variance + ε) + shift, with statistics of each map over the batch and all positions: Ioffe and
+/// Szegedy 2015.
 ///
-/// While learning, mean and variance are the batch's own; for prediction they are running averages. In a distributed run
-/// the batch is that of all ranks: every statistic goes through [`super::Sums`].
+/// Training uses the mean and variance of the batch; prediction uses running averages. In a distributed run the statistics
+/// cover the global batch: all of them are reduced through [`super::Sums`].
 #[derive(Debug)]
 pub struct BatchNorm<T> {
     name: String,
@@ -26,7 +27,7 @@ pub struct BatchNorm<T> {
 }
 
 impl<T: Number> BatchNorm<T> {
-    /// From a scale and a shift for each map; `kept` of the running averages stay with each batch.
+    /// Creates the layer from a scale and a shift per map; `kept` is the decay of the running averages per batch.
     pub fn new(
         name: impl Into<String>,
         shape: Shape,
@@ -50,7 +51,7 @@ impl<T: Number> BatchNorm<T> {
         }
     }
 
-    /// For each map, the sum of a function over batch and places; the last number is how many there are.
+    /// For each map, the sum of a function over the batch and all positions; the last element is the number of terms.
     fn sums(&self, pass: &Pass<'_, T>, length: usize, each: impl Fn(usize, usize) -> T) -> Vec<T> {
         let (maps, area) = (self.shape.maps, self.shape.area());
         let mut sums = vec![T::ZERO; maps + 1];
@@ -62,7 +63,7 @@ impl<T: Number> BatchNorm<T> {
         sums
     }
 
-    /// The same over all ranks.
+    /// The same sums over all ranks.
     fn totals(&self, pass: &Pass<'_, T>, length: usize, each: impl Fn(usize, usize) -> T) -> Vec<T> {
         let (maps, area) = (self.shape.maps, self.shape.area().max(1));
         if !pass.exact {
@@ -71,9 +72,9 @@ impl<T: Number> BatchNorm<T> {
             return sums;
         }
         let terms: Vec<T> = (0..length).map(|index| each(index / area % maps, index)).collect();
-        let mut sums = Exact::new(pass, maps, [largest(&terms), 1.0]);
+        let mut sums = ExactSums::new(pass, maps, [largest(&terms), 1.0]);
         terms.iter().enumerate().for_each(|(index, term)| sums.add(index / area % maps, term.double()));
-        let (sums, count) = sums.over(pass.sums, (pass.batch * self.shape.area()) as f64);
+        let (sums, count) = sums.all_reduce(pass.sums, (pass.batch * self.shape.area()) as f64);
         let mut totals = vec![T::of(count); maps + 1];
         sums.round(&mut totals[..maps]);
         totals
@@ -137,7 +138,7 @@ impl<T: Number> Layer<T> for BatchNorm<T> {
         let shift = |_: usize, index: usize| error[index];
         let scale = |map: usize, index: usize| error[index] * normal(map, index);
         let (shifts, scales) = (self.totals(pass, error.len(), shift), self.totals(pass, error.len(), scale));
-        // Gradients of weights are summed over ranks with all others, so these stay this rank's own, unless they are exact.
+        // Weight gradients are summed over ranks together with all others, so these remain local, unless they are exact.
         let own = |totals: &[T], each: &dyn Fn(usize, usize) -> T| match pass.exact {
             true => totals.to_vec(),
             false => self.sums(pass, error.len(), each),
@@ -151,7 +152,7 @@ impl<T: Number> Layer<T> for BatchNorm<T> {
                 let slope = self.scale.values[map] * self.inverse[map];
                 for (place, result) in result.iter_mut().enumerate() {
                     let index = chunk * area + place;
-                    // Outside training the statistics are constants.
+                    // Outside training, the statistics are constants.
                     let mean = if pass.training {
                         (shifts[map] + normal(map, index) * scales[map]) / self.count
                     } else {

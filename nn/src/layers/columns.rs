@@ -1,136 +1,136 @@
-//! What every window of an image sees, laid out for a matrix product, and back.
+//! im2col: lays out the windows of an image as a matrix for a matrix product, and scatters them back.
 
 use std::ops::Range;
 
 use super::aligned::Aligned;
-use crate::exact::Exact;
+use crate::exact::ExactSums;
 use crate::number::Number;
 use crate::shape::{Shape, Window};
 
-/// How many bytes the columns of a band may take: about a processor's second cache.
+/// The maximum size of a band's columns in bytes: about the size of a level-2 cache.
 const CACHE: usize = 1 << 20;
-/// From so many terms on, a product that adds to the one before it costs less than to copy what it sees.
+/// From this number of terms on, accumulating one more product is cheaper than copying the windows.
 const TERMS: usize = 64;
 
-/// The columns of one image: a row for each number that a window sees, a column for each output place.
+/// The im2col matrix of an image: one row per element of a window, one column per output position.
 ///
-/// Rows are those of (map, kernel row, kernel column), one after the other. Or they lie in strips: where windows go down one row
-/// at a time, all rows of a kernel see the same of a map, each one row further down. What a column of the kernel sees is then
-/// laid out once for all its rows. For a kernel of five rows about a fifth of the memory is written; but each row of the
-/// kernel has a matrix of its own, a piece of the columns, in the place of one for all.
+/// Rows are ordered by (map, kernel row, kernel column), consecutively. Alternatively they are stored in strips: with a
+/// vertical stride of one, all rows of a kernel cover the same part of a map, each one row further down, so the elements
+/// that a kernel column covers are stored once for all kernel rows. For a kernel of five rows, about a fifth of the memory
+/// is written; but each kernel row then has a matrix of its own, a block of the columns, instead of one matrix for all.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Columns {
+pub(crate) struct Im2col {
     pub(crate) input: Shape,
     pub(crate) window: Window,
     pub(crate) outputs: [usize; 2],
-    /// The first row of outputs: more than zero in a band of an image.
+    /// The first output row: non-zero for a band of an image.
     first: usize,
-    /// Whether they lie in strips.
+    /// Whether the columns are stored in strips.
     strips: bool,
 }
 
-/// A part of the columns with rows at one distance from each other.
+/// A sub-matrix of the columns with a constant row stride.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Piece {
-    /// Where it begins.
+pub(crate) struct ColumnBlock {
+    /// The offset of the block.
     pub(crate) start: usize,
-    /// How many numbers of a window it has.
+    /// The number of window elements in the block.
     pub(crate) height: usize,
 }
 
-impl Columns {
-    pub(crate) fn new(input: Shape, window: Window) -> Columns {
+impl Im2col {
+    pub(crate) fn new(input: Shape, window: Window) -> Im2col {
         let outputs = window.outputs(input).expect("the window fits the input");
-        Columns { input, window, outputs, first: 0, strips: false }
+        Im2col { input, window, outputs, first: 0, strips: false }
     }
 
-    /// With so many outputs, some of which may see nothing of the input: those of a window whose first place begins
-    /// `padding` before the input.
-    pub(crate) fn with_outputs(input: Shape, window: Window, outputs: [usize; 2]) -> Columns {
-        Columns { input, window, outputs, first: 0, strips: false }
+    /// With a given number of outputs, some of whose windows may not overlap the input: the first window begins `padding`
+    /// before the input.
+    pub(crate) fn with_outputs(input: Shape, window: Window, outputs: [usize; 2]) -> Im2col {
+        Im2col { input, window, outputs, first: 0, strips: false }
     }
 
-    /// The same for sums over all that a window sees, in strips where that is cheaper. Which it is depends on the layer alone,
-    /// not on the part of an image: it decides about the order of sums.
-    pub(crate) fn for_sums(self) -> Columns {
+    /// The same columns for sums over all elements of a window, in strips if that is cheaper. The choice depends only on the
+    /// layer, not on the part of an image, because it determines the order of summation.
+    pub(crate) fn for_sums(self) -> Im2col {
         let [kernel_rows, kernel_columns] = self.window.kernel;
         let strips =
             self.window.stride[0] == 1 && kernel_rows > 1 && self.input.maps * kernel_columns >= TERMS;
-        Columns { strips, ..self }
+        Im2col { strips, ..self }
     }
 
-    /// The image in bands of output rows, so few that their columns stay in the processor's cache.
-    pub(crate) fn bands<T>(self) -> impl Iterator<Item = Columns> {
+    /// Splits the image into bands of output rows whose columns fit into the cache.
+    pub(crate) fn bands<T>(self) -> impl Iterator<Item = Im2col> {
         self.in_bands((self.length() * size_of::<T>()).div_ceil(CACHE))
     }
 
-    /// The image in about so many bands.
-    fn in_bands(self, count: usize) -> impl Iterator<Item = Columns> {
+    /// Splits the image into about `count` bands.
+    fn in_bands(self, count: usize) -> impl Iterator<Item = Im2col> {
         let [rows, columns] = self.outputs;
         let each = rows.div_ceil(count.max(1)).max(1);
-        (0..rows).step_by(each).map(move |first| Columns {
+        (0..rows).step_by(each).map(move |first| Im2col {
             outputs: [each.min(rows - first), columns],
             first,
             ..self
         })
     }
 
-    /// The first place of a band among those of its image.
+    /// The index of a band's first position in the image.
     pub(crate) fn start(&self) -> usize {
         self.first * self.outputs[1]
     }
 
-    /// How many numbers a window sees.
+    /// The number of elements of a window.
     pub(crate) fn height(&self) -> usize {
         self.input.maps * self.window.area()
     }
 
-    /// How many places there are.
+    /// The number of output positions.
     pub(crate) fn width(&self) -> usize {
         self.outputs[0] * self.outputs[1]
     }
 
-    /// How far rows are apart.
+    /// The row stride.
     pub(crate) fn stride(&self) -> usize {
-        apart(if self.strips { self.strip() } else { self.width() })
+        row_stride(if self.strips { self.strip() } else { self.width() })
     }
 
-    /// How many numbers the columns of an image take.
+    /// The number of elements of an image's columns.
     pub(crate) fn length(&self) -> usize {
-        self.piece_height() * self.stride()
+        self.block_height() * self.stride()
     }
 
-    /// How many numbers a column of the kernel sees of a map.
+    /// The number of elements of a map that a kernel column covers.
     fn strip(&self) -> usize {
         let (step, kernel_rows) = (self.window.stride[0], self.window.kernel[0]);
         (self.outputs[0] * step + kernel_rows).saturating_sub(step) * self.outputs[1]
     }
 
-    fn piece_height(&self) -> usize {
+    fn block_height(&self) -> usize {
         if self.strips { self.input.maps * self.window.kernel[1] } else { self.height() }
     }
 
-    /// The matrices that the columns are made of: one for each row of the kernel, or one in all.
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> + use<> {
-        let (width, height) = (self.outputs[1], self.piece_height());
-        (0..self.height() / height).map(move |index| Piece { start: index * width, height })
+    /// The matrices that make up the columns: one per kernel row in strips, otherwise one in total.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = ColumnBlock> + use<> {
+        let (width, height) = (self.outputs[1], self.block_height());
+        (0..self.height() / height).map(move |index| ColumnBlock { start: index * width, height })
     }
 
-    /// The numbers of a filter in the order of the pieces, in runs of neighbours.
+    /// The indices of a filter's elements in the order of the blocks, as contiguous runs.
     pub(crate) fn filter_runs(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let [kernel_rows, kernel_columns] = self.window.kernel;
-        // In strips, a piece has a row of the kernel for each map.
-        let (pieces, maps, run) = match self.strips {
+        // In strips, a block contains one kernel row of each map.
+        let (blocks, maps, run) = match self.strips {
             true => (kernel_rows, self.input.maps, kernel_columns),
             false => (1, 1, self.height()),
         };
         let firsts =
-            (0..pieces).flat_map(move |piece| (0..maps).map(move |map| (map * pieces + piece) * run));
+            (0..blocks).flat_map(move |block| (0..maps).map(move |map| (map * blocks + block) * run));
         firsts.map(move |first| first..first + run)
     }
 
-    /// Calls `each` for every run of places that sees the image along a row: where the run begins in the columns and
-    /// in the image, and its length. A number of the image is met by one place after the other, in their order.
+    /// Calls `each` for every run of positions that covers the image along a row, with the run's offset in the columns, its
+    /// offset in the image, and its length. Each image element is visited by its positions in order.
     fn runs(&self, mut each: impl FnMut(usize, usize, usize)) {
         let [kernel_rows, kernel_columns] = self.window.kernel;
         let [stride, step] = self.window.stride;
@@ -140,7 +140,7 @@ impl Columns {
             for kernel_row in (0..kernel_rows).rev() {
                 for kernel_column in (0..kernel_columns).rev() {
                     let row_of_columns = (map * kernel_rows + kernel_row) * kernel_columns + kernel_column;
-                    // The output columns that see the image, not its padding.
+                    // The output columns that cover the image, not its padding.
                     let first = left.saturating_sub(kernel_column).div_ceil(step);
                     let end = (self.input.columns + left).saturating_sub(kernel_column).div_ceil(step);
                     let end = end.min(columns);
@@ -158,7 +158,7 @@ impl Columns {
         }
     }
 
-    /// Fills `columns` from an image. All of it is written but what lies between rows, with zeros for the padding.
+    /// Fills `columns` from an image. Everything except the gaps between rows is written, with zeros for the padding.
     pub(crate) fn gather<T: Number>(&self, image: &[T], columns: &mut [T]) {
         let maps = image.chunks_exact(self.input.area());
         let [kernel_rows, kernel_columns] = self.window.kernel;
@@ -171,7 +171,7 @@ impl Columns {
             }
             return;
         }
-        // A map's strips are made before the first is read: what was just written is slow to read back.
+        // All strips of a map are written before the first is read: reading data that was just written is slow.
         let (length, width, step) = (self.strip(), self.outputs[1], self.window.stride[0]);
         let mut strips = Aligned::zeros(kernel_columns * length);
         let mut rows = columns.chunks_mut(self.stride());
@@ -196,10 +196,10 @@ impl Columns {
         }
     }
 
-    /// What a column of the kernel sees of a map, from the first row of outputs to the last.
+    /// The elements of a map that a kernel column covers, from the first output row to the last.
     fn lay_out<T: Number>(&self, map: &[T], kernel_column: usize, strip: &mut [T]) {
         let ([above, left], [down, step], width) = (self.window.padding, self.window.stride, self.outputs[1]);
-        // The rows and the output columns that see the map, not its padding.
+        // The rows and the output columns that cover the map, not its padding.
         let (top, height) = (self.first * down, strip.len() / width);
         let first_row = above.saturating_sub(top).min(height);
         let end_row = (self.input.rows + above).saturating_sub(top).clamp(first_row, height);
@@ -215,7 +215,7 @@ impl Columns {
         let seen = &map[(top + first_row - above) * self.input.columns..];
         let skipped = first * step + kernel_column - left;
         if step == 1 && width == self.input.columns {
-            // The map itself, shifted: it is copied as one piece, and then the seams are zeros again.
+            // The strip is the map itself, shifted: copies it in one call, then zeroes the seams.
             let length = strip.len();
             strip[first..length - skipped].copy_from_slice(&seen[skipped..length - first]);
         } else {
@@ -232,7 +232,7 @@ impl Columns {
         clear(strip, width, end..width);
     }
 
-    /// Adds each column to what its window saw: the adjoint of [`Columns::gather`].
+    /// Adds each column to the elements that its window covers: the adjoint of [`Im2col::gather`].
     pub(crate) fn scatter<T: Number>(&self, columns: &[T], image: &mut [T]) {
         let step = self.window.stride[1];
         if step == 1 {
@@ -248,8 +248,8 @@ impl Columns {
         }
     }
 
-    /// The same, exactly.
-    pub(crate) fn scatter_exactly<T: Number>(&self, columns: &[T], sums: &mut Exact, first: usize) {
+    /// [`Im2col::scatter`] into reproducible sums.
+    pub(crate) fn scatter_exactly<T: Number>(&self, columns: &[T], sums: &mut ExactSums, first: usize) {
         let step = self.window.stride[1];
         self.runs(|from, to, length| {
             for (index, column) in columns[from..][..length].iter().enumerate() {
@@ -259,14 +259,14 @@ impl Columns {
     }
 }
 
-/// A distance for rows of this width. Long rows begin where a line of the processor's cache does. Rows that are powers of two apart
-/// would fall on the same few lines.
-pub(crate) fn apart(width: usize) -> usize {
+/// The row stride for rows of this width. Long rows start at a cache line. Strides that are powers of two would map all rows
+/// to the same few cache sets.
+pub(crate) fn row_stride(width: usize) -> usize {
     let width = if width < 128 { width } else { width.next_multiple_of(16) };
     if width.is_multiple_of(64) { width + 16 } else { width }
 }
 
-/// Zeros some columns of rows, mostly none or few.
+/// Zeroes some columns of all rows, usually none or few.
 fn clear<T: Number>(rows: &mut [T], width: usize, columns: Range<usize>) {
     let first = columns.start;
     let rows = rows.chunks_exact_mut(width);
@@ -278,7 +278,7 @@ fn clear<T: Number>(rows: &mut [T], width: usize, columns: Range<usize>) {
     }
 }
 
-/// Rows of images are short: moves of known lengths, which may overlap, beat a call of memcpy.
+/// Image rows are short: overlapping moves of constant length are faster than a call to memcpy.
 #[inline(always)]
 fn copy<T: Copy>(from: &[T], to: &mut [T]) {
     match from.len() {
@@ -289,7 +289,7 @@ fn copy<T: Copy>(from: &[T], to: &mut [T]) {
     }
 }
 
-/// Copies the first and the last of so many numbers, which are all there are.
+/// Copies the first `MOVE` and the last `MOVE` elements, which together are all of them.
 #[inline(always)]
 fn copy_ends<T: Copy, const MOVE: usize>(from: &[T], to: &mut [T]) {
     if let (Some(from), Some(to)) = (from.first_chunk::<MOVE>(), to.first_chunk_mut()) {
@@ -320,7 +320,7 @@ mod tests {
         ] {
             let window = Window { kernel, stride, padding };
             let input = Shape::new(2, rows, columns);
-            let form = Columns::new(input, window);
+            let form = Im2col::new(input, window);
             let image: Vec<f64> = (1..=input.size()).map(|value| value as f64).collect();
             let mut gathered = vec![0.0; form.length()];
             form.gather(&image, &mut gathered);
@@ -340,9 +340,9 @@ mod tests {
                 };
                 assert_eq!(found, expected, "{window:?} {seen} {place}");
             }
-            // A band has the columns of its rows.
+            // A band contains the columns of its rows.
             for band in (1..=form.outputs[0]).flat_map(|count| form.in_bands(count)) {
-                // What was there before must not be seen.
+                // Previous contents must not remain.
                 let mut part = vec![7.0; band.length()];
                 band.gather(&image, &mut part);
                 for (row, part) in part.chunks(band.stride()).enumerate() {
@@ -350,14 +350,14 @@ mod tests {
                     assert_eq!(part[..band.width()], whole[..band.width()], "{window:?} {band:?}");
                 }
             }
-            // So have the strips of bands, in another order.
-            let strips = Columns { strips: stride[0] == 1, ..form };
+            // Strips of bands contain the same columns, in another order.
+            let strips = Im2col { strips: stride[0] == 1, ..form };
             for band in (1..=form.outputs[0]).flat_map(|count| strips.in_bands(count)) {
                 let mut part = vec![7.0; band.length()];
                 band.gather(&image, &mut part);
                 let rows = band
-                    .pieces()
-                    .flat_map(|piece| (0..piece.height).map(move |row| piece.start + row * band.stride()));
+                    .blocks()
+                    .flat_map(|block| (0..block.height).map(move |row| block.start + row * band.stride()));
                 let rows: Vec<&[f64]> = rows.map(|start| &part[start..start + band.width()]).collect();
                 let seen: Vec<usize> = band.filter_runs().flatten().collect();
                 assert_eq!((rows.len(), seen.len()), (form.height(), form.height()));

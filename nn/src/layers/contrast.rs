@@ -1,28 +1,28 @@
-//! Local contrast normalisation: each place minus the mean around it, over the deviation around it.
+//! Local contrast normalisation: subtracts the local mean at each position, and divides by the local deviation.
 
 use super::{Facts, Layer, Pass, Reach};
 use crate::number::Number;
 use crate::shape::{Shape, Window};
 use crate::threads;
 
-/// M = Σ g∗x over all maps, S = x − M, D = √(Σ g∗S²), Y = S / D, where D = 0 counts as 1.
+/// M = Σ g∗x over all maps, S = x − M, D = √(Σ g∗S²), Y = S / D, where D = 0 is replaced by 1.
 ///
-/// So does a D of some rounding errors of inputs around 1: a flat patch has no contrast, whatever its brightness.
+/// So is a D within the rounding errors of inputs around 1: a flat region has no contrast, whatever its brightness.
 ///
-/// g is a Gaussian window, the same for all maps, whose sum over all maps is one. Beyond the border are zeros.
-/// A distributed run needs the halo of x for S, and then the halo of S for D.
+/// g is a Gaussian window, the same for all maps, whose sum over all maps is one. The values beyond the border are zeros. A
+/// distributed run needs the halo of x for S, and then the halo of S for D.
 #[derive(Debug)]
 pub struct LocalContrast<T> {
     name: String,
     shape: Shape,
     window: Window,
     gaussian: Vec<T>,
-    around: Box<dyn Around<T>>,
+    padder: Box<dyn Padder<T>>,
     differences: Vec<T>,
     deviations: Vec<T>,
 }
 
-/// The density at each place of a window with odd sides, scaled so that `maps` of them sum to one.
+/// The density at each position of a window with odd sides, scaled so that `maps` of them sum to one.
 fn gaussian<T: Number>([rows, columns]: [usize; 2], maps: usize) -> Vec<T> {
     let (middle_row, middle_column) = ((rows / 2) as f64, (columns / 2) as f64);
     let deviation = (middle_row.powi(2) + middle_column.powi(2)).sqrt() / 3.0;
@@ -39,7 +39,7 @@ impl<T: Number> LocalContrast<T> {
     /// Normalises over windows with odd sides.
     ///
     /// # Panics
-    /// When a side is even.
+    /// If a side is even.
     pub fn new(name: impl Into<String>, shape: Shape, kernel: [usize; 2]) -> LocalContrast<T> {
         assert!(kernel.iter().all(|side| side % 2 == 1), "the window has a middle");
         let window = Window { kernel, stride: [1, 1], padding: [kernel[0] / 2, kernel[1] / 2] };
@@ -48,26 +48,26 @@ impl<T: Number> LocalContrast<T> {
             shape,
             window,
             gaussian: gaussian(kernel, shape.maps),
-            around: Box::new(Zeros { shape, padding: window.padding }),
+            padder: Box::new(ZeroPadder { shape, padding: window.padding }),
             differences: Vec::new(),
             deviations: Vec::new(),
         }
     }
 
-    /// The same with the neighbours' numbers around this rank's part, instead of zeros.
+    /// Pads with the neighbours' values around this rank's part, instead of zeros.
     #[must_use]
-    pub(crate) fn with(mut self, around: Box<dyn Around<T>>) -> LocalContrast<T> {
-        self.around = around;
+    pub(crate) fn with_padder(mut self, padder: Box<dyn Padder<T>>) -> LocalContrast<T> {
+        self.padder = padder;
         self
     }
 
-    /// g ∗ map for one map of each sample. The window is symmetric, so this is its own adjoint.
+    /// g ∗ map for one map of each sample. The window is symmetric, so the operation is self-adjoint.
     fn blur(&mut self, pass: &Pass<'_, T>, maps: &[T]) -> Vec<T> {
         let Shape { rows, columns, .. } = self.shape;
         let [above, left] = self.window.padding;
         let wide = columns + 2 * left;
         let size = (rows + 2 * above) * wide;
-        let padded = self.around.pad(pass.batch, maps);
+        let padded = self.padder.pad(pass.batch, maps);
         let mut result = vec![T::ZERO; maps.len()];
         let (gaussian, width) = (&self.gaussian, self.window.kernel[1]);
         threads::samples(pass.threads, &mut result, rows * columns, |first, result| {
@@ -85,7 +85,7 @@ impl<T: Number> LocalContrast<T> {
         result
     }
 
-    /// For each place of each sample, the sum over the maps of a function of the index.
+    /// For each position of each sample, the sum over the maps of a function of the index.
     fn over_maps(&self, pass: &Pass<'_, T>, each: impl Fn(usize) -> T) -> Vec<T> {
         let area = self.shape.area();
         let mut sums = vec![T::ZERO; pass.batch * area];
@@ -97,7 +97,7 @@ impl<T: Number> LocalContrast<T> {
         sums
     }
 
-    /// Replaces each number by a function of itself, its index, and the number of its place in one map of its sample.
+    /// Replaces each value by a function of itself, its index, and the value at its position in a single map of its sample.
     fn by_place(&self, values: &mut [T], places: &[T], each: impl Fn(T, usize, T) -> T) {
         let area = self.shape.area().max(1);
         for (map, values) in values.chunks_mut(area).enumerate() {
@@ -109,20 +109,20 @@ impl<T: Number> LocalContrast<T> {
     }
 }
 
-/// Maps with what lies around them: zeros, or in a part of an image what the neighbours have.
-pub(crate) trait Around<T>: Send + std::fmt::Debug {
-    /// One map of each sample, padded on all sides.
+/// Pads maps: with zeros, or for a part of an image with the values of the neighbours.
+pub(crate) trait Padder<T>: Send + std::fmt::Debug {
+    /// Pads one map of each sample on all sides.
     fn pad(&mut self, batch: usize, maps: &[T]) -> Vec<T>;
 }
 
-/// Zeros around whole maps.
+/// Zero padding of complete maps.
 #[derive(Debug)]
-struct Zeros {
+struct ZeroPadder {
     shape: Shape,
     padding: [usize; 2],
 }
 
-impl<T: Number> Around<T> for Zeros {
+impl<T: Number> Padder<T> for ZeroPadder {
     fn pad(&mut self, batch: usize, maps: &[T]) -> Vec<T> {
         let [above, left] = self.padding;
         let wide = self.shape.columns + 2 * left;
@@ -173,7 +173,7 @@ impl<T: Number> Layer<T> for LocalContrast<T> {
         let mut along = self.over_maps(pass, |index| error[index] * outputs[index]);
         along.iter_mut().zip(&self.deviations).for_each(|(along, d)| *along /= *d * *d);
         let spread = self.blur(pass, &along);
-        // δ/D − S·(g∗along), which is the error of S.
+        // δ/D − S·(g∗along), the error of S.
         input_error.copy_from_slice(error);
         self.by_place(input_error, &self.deviations, |error, _, deviation| error / deviation);
         let differences = &self.differences;

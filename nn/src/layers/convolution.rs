@@ -1,37 +1,37 @@
-//! Convolution: the same filters at every place, as matrix products over gathered columns.
+//! Convolution: the same filters at every position, as matrix products over im2col columns.
 
 use super::aligned::{Aligned, LINE};
-use super::columns::Columns;
+use super::columns::Im2col;
 use super::transpose::transpose;
 use super::{Facts, Layer, Pass, Reach};
 use crate::number::Number;
-use crate::product::{Form, Onto, is_added_at_once, multiply};
+use crate::product::{MatrixLayout, OutputMode, accumulates_once, multiply};
 use crate::shape::{Shape, Window};
 use crate::threads;
-use crate::tree::Tree;
+use crate::tree::TreeSum;
 use crate::weight::Weight;
 
-/// About how many products take as long as to move a number from or to its columns.
+/// The approximate cost of moving an element to or from its columns, in multiplications.
 const MOVE: usize = 8;
 
 /// Filters that slide over the image. Weights are (output maps, input maps, kernel rows, kernel columns).
 ///
-/// Every rank of a distributed run has all filters. Their gradients are sums over the samples of a batch in the order of a
-/// tree, each sample's as a whole.
+/// Every rank of a distributed run holds all filters. Their gradients are tree sums over the samples of a batch, with one
+/// term per sample.
 #[derive(Debug)]
 pub struct Convolution<T> {
     name: String,
-    columns: Columns,
+    columns: Im2col,
     output: Shape,
     weights: Weight<T>,
     bias: Option<Weight<T>>,
 }
 
 impl<T: Number> Convolution<T> {
-    /// From its window, its weights and its bias, if it has one.
+    /// Creates the layer from its window, its weights and its optional bias.
     ///
     /// # Panics
-    /// When the window does not fit the input.
+    /// If the window does not fit the input.
     pub fn new(
         name: impl Into<String>,
         input: Shape,
@@ -39,7 +39,7 @@ impl<T: Number> Convolution<T> {
         weights: Weight<T>,
         bias: Option<Weight<T>>,
     ) -> Convolution<T> {
-        let columns = Columns::new(input, window);
+        let columns = Im2col::new(input, window);
         let maps = weights.values.len() / columns.height();
         assert_eq!(maps * columns.height(), weights.values.len(), "a filter for each output map");
         assert!(bias.as_ref().is_none_or(|bias| bias.values.len() == maps));
@@ -47,39 +47,39 @@ impl<T: Number> Convolution<T> {
         Convolution { name: name.into(), columns, output, weights, bias }
     }
 
-    /// Whether the error of the input is cheaper as a convolution of that of the output. The other way adds up products
+    /// Whether the input error is cheaper to compute as a convolution of the output error. The alternative scatters products
     /// where windows overlap.
-    pub(crate) fn goes_back_by_convolution(&self) -> bool {
+    pub(crate) fn backprop_is_convolution(&self) -> bool {
         let Window { kernel, stride, padding } = self.columns.window;
         let (input, output) = (self.columns.input, self.output);
-        // In products for each number of the kernel: one way gathers errors, the other stores and adds up what it found.
+        // The cost in multiplications per kernel element: one way gathers errors, the other stores and scatters products.
         let gathered = input.area() * output.maps * (input.maps + MOVE);
         let summed = output.area() * input.maps * (output.maps + 2 * MOVE);
         let fits = padding.iter().zip(kernel).all(|(padding, kernel)| *padding < kernel);
         fits && stride == [1, 1] && gathered <= summed
     }
 
-    /// Its window over whole images.
-    pub(crate) fn columns(&self) -> Columns {
+    /// The windows over complete images.
+    pub(crate) fn columns(&self) -> Im2col {
         self.columns
     }
 
     /// The outputs of some images, which may be parts.
-    pub(crate) fn convolve(&self, threads: usize, form: Columns, images: &[T], outputs: &mut [T]) {
+    pub(crate) fn convolve(&self, threads: usize, form: Im2col, images: &[T], outputs: &mut [T]) {
         let bias = self.bias.as_ref().map(|bias| &bias.values[..]);
         convolve(threads, form, (&self.weights.values, bias), images, (outputs, self.output.maps));
     }
 
-    /// The error of the input from that of the output, which has around it what `form` needs.
-    pub(crate) fn error_by_convolution(
+    /// The input error from the output error, padded as `form` requires.
+    pub(crate) fn input_error_by_convolution(
         &self,
         threads: usize,
-        form: Columns,
+        form: Im2col,
         error: &[T],
         input_error: &mut [T],
     ) {
         let (maps, taps) = (self.columns.input.maps, self.columns.window.area());
-        // Filters turned around, with inputs and outputs exchanged.
+        // Filters rotated by 180°, with inputs and outputs swapped.
         let mut turned = Vec::with_capacity(self.weights.values.len());
         for map in 0..maps {
             for filter in self.weights.values.chunks(self.columns.height()) {
@@ -89,8 +89,8 @@ impl<T: Number> Convolution<T> {
         convolve(threads, form, (&turned, None), error, (input_error, maps));
     }
 
-    /// The error of the input as the products of each place, added up where windows overlap, place by place.
-    pub(crate) fn error_by_sums(&self, threads: usize, form: Columns, error: &[T], input_error: &mut [T]) {
+    /// The input error as the products of each position, summed where windows overlap, in the order of the positions.
+    pub(crate) fn input_error_by_scatter(&self, threads: usize, form: Im2col, error: &[T], input_error: &mut [T]) {
         let (maps, area) = (self.output.maps, form.width());
         let (weights, size) = (&self.weights.values, form.input.size());
         threads::samples(threads, input_error, size, |first, input_error| {
@@ -99,12 +99,12 @@ impl<T: Number> Convolution<T> {
                 let mut columns = Aligned::zeros(band.length());
                 for (sample, image) in input_error.chunks_mut(size).enumerate() {
                     multiply(
-                        Onto::Replace,
-                        (&mut columns, Form::new(form.height(), band.width()).strided(band.stride(), 1)),
-                        (weights, Form::new(maps, form.height()).transposed()),
+                        OutputMode::Replace,
+                        (&mut columns, MatrixLayout::new(form.height(), band.width()).strided(band.stride(), 1)),
+                        (weights, MatrixLayout::new(maps, form.height()).transposed()),
                         (
                             &error[(first + sample) * maps * area + band.start()..],
-                            Form::new(maps, band.width()).strided(area, 1),
+                            MatrixLayout::new(maps, band.width()).strided(area, 1),
                         ),
                     );
                     band.scatter(&columns, image);
@@ -113,67 +113,67 @@ impl<T: Number> Convolution<T> {
         });
     }
 
-    /// The gradients of filters and bias from some samples, of which `first` is the number of the first in its batch.
+    /// The gradients of filters and bias from some samples; `first` is the index of the first of them in its batch.
     ///
-    /// A sum has a row for each number that a window sees, a column for each map: so the many columns are read as they lie,
-    /// and the few errors are what is turned around. Whole registers of maps need no masks. The last row is the bias,
-    /// which sees a one at every place. Rows are in the order of the pieces of the columns.
+    /// A sum has one row per window element and one column per map: the many columns are read as they are stored, and only
+    /// the few errors are transposed. Padding the maps to full registers avoids masks. The last row is the bias, whose input
+    /// is one at every position. Rows are in the order of the column blocks.
     pub(crate) fn gradients(
         &self,
         threads: usize,
-        form: Columns,
+        form: Im2col,
         first: usize,
         inputs: &[T],
         error: &[T],
-    ) -> Tree<T> {
+    ) -> TreeSum<T> {
         let form = form.for_sums();
         let (maps, area) = (self.output.maps, form.width());
         let (size, height, lanes) = (form.input.size(), form.height(), self.lanes());
         let count = error.len().checked_div(maps * area).unwrap_or(0);
         threads::sums(threads, first..first + count, (height + 1) * lanes, |samples, tree| {
-            let bands: Vec<Columns> = form.bands::<T>().collect();
+            let bands: Vec<Im2col> = form.bands::<T>().collect();
             let room = bands.iter().map(|band| band.length() + band.stride()).max().unwrap_or(0);
-            let widest = bands.iter().map(Columns::width).max().unwrap_or(0);
+            let widest = bands.iter().map(Im2col::width).max().unwrap_or(0);
             let (mut columns, mut errors) = (Aligned::zeros(room), Aligned::zeros(widest * lanes));
             for sample in samples {
                 let error = &error[(sample - first) * maps * area..][..maps * area];
                 let image = &inputs[(sample - first) * size..][..size];
-                let form_term = |into: Onto, sum: &mut [T]| {
+                let form_term = |into: OutputMode, sum: &mut [T]| {
                     for (index, band) in bands.iter().enumerate() {
                         let (seen, ones) = columns.split_at_mut(band.length());
                         band.gather(image, seen);
                         ones[..band.stride()].fill(T::ONE);
                         transpose((&error[band.start()..], area), [maps, band.width()], (&mut errors, lanes));
-                        let into = if index == 0 { into } else { Onto::Add };
+                        let into = if index == 0 { into } else { OutputMode::Add };
                         let mut done = 0;
-                        for piece in band.pieces() {
-                            let last = done + piece.height == height;
-                            let rows = piece.height + usize::from(last);
+                        for block in band.blocks() {
+                            let last = done + block.height == height;
+                            let rows = block.height + usize::from(last);
                             multiply(
                                 into,
-                                (&mut sum[done * lanes..], Form::new(rows, lanes)),
+                                (&mut sum[done * lanes..], MatrixLayout::new(rows, lanes)),
                                 (
-                                    &columns[piece.start..],
-                                    Form::new(rows, band.width()).strided(band.stride(), 1),
+                                    &columns[block.start..],
+                                    MatrixLayout::new(rows, band.width()).strided(band.stride(), 1),
                                 ),
-                                (&errors, Form::new(band.width(), lanes)),
+                                (&errors, MatrixLayout::new(band.width(), lanes)),
                             );
-                            done += piece.height;
+                            done += block.height;
                         }
                     }
                 };
-                tree.push_with(sample, bands.len() == 1 && is_added_at_once(area), form_term);
+                tree.push_with(sample, bands.len() == 1 && accumulates_once(area), form_term);
             }
         })
     }
 
-    /// How many columns gradients have.
+    /// The number of columns of the gradients, padded to full registers.
     fn lanes(&self) -> usize {
         self.output.maps.next_multiple_of(LINE / size_of::<T>())
     }
 
-    /// Keeps the sum of gradients.
-    pub(crate) fn keep(&mut self, sum: &[T]) {
+    /// Stores the summed gradients in the weights.
+    pub(crate) fn store_gradients(&mut self, sum: &[T]) {
         let (height, maps, lanes) = (self.columns.height(), self.output.maps, self.lanes());
         let (filters, sums) = sum.split_at(height * lanes);
         let mut done = 0;
@@ -188,17 +188,17 @@ impl<T: Number> Convolution<T> {
     }
 }
 
-/// Filters over images, as products with their columns. Each output map begins with its bias.
+/// Applies filters to images as products with their columns. Each output map is initialised with its bias.
 fn convolve<T: Number>(
     threads: usize,
-    form: Columns,
+    form: Im2col,
     (filters, bias): (&[T], Option<&[T]>),
     images: &[T],
     (outputs, maps): (&mut [T], usize),
 ) {
     let form = form.for_sums();
     let (size, area, height) = (form.input.size(), form.width(), form.height());
-    // What filters have for each piece of the columns, one after the other.
+    // The filter elements of each column block, consecutively.
     let mut ordered = Vec::with_capacity(filters.len());
     for filter in filters.chunks(height) {
         form.filter_runs().for_each(|run| ordered.extend_from_slice(&filter[run]));
@@ -213,19 +213,19 @@ fn convolve<T: Number>(
                     Some(bias) => {
                         let maps = output.chunks_mut(area).zip(bias);
                         maps.for_each(|(map, bias)| map[start..start + width].fill(*bias));
-                        Onto::Add
+                        OutputMode::Add
                     }
-                    None => Onto::Replace,
+                    None => OutputMode::Replace,
                 };
                 let mut done = 0;
-                for piece in band.pieces() {
+                for block in band.blocks() {
                     multiply(
                         into,
-                        (&mut output[start..], Form::new(maps, width).strided(area, 1)),
-                        (&ordered[done..], Form::new(maps, piece.height).strided(height, 1)),
-                        (&columns[piece.start..], Form::new(piece.height, width).strided(band.stride(), 1)),
+                        (&mut output[start..], MatrixLayout::new(maps, width).strided(area, 1)),
+                        (&ordered[done..], MatrixLayout::new(maps, block.height).strided(height, 1)),
+                        (&columns[block.start..], MatrixLayout::new(block.height, width).strided(band.stride(), 1)),
                     );
-                    (into, done) = (Onto::Add, done + piece.height);
+                    (into, done) = (OutputMode::Add, done + block.height);
                 }
             }
         }
@@ -255,15 +255,15 @@ impl<T: Number> Layer<T> for Convolution<T> {
         input_error: Option<&mut [T]>,
     ) {
         let sums = self.gradients(pass.threads, self.columns, pass.first, inputs, error);
-        self.keep(&pass.total(sums));
+        self.store_gradients(&pass.total(sums));
         let Some(input_error) = input_error else { return };
-        if !self.goes_back_by_convolution() {
-            return self.error_by_sums(pass.threads, self.columns, error, input_error);
+        if !self.backprop_is_convolution() {
+            return self.input_error_by_scatter(pass.threads, self.columns, error, input_error);
         }
         let Window { kernel, padding, .. } = self.columns.window;
         let padding = [kernel[0] - 1 - padding[0], kernel[1] - 1 - padding[1]];
-        let form = Columns::new(self.output, Window { kernel, stride: [1, 1], padding });
-        self.error_by_convolution(pass.threads, form, error, input_error);
+        let form = Im2col::new(self.output, Window { kernel, stride: [1, 1], padding });
+        self.input_error_by_convolution(pass.threads, form, error, input_error);
     }
 
     fn weights(&mut self) -> Vec<&mut Weight<T>> {

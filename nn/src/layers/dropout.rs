@@ -1,32 +1,33 @@
-//! Dropout: while learning, each number is kept by chance.
+//! Dropout: zeroes values at random during training.
 
 use super::{Facts, Layer, Pass, Reach};
 use crate::number::Number;
 use crate::random::Stream;
 use crate::shape::Shape;
 
-/// Keeps each number with probability `keep` and divides it by that, or makes it zero; outside training it does nothing.
+/// Keeps each value with probability `keep` and divides it by `keep`, or sets it to zero; outside training it is the
+/// identity.
 ///
-/// What is kept depends on the seed, the step and the index in the batch alone.
+/// The mask depends only on the seed, the step and the index in the global batch.
 #[derive(Debug)]
 pub struct Dropout {
     name: String,
     shape: Shape,
     keep: f64,
     stream: Stream,
-    /// For a part of a sample, where its numbers are in the whole, and how many the whole has.
+    /// For a part of a sample, its indices within the full sample, and the size of the full sample.
     places: Option<(Vec<usize>, usize)>,
 }
 
 impl Dropout {
-    /// Keeps this share of the numbers.
+    /// Keeps values with this probability.
     pub fn new(name: impl Into<String>, shape: Shape, keep: f64, seed: u64) -> Dropout {
         let name = name.into();
         let stream = Stream::new(seed, &format!("{name}/dropout"));
         Dropout { name, shape, keep, stream, places: None }
     }
 
-    /// Drops of a part of a sample what would be dropped of the whole.
+    /// Applies the mask of the full sample to a part of it.
     #[must_use]
     pub fn at(mut self, places: Vec<usize>, whole: usize) -> Dropout {
         self.places = Some((places, whole));

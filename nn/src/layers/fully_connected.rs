@@ -1,4 +1,4 @@
-//! Fully connected: every output is a weighted sum of all inputs.
+//! Fully connected layer: every output is a weighted sum of all inputs.
 
 use std::ops::Range;
 
@@ -6,27 +6,27 @@ use unisono::halo::Partition;
 
 use super::{Facts, Layer, Pass, Reach};
 use crate::number::Number;
-use crate::product::{Form, Onto, is_added_at_once, multiply};
+use crate::product::{MatrixLayout, OutputMode, accumulates_once, multiply};
 use crate::shape::Shape;
 use crate::threads;
-use crate::tree::Tree;
+use crate::tree::TreeSum;
 use crate::weight::Weight;
 
-/// In so many parts, at most, the products of a layer are added up.
+/// The maximum number of parts whose products are summed separately.
 const PARTS: usize = 16;
-/// The sums of so many samples at a time stay in the processor's cache.
+/// The sums of this number of samples fit into the cache.
 const SAMPLES: usize = 32;
 
-/// The parts of the inputs of a layer that has so many. Their products are added up in the order of a tree, so a rank may
-/// have any of them that follow each other.
+/// The parts of a layer's inputs. Their products are summed in the order of a tree, so a rank may hold any consecutive
+/// parts.
 pub(crate) fn parts(inputs: usize) -> Partition {
     Partition::balanced(inputs, PARTS.min(inputs).max(1))
 }
 
-/// y = W·x + b. The weights have a row for each output.
+/// y = W·x + b. The weights have one row per output.
 ///
-/// Split by inputs, a rank keeps some columns of W and the whole of b: the products are partial, their sum over the ranks
-/// is what [`super::Sums`] gives, and the bias comes after it.
+/// Partitioned by inputs, a rank keeps some columns of W and all of b: its products are partial sums, which [`super::Sums`]
+/// adds up over the ranks before the bias is added.
 #[derive(Debug)]
 pub struct FullyConnected<T> {
     name: String,
@@ -34,13 +34,13 @@ pub struct FullyConnected<T> {
     output: Shape,
     weights: Weight<T>,
     bias: Option<Weight<T>>,
-    /// The parts of its inputs, and the number of the first.
+    /// The parts of this layer's inputs, and the index of the first part.
     parts: Vec<Range<usize>>,
     first: usize,
 }
 
 impl<T: Number> FullyConnected<T> {
-    /// From its weights (outputs × inputs) and its bias, if it has one.
+    /// Creates the layer from its weights (outputs × inputs) and its optional bias.
     pub fn new(
         name: impl Into<String>,
         input: Shape,
@@ -63,7 +63,7 @@ impl<T: Number> FullyConnected<T> {
         }
     }
 
-    /// The same with some inputs of a larger layer, which are whole parts of them.
+    /// The same layer as a partition of a larger one: `own` consists of complete parts of its inputs.
     pub(crate) fn of(self, inputs: usize, own: Range<usize>) -> FullyConnected<T> {
         let all = parts(inputs);
         let within = |part: &usize| {
@@ -85,25 +85,25 @@ impl<T: Number> FullyConnected<T> {
     }
 
     /// Adds the products of some samples to a tree, part by part.
-    fn multiply_parts(&self, inputs: &[T], tree: &mut Tree<T>) {
+    fn multiply_parts(&self, inputs: &[T], tree: &mut TreeSum<T>) {
         let (width, height) = (self.input.size(), self.output.size());
         let count = inputs.len() / width.max(1);
         for (number, part) in self.parts.iter().enumerate() {
-            let form_term = |into: Onto, term: &mut [T]| {
+            let form_term = |into: OutputMode, term: &mut [T]| {
                 multiply(
                     into,
-                    (term, Form::new(count, height)),
+                    (term, MatrixLayout::new(count, height)),
                     (
                         inputs.get(part.start..).unwrap_or_default(),
-                        Form::new(count, part.len()).strided(width, 1),
+                        MatrixLayout::new(count, part.len()).strided(width, 1),
                     ),
                     (
                         &self.weights.values[part.start..],
-                        Form::new(height, part.len()).strided(width, 1).transposed(),
+                        MatrixLayout::new(height, part.len()).strided(width, 1).transposed(),
                     ),
                 )
             };
-            tree.push_with(self.first + number, is_added_at_once(part.len()), form_term);
+            tree.push_with(self.first + number, accumulates_once(part.len()), form_term);
         }
     }
 }
@@ -116,7 +116,7 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
         let (width, height) = (self.input.size(), self.output.size());
         if pass.exact && pass.sums.place().1 > 1 {
-            let mut tree = Tree::new(outputs.len());
+            let mut tree = TreeSum::new(outputs.len());
             self.multiply_parts(inputs, &mut tree);
             outputs.copy_from_slice(&tree.total_over(pass.sums));
             return self.add_bias(outputs);
@@ -124,7 +124,7 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
         threads::samples(pass.threads, outputs, height, |first, outputs| {
             for (block, outputs) in outputs.chunks_mut(SAMPLES * height).enumerate() {
                 let first = (first + block * SAMPLES) * width;
-                let mut tree = Tree::new(outputs.len());
+                let mut tree = TreeSum::new(outputs.len());
                 self.multiply_parts(&inputs[first..first + outputs.len() / height * width], &mut tree);
                 outputs.copy_from_slice(&tree.total());
             }
@@ -143,30 +143,30 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
     ) {
         let (width, height) = (self.input.size(), self.output.size());
         if let Some(bias) = &mut self.bias {
-            let mut sums = Tree::new(height);
+            let mut sums = TreeSum::new(height);
             for (sample, error) in error.chunks(height).enumerate() {
-                let mut term = sums.room();
+                let mut term = sums.spare_term();
                 term.copy_from_slice(error);
                 sums.push(pass.first + sample, term);
             }
             bias.gradient.copy_from_slice(&pass.total(sums));
         }
-        // Where this rank has no inputs, it has no weights.
+        // A rank without inputs has no weights.
         if width == 0 {
             return;
         }
         let samples = [(inputs, width), (error, height)];
         pass.by_rows(height, &mut self.weights.gradient, samples, |[inputs, errors], rows, gradient| {
             let batch = inputs.len() / width;
-            // Threads take rows of the weights, so that every element is one sum over the batch.
+            // Threads divide the rows of the weights, so that every element is one sum over the batch.
             threads::samples(pass.threads, gradient, width, |first, gradient| {
                 let count = gradient.len() / width;
                 let errors = errors.get(rows.start + first..).unwrap_or_default();
                 multiply(
-                    Onto::Replace,
-                    (gradient, Form::new(count, width)),
-                    (errors, Form::new(batch, count).strided(height, 1).transposed()),
-                    (inputs, Form::new(batch, width)),
+                    OutputMode::Replace,
+                    (gradient, MatrixLayout::new(count, width)),
+                    (errors, MatrixLayout::new(batch, count).strided(height, 1).transposed()),
+                    (inputs, MatrixLayout::new(batch, width)),
                 );
             });
         });
@@ -175,10 +175,10 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
             threads::samples(pass.threads, input_error, width, |first, input_error| {
                 let count = input_error.len() / width;
                 multiply(
-                    Onto::Replace,
-                    (input_error, Form::new(count, width)),
-                    (&error[first * height..], Form::new(count, height)),
-                    (weights, Form::new(height, width)),
+                    OutputMode::Replace,
+                    (input_error, MatrixLayout::new(count, width)),
+                    (&error[first * height..], MatrixLayout::new(count, height)),
+                    (weights, MatrixLayout::new(height, width)),
                 );
             });
         }

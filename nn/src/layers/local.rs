@@ -1,53 +1,53 @@
-//! Local filtering: like convolution, but each place has filters of its own.
+//! Local filtering: like convolution, but with separate filters at each position.
 
-use super::columns::Columns;
+use super::columns::Im2col;
 use super::{Facts, Halo, Layer, Pass, Reach, Sums};
-use crate::exact::{Exact, largest};
+use crate::exact::{ExactSums, largest};
 use crate::number::Number;
-use crate::product::{Form, Onto, multiply};
+use crate::product::{MatrixLayout, OutputMode, multiply};
 use crate::shape::{Shape, Window};
 use crate::threads;
 use crate::weight::Weight;
 
 /// Unshared filters. Weights are (output maps, output rows, output columns, input maps, kernel rows, kernel columns).
 ///
-/// A rank of a distributed run keeps the filters of its own places. Their gradients are summed over the ranks that have the
-/// same places of other samples.
+/// A rank of a distributed run keeps the filters of its own positions. Their gradients are summed over the ranks that hold
+/// the same positions of other samples.
 #[derive(Debug)]
 pub struct LocalFilter<T> {
     name: String,
-    columns: Columns,
+    columns: Im2col,
     output: Shape,
     weights: Weight<T>,
     unit_rows: bool,
 }
 
-/// Local filters as pretraining sees them: they filter, and reconstruct what they filtered.
+/// Local filters for pretraining, which filters inputs and reconstructs them.
 pub struct Filtering<'a, T> {
-    /// The filters of this rank; none where it has no places.
+    /// The filters of this rank; `None` if it has no positions.
     pub(crate) filter: Option<&'a mut LocalFilter<T>>,
-    /// What a distributed run needs around its part.
+    /// The halo exchange of a distributed run.
     pub(crate) halo: Option<&'a dyn Halo<T>>,
-    /// Sums over all ranks that have other parts or other samples; none where ranks differ in their samples alone.
+    /// Reductions over all ranks with other parts or other samples; `None` if ranks differ only in their samples.
     pub(crate) sums: Option<&'a dyn Sums<T>>,
 }
 
 impl<T: Number> Filtering<'_, T> {
-    /// What the filters see of a part.
-    pub(crate) fn see(&mut self, batch: usize, part: &[T]) -> Vec<T> {
+    /// A part with the halo that the filters need.
+    pub(crate) fn gather_halo(&mut self, batch: usize, part: &[T]) -> Vec<T> {
         match self.halo {
-            Some(halo) => halo.see(batch, part),
+            Some(halo) => halo.gather_halo(batch, part),
             None => part.to_vec(),
         }
     }
 
-    /// What outputs of the filters say about the inputs.
+    /// Reconstructs inputs from the outputs of the filters.
     pub(crate) fn reconstruct(&mut self, pass: &Pass<'_, T>, outputs: &[T], part: &mut [T]) {
         if pass.exact {
             let pass = Pass { halo: self.halo, ..*pass };
             return match &self.filter {
                 Some(filter) => filter.reconstruct(&pass, outputs, part),
-                None => pass.settle(Exact::new(&pass, 0, [0.0, 1.0]), part),
+                None => pass.round_input_error(ExactSums::new(&pass, 0, [0.0, 1.0]), part),
             };
         }
         let mut padded = Vec::new();
@@ -62,16 +62,17 @@ impl<T: Number> Filtering<'_, T> {
             filter.reconstruct(pass, outputs, images);
         }
         if let Some(halo) = self.halo {
-            halo.give_back(pass.batch, &padded, part);
+            halo.adjoint(pass.batch, &padded, part);
         }
     }
 }
 
 impl<T: Number> LocalFilter<T> {
-    /// From its window and its weights. With `unit_rows`, each filter has length one, from the start and after updates.
+    /// Creates the layer from its window and its weights. With `unit_rows`, each filter is normalised to length one,
+    /// initially and after each update.
     ///
     /// # Panics
-    /// When the window does not fit the input.
+    /// If the window does not fit the input.
     pub fn new(
         name: impl Into<String>,
         input: Shape,
@@ -79,7 +80,7 @@ impl<T: Number> LocalFilter<T> {
         weights: Weight<T>,
         unit_rows: bool,
     ) -> LocalFilter<T> {
-        let columns = Columns::new(input, window);
+        let columns = Im2col::new(input, window);
         let maps = weights.values.len() / (columns.height() * columns.width());
         assert_eq!(
             maps * columns.width() * columns.height(),
@@ -104,21 +105,21 @@ impl<T: Number> LocalFilter<T> {
         }
     }
 
-    /// How the filters of one place lie among all: a row for each output map.
-    fn filters(&self) -> Form {
+    /// The layout of one position's filters within the weights, with one row per output map.
+    fn filters(&self) -> MatrixLayout {
         let height = self.columns.height();
-        Form::new(self.output.maps, height).strided(height * self.columns.width(), 1)
+        MatrixLayout::new(self.output.maps, height).strided(height * self.columns.width(), 1)
     }
 
-    /// How the windows of one place lie in the columns of `count` images: a row for each image.
-    fn seen(&self, count: usize) -> Form {
-        Form::new(count, self.columns.height()).strided(self.columns.length(), self.columns.stride())
+    /// The layout of one position's windows in the columns of `count` images, with one row per image.
+    fn seen(&self, count: usize) -> MatrixLayout {
+        MatrixLayout::new(count, self.columns.height()).strided(self.columns.length(), self.columns.stride())
     }
 
-    /// How the outputs of one place lie in those of `count` images: a row for each image.
-    fn outputs(&self, count: usize) -> Form {
+    /// The layout of one position's outputs in those of `count` images, with one row per image.
+    fn outputs(&self, count: usize) -> MatrixLayout {
         let area = self.output.area();
-        Form::new(count, self.output.maps).strided(self.output.size(), area)
+        MatrixLayout::new(count, self.output.maps).strided(self.output.size(), area)
     }
 
     fn gathered(&self, images: &[T]) -> Vec<T> {
@@ -130,7 +131,7 @@ impl<T: Number> LocalFilter<T> {
         columns
     }
 
-    /// The gradient of the weights for these inputs and errors of the outputs.
+    /// Computes the weight gradient from inputs and output errors.
     pub(crate) fn correlate(&mut self, pass: &Pass<'_, T>, inputs: &[T], error: &[T]) {
         let mut gradient = std::mem::take(&mut self.weights.gradient);
         let (size, height, area) = (self.columns.input.size(), self.columns.height(), self.output.area());
@@ -142,11 +143,11 @@ impl<T: Number> LocalFilter<T> {
                 let rows = gradient.len() / (area * height);
                 for place in (0..area).filter(|_| rows > 0) {
                     let errors = errors.get((maps.start + first) * area + place..).unwrap_or_default();
-                    let errors_form = Form::new(count, rows).strided(self.output.size(), area);
+                    let errors_layout = MatrixLayout::new(count, rows).strided(self.output.size(), area);
                     multiply(
-                        Onto::Replace,
-                        (&mut gradient[place * height..], Form::new(rows, height).strided(height * area, 1)),
-                        (errors, errors_form.transposed()),
+                        OutputMode::Replace,
+                        (&mut gradient[place * height..], MatrixLayout::new(rows, height).strided(height * area, 1)),
+                        (errors, errors_layout.transposed()),
                         (columns.get(place..).unwrap_or_default(), self.seen(count)),
                     );
                 }
@@ -155,12 +156,12 @@ impl<T: Number> LocalFilter<T> {
         self.weights.gradient = gradient;
     }
 
-    /// Its filters.
+    /// The filters.
     pub(crate) fn weight(&mut self) -> &mut Weight<T> {
         &mut self.weights
     }
 
-    /// Follows the gradient by another rule than its own.
+    /// Updates the weights by another rule than the layer's own.
     pub(crate) fn update_with(&mut self, rule: &crate::rules::Rule, epoch: usize) {
         let own = std::mem::replace(&mut self.weights.rule, rule.clone());
         self.weights.update(epoch);
@@ -168,16 +169,16 @@ impl<T: Number> LocalFilter<T> {
         self.normalize();
     }
 
-    /// Each output times its filter, summed where windows overlap: the error of the inputs, or a reconstruction of them.
+    /// Each output times its filter, summed where windows overlap: the input error, or a reconstruction of the inputs.
     pub(crate) fn reconstruct(&self, pass: &Pass<'_, T>, outputs: &[T], images: &mut [T]) {
         let (size, length) = (self.columns.input.size(), self.columns.length());
         if pass.exact {
             let columns = self.spread(outputs, pass.batch);
-            let mut sums = Exact::new(pass, pass.batch * size, [largest(&columns), 1.0]);
+            let mut sums = ExactSums::new(pass, pass.batch * size, [largest(&columns), 1.0]);
             for (sample, columns) in columns.chunks(length).enumerate() {
                 self.columns.scatter_exactly(columns, &mut sums, sample * size);
             }
-            return pass.settle(sums, images);
+            return pass.round_input_error(sums, images);
         }
         threads::samples(pass.threads, images, size, |first, images| {
             let columns = self.spread(&outputs[first * self.output.size()..], images.len() / size);
@@ -193,7 +194,7 @@ impl<T: Number> LocalFilter<T> {
         let mut columns = vec![T::ZERO; count * self.columns.length()];
         for place in (0..self.output.area()).filter(|_| count > 0) {
             multiply(
-                Onto::Replace,
+                OutputMode::Replace,
                 (&mut columns[place..], self.seen(count)),
                 (&outputs[place..], self.outputs(count)),
                 (&self.weights.values[place * self.columns.height()..], self.filters()),
@@ -224,7 +225,7 @@ impl<T: Number> Layer<T> for LocalFilter<T> {
             let columns = layer.gathered(&inputs[first * size..(first + count) * size]);
             for place in 0..layer.output.area() {
                 multiply(
-                    Onto::Replace,
+                    OutputMode::Replace,
                     (&mut outputs[place..], layer.outputs(count)),
                     (&columns[place..], layer.seen(count)),
                     (&layer.weights.values[place * height..], layer.filters().transposed()),

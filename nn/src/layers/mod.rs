@@ -1,8 +1,8 @@
 //! Layers: explicit forward and backward passes over slices. One layer, one file.
 //!
-//! A layer knows the shapes of its input and output, which window of the input an output needs ([`Reach`]), and which of
-//! its weights every rank must have ([`crate::Spread`]). Sums that run over ranks go through [`Sums`]. A distributed run
-//! needs no more: it gives each rank the layer of its own part, with the halo in place of the padding.
+//! A layer declares its input and output shapes, the window of inputs that an output needs ([`Reach`]), and which of its
+//! weights must be replicated on every rank ([`crate::Spread`]). Reductions over ranks go through [`Sums`]. That is all a
+//! distributed run needs: it gives each rank the layer of its own part, with the halo in place of the padding.
 
 mod activation;
 mod aligned;
@@ -22,8 +22,8 @@ mod transpose;
 pub(crate) use activation::softmax;
 pub use activation::{Activation, ActivationLayer};
 pub use batch_norm::BatchNorm;
-pub(crate) use columns::Columns;
-pub(crate) use contrast::Around;
+pub(crate) use columns::Im2col;
+pub(crate) use contrast::Padder;
 pub use contrast::LocalContrast;
 pub use convolution::Convolution;
 pub use dropout::Dropout;
@@ -38,24 +38,24 @@ use std::ops::Range;
 
 use unisono::halo::Partition;
 
-use crate::exact::Exact;
+use crate::exact::ExactSums;
 use crate::number::Number;
 use crate::shape::{Shape, Window};
-use crate::tree::Tree;
+use crate::tree::TreeSum;
 use crate::weight::Weight;
 
-/// What of its input one output of a layer needs.
+/// The inputs that one output of a layer depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// The same place alone, perhaps in other maps.
+    /// The input at the same position, possibly in other maps.
     Place,
-    /// A window of rows and columns, in all maps or in its own.
+    /// A window of rows and columns, in all maps or in the output's own map.
     Window(Window),
-    /// Everything.
+    /// All inputs.
     All,
 }
 
-/// What does not change about a layer.
+/// The constant properties of a layer.
 ///
 /// ```
 /// use unisono_nn::{Activation, ActivationLayer, Layer, Reach, Shape};
@@ -70,43 +70,44 @@ pub struct Facts<'a> {
     pub input: Shape,
     /// The shape of an output.
     pub output: Shape,
-    /// What one output needs.
+    /// The inputs that one output depends on.
     pub reach: Reach,
 }
 
-/// Sums over some ranks.
+/// Reductions over a group of ranks.
 pub trait Sums<T>: Sync {
-    /// This rank among them, and how many they are.
+    /// This rank's index in the group, and the size of the group.
     fn place(&self) -> (usize, usize);
-    /// Replaces each number by its sum over the ranks.
+    /// Replaces each value by its sum over the ranks.
     fn sum(&self, values: &mut [T]);
-    /// The same in double precision.
+    /// [`Sums::sum`] in double precision.
     fn add(&self, values: &mut [f64]);
-    /// Replaces each number by the largest of all ranks.
+    /// Replaces each value by its maximum over the ranks.
     fn largest(&self, values: &mut [f64]);
-    /// The numbers of all ranks, one rank's after the other's; `counts` says how many each has.
+    /// The values of all ranks, concatenated in rank order; `counts` has the number of values of each rank.
     fn gather(&self, values: &[T], counts: &[usize]) -> Vec<T>;
-    /// The same for whole numbers, of which each rank has as many.
+    /// All-gather of integers, with the same number on each rank.
     fn gather_whole(&self, values: &[i64]) -> Vec<i64>;
-    /// Sends so many numbers to each rank, one after the other; what so many from each sent to this one.
+    /// All-to-all: sends `sent[i]` consecutive values to rank i, and returns the concatenated values received, `received[i]`
+    /// from rank i.
     fn exchange(&self, values: &[T], sent: &[usize], received: &[usize]) -> Vec<T>;
-    /// Whether all calls so far were made: after one that was not, numbers are no sums.
+    /// Whether all collectives so far succeeded; after a failure, values are not valid sums.
     fn sound(&self) -> bool {
         true
     }
 }
 
-/// A part of an image, and the same with what lies around it.
+/// The halo exchange between a part of an image and its neighbourhood.
 pub trait Halo<T>: Sync {
-    /// The part of each sample with its halo.
-    fn see(&self, batch: usize, part: &[T]) -> Vec<T>;
-    /// The adjoint: what was found for halos goes back to where it belongs and is summed.
-    fn give_back(&self, batch: usize, padded: &[T], part: &mut [T]);
-    /// The same for the pieces of exact sums.
-    fn give_back_exactly(&self, batch: usize, padded: &[Vec<f64>]) -> Vec<Vec<f64>>;
+    /// The part of each sample, padded with its halo.
+    fn gather_halo(&self, batch: usize, part: &[T]) -> Vec<T>;
+    /// The adjoint: sends contributions to halo elements back to their owners, and sums them.
+    fn adjoint(&self, batch: usize, padded: &[T], part: &mut [T]);
+    /// [`Halo::adjoint`] for the pieces of reproducible sums.
+    fn adjoint_exact(&self, batch: usize, padded: &[Vec<f64>]) -> Vec<Vec<f64>>;
 }
 
-/// A run of one process: sums are what they are.
+/// A run of a single process: reductions are the identity.
 #[derive(Debug, Clone, Copy)]
 pub struct Alone;
 
@@ -132,28 +133,28 @@ impl<T: Number> Sums<T> for Alone {
     }
 }
 
-/// What all layers know while a batch passes.
+/// The context of a batch as it passes through the layers.
 #[derive(Clone, Copy)]
 pub struct Pass<'a, T> {
-    /// How many samples this rank has of the batch.
+    /// The number of samples of the batch on this rank.
     pub batch: usize,
-    /// The number of the first of them in the whole batch.
+    /// The index of the first of them in the global batch.
     pub first: usize,
-    /// Whether the network learns: dropout drops, batch normalisation takes the batch's own statistics.
+    /// Whether this is a training pass: dropout is active, and batch normalisation uses the statistics of the batch.
     pub training: bool,
-    /// The number of this batch since training began, for random numbers.
+    /// The index of this batch since training began, for random numbers.
     pub step: u64,
-    /// How many threads a layer may use.
+    /// The number of threads that a layer may use.
     pub threads: usize,
-    /// Whether the bits of all results must not depend on how many ranks there are.
+    /// Whether all results must be bitwise independent of the number of ranks.
     pub exact: bool,
-    /// Sums over the ranks that hold parts of a layer.
+    /// Reductions over the ranks that hold parts of a layer.
     pub sums: &'a dyn Sums<T>,
-    /// Sums over the ranks whose gradients of the same weights belong together.
+    /// Reductions over the ranks whose gradients of the same weights are summed.
     pub gradients: &'a dyn Sums<T>,
-    /// All ranks.
+    /// Reductions over all ranks.
     pub all: &'a dyn Sums<T>,
-    /// What lies around this rank's part, where a layer itself is to send errors of its input there.
+    /// The halo exchange, if the layer itself must send input errors to the neighbours.
     pub halo: Option<&'a dyn Halo<T>>,
 }
 
@@ -176,22 +177,23 @@ impl<T: Number> Pass<'_, T> {
 }
 
 impl<T: Number> Pass<'_, T> {
-    /// Sums over the samples of a batch: of all ranks where a pass is exact, else of this one.
-    pub(crate) fn total(&self, sums: Tree<T>) -> Vec<T> {
+    /// The sum over the samples of a batch: of all ranks if the pass is exact, otherwise of this rank.
+    pub(crate) fn total(&self, sums: TreeSum<T>) -> Vec<T> {
         if self.exact { sums.total_over(self.gradients) } else { sums.total() }
     }
 
-    /// Turns exact sums over a padded part into the errors of this rank's own part.
-    pub(crate) fn settle(&self, sums: Exact, input_error: &mut [T]) {
+    /// Rounds reproducible sums over a padded part to the input errors of this rank's own part.
+    pub(crate) fn round_input_error(&self, sums: ExactSums, input_error: &mut [T]) {
         let sums = match self.halo {
-            Some(halo) => Exact { pieces: halo.give_back_exactly(self.batch, &sums.pieces), ..sums },
+            Some(halo) => ExactSums { pieces: halo.adjoint_exact(self.batch, &sums.pieces), ..sums },
             None => sums,
         };
         sums.round(input_error);
     }
 
-    /// The gradient of a weight with this many rows: `work` computes some of them from inputs and errors of samples, each
-    /// with its size. Where a pass is exact, these are all of the batch, and every rank computes rows for the others too.
+    /// The gradient of a weight with this number of rows: `work` computes some rows from the inputs and errors of samples,
+    /// each given with its size. If the pass is exact, it gets the samples of the global batch, and the ranks divide the
+    /// rows.
     pub(crate) fn by_rows(
         &self,
         rows: usize,
@@ -217,9 +219,9 @@ impl<T: Number> Pass<'_, T> {
     }
 }
 
-/// One layer of a network. Slices hold the samples of a batch one after the other, each as maps of rows of columns.
+/// One layer of a network. Slices hold the samples of a batch consecutively, each in the order maps, rows, columns.
 pub trait Layer<T: Number>: Send {
-    /// Its name, its shapes, and what one output needs. The next four methods tell them one by one.
+    /// The name, the shapes, and the inputs that one output depends on. The next four methods return them individually.
     fn facts(&self) -> Facts<'_>;
 
     /// Its name in messages and checkpoints.
@@ -237,7 +239,7 @@ pub trait Layer<T: Number>: Send {
         self.facts().output
     }
 
-    /// What one output needs.
+    /// The inputs that one output depends on.
     fn reach(&self) -> Reach {
         self.facts().reach
     }
@@ -245,8 +247,8 @@ pub trait Layer<T: Number>: Send {
     /// Computes the outputs.
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]);
 
-    /// From the inputs and outputs of the last [`Layer::fprop`] and the derivative of the cost by the outputs, computes
-    /// the gradients of the weights, and the derivative by the inputs where someone needs it.
+    /// From the inputs and outputs of the last [`Layer::fprop`] and the derivative of the cost with respect to the outputs,
+    /// computes the gradients of the weights and, if requested, the derivative with respect to the inputs.
     fn bprop(
         &mut self,
         pass: &Pass<'_, T>,
@@ -256,30 +258,30 @@ pub trait Layer<T: Number>: Send {
         input_error: Option<&mut [T]>,
     );
 
-    /// What it learns.
+    /// The learned weights.
     fn weights(&mut self) -> Vec<&mut Weight<T>> {
         Vec::new()
     }
 
-    /// Numbers that it keeps but does not learn: a name and the values. They are part of checkpoints.
+    /// State that is not learned, as names and values. It is part of checkpoints.
     fn memory(&mut self) -> Vec<(&'static str, &mut Vec<T>)> {
         Vec::new()
     }
 
-    /// The function, where the layer is an activation: some costs join with it.
+    /// The function, if the layer is an activation: some costs have a simpler derivative after it.
     fn activation(&self) -> Option<Activation> {
         None
     }
 
-    /// Itself, where the layer is local filtering: pretraining needs more of it than a pass.
+    /// The layer itself, if it is local filtering: pretraining needs more of it than a pass.
     fn filtering(&mut self) -> Option<Filtering<'_, T>> {
         None
     }
 
-    /// What must hold after weights changed.
+    /// Restores the layer's invariants after an update of the weights.
     fn after_update(&mut self) {}
 
-    /// Follows the gradients of the last [`Layer::bprop`].
+    /// Updates the weights with the gradients of the last [`Layer::bprop`].
     fn update(&mut self, epoch: usize) {
         for weight in self.weights() {
             weight.update(epoch);

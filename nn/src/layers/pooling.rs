@@ -1,22 +1,22 @@
-//! Pooling: the largest, the average or the length of what a window sees in one map.
+//! Pooling: the maximum, the average or the L2 norm of a window of one map.
 
 use super::{Facts, Layer, Pass, Reach};
-use crate::exact::{Exact, largest};
+use crate::exact::{ExactSums, largest};
 use crate::number::Number;
 use crate::shape::{Shape, Window};
 use crate::threads;
 
-/// Whether neighbouring windows see the same numbers.
+/// Whether neighbouring windows overlap.
 pub(crate) fn overlaps(window: Window) -> bool {
     window.kernel.iter().zip(window.stride).any(|(kernel, stride)| *kernel > stride)
 }
 
-/// What becomes of a window.
+/// The function applied to a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pool {
-    /// The largest; the first of equal ones learns.
+    /// The maximum; of equal elements, the first receives the gradient.
     Max,
-    /// The sum over the number of places that the window has; padding counts as zeros.
+    /// The sum divided by the size of the window; padding counts as zeros.
     Average,
     /// √Σx².
     L2,
@@ -30,15 +30,15 @@ pub struct Pooling {
     input: Shape,
     output: Shape,
     window: Window,
-    /// For max pooling, which place of its map each output came from.
+    /// For max pooling, the index in the map of each output's maximum.
     chosen: Vec<u32>,
 }
 
 impl Pooling {
-    /// Pools each map by itself.
+    /// Pools each map separately.
     ///
     /// # Panics
-    /// When the window does not fit the input, or sees nothing but padding somewhere.
+    /// If the window does not fit the input, or could cover nothing but padding.
     pub fn new(name: impl Into<String>, kind: Pool, input: Shape, window: Window) -> Pooling {
         let [rows, columns] = window.outputs(input).expect("the window fits the input");
         assert!(window.padding[0] < window.kernel[0] && window.padding[1] < window.kernel[1]);
@@ -46,7 +46,7 @@ impl Pooling {
         Pooling { name: name.into(), kind, input, output, window, chosen: Vec::new() }
     }
 
-    /// Calls `each` for every output of a map: its index, and the places of the input that it sees.
+    /// Calls `each` for every output of a map, with its index and the rows and columns of the input that it covers.
     #[inline(always)]
     fn places(&self, mut each: impl FnMut(usize, std::ops::Range<usize>, std::ops::Range<usize>)) {
         for row in 0..self.output.rows {
@@ -60,7 +60,7 @@ impl Pooling {
 
     fn largest<T: Number>(&self, map: &[T], output: &mut [T], chosen: &mut [u32]) {
         if self.window == (Window { kernel: [2, 2], stride: [2, 2], padding: [0, 0] }) {
-            // A NaN is rare, and to look for it once is cheaper than in every comparison.
+            // NaNs are rare: one scan of the map is cheaper than a check in every comparison.
             return match map.iter().fold(false, |lost, value| lost | value.exceeds(*value)) {
                 false => self.largest_of_four(map, output, chosen, |one, other| one > other),
                 true => self.largest_of_four(map, output, chosen, T::exceeds),
@@ -120,7 +120,7 @@ impl Pooling {
         });
     }
 
-    /// The errors of the inputs, whose sums over windows do not depend on which rank has which window.
+    /// The input errors, as sums over windows that do not depend on which rank has which window.
     fn errors_exactly<T: Number>(
         &self,
         pass: &Pass<'_, T>,
@@ -131,8 +131,8 @@ impl Pooling {
     ) {
         let (area, output_area) = (self.input.area(), self.output.area());
         let share = T::ONE / T::of(self.window.area() as f64);
-        // An error is spread in shares that are, up to rounding, no larger than itself.
-        let mut sums = Exact::new(pass, pass.batch * self.input.size(), [largest(error), 2.0]);
+        // The contributions of an output error are, up to rounding, no larger than the error itself.
+        let mut sums = ExactSums::new(pass, pass.batch * self.input.size(), [largest(error), 2.0]);
         for map in 0..pass.batch * self.input.maps {
             let (at, first) = (map * area, map * output_area);
             self.places(|index, rows, columns| {
@@ -153,15 +153,15 @@ impl Pooling {
                 }
             });
         }
-        pass.settle(sums, input_error);
+        pass.round_input_error(sums, input_error);
     }
 
-    /// The error of one map's inputs, for averages and lengths.
+    /// The input error of one map, for average and L2 pooling.
     fn spread<T: Number>(&self, map: &[T], outputs: &[T], error: &[T], result: &mut [T]) {
         let (width, share) = (self.input.columns, T::ONE / T::of(self.window.area() as f64));
         self.places(|index, rows, columns| {
             let scale = match self.kind {
-                // Where all that a window saw is zero, so is the numerator: any divisor will do.
+                // If all elements of a window are zero, so is the numerator, and any divisor will do.
                 Pool::L2 if outputs[index] > T::ZERO => error[index] / outputs[index],
                 Pool::L2 => error[index],
                 _ => error[index] * share,
@@ -240,9 +240,9 @@ impl<T: Number> Layer<T> for Pooling {
                 }
             }
         });
-        // An error that crosses a border is the only one of its place: windows do not overlap.
+        // An error that crosses a border is the only contribution to its position: windows do not overlap.
         if let Some(halo) = pass.halo {
-            halo.give_back(pass.batch, &padded, input_error);
+            halo.adjoint(pass.batch, &padded, input_error);
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Cross-map response normalisation: neighbouring maps dampen each other at each place.
+//! Cross-map response normalisation: neighbouring maps inhibit each other at each position.
 
 use super::{Facts, Layer, Pass, Reach};
 use crate::number::Number;
 use crate::shape::Shape;
 use crate::threads;
 
-/// y = x / (1 + α·Σx²)^β, the sum over `size` maps around a map at the same place: Krizhevsky and others 2012.
+/// y = x / (1 + α·Σx²)^β, with the sum over `size` maps around a map at the same position: Krizhevsky and others 2012.
 #[derive(Debug)]
 pub struct CrossMapResponse {
     name: String,
@@ -27,12 +27,12 @@ impl CrossMapResponse {
         CrossMapResponse { name: name.into(), shape, size, alpha, beta }
     }
 
-    /// The maps around a map. Where `size` is even, one more lies after it than before it.
+    /// The neighbourhood of a map. If `size` is even, it has one more map after the map than before it.
     fn around(&self, map: usize) -> std::ops::Range<usize> {
         map.saturating_sub((self.size - 1) / 2)..(map + self.size / 2 + 1).min(self.shape.maps)
     }
 
-    /// 1 + α·Σx² for each number of a sample.
+    /// 1 + α·Σx² for each element of a sample.
     fn bases<T: Number>(&self, sample: &[T], bases: &mut [T]) {
         let area = self.shape.area();
         bases.fill(T::ONE);
@@ -88,7 +88,7 @@ impl<T: Number> Layer<T> for CrossMapResponse {
                 for (index, result) in result.iter_mut().enumerate() {
                     *result = error[index] * Self::power(bases[index], -layer.beta);
                 }
-                // Each map m that x belongs to loses 2αβ·x·δₘ·yₘ / baseₘ.
+                // x loses 2αβ·x·δₘ·yₘ / baseₘ for each map m whose neighbourhood contains it.
                 for map in 0..layer.shape.maps {
                     for other in layer.around(map) {
                         for place in 0..area {

@@ -93,7 +93,7 @@ fn convolutions_have_the_right_gradients() {
             check(Convolution::new("convolution", Shape::new(2, 5, 6), window, weights, bias));
         }
     }
-    // So many maps are convolved in strips.
+    // With this number of maps, the columns are stored in strips.
     for window in [window([3, 2], [1, 1], [1, 1]), window([2, 2], [1, 3], [0, 0])] {
         let weights = weight("weights", &[3, 32, window.kernel[0], window.kernel[1]], 1);
         let bias = Some(weight("bias", &[3], 2));
@@ -147,7 +147,7 @@ fn max_pooling_of_four_is_what_any_window_does() {
         let expected = seen(0, 0).max(seen(0, 1)).max(seen(1, 0)).max(seen(1, 1));
         assert_eq!(*output, expected);
     }
-    // The first of equal maxima learns.
+    // Of equal maxima, the first receives the gradient.
     let flat = vec![1.0_f32; shape.size()];
     layer.fprop(&Pass::alone(1, true, 0), &flat, &mut outputs);
     let mut error = vec![0.0; shape.size()];
@@ -298,7 +298,7 @@ fn a_nan_is_passed_on() {
 
 #[test]
 fn convolutions_of_large_images_are_linear_in_their_inputs_and_filters() {
-    // So large that the columns of an image take several bands; ⟨conv x, e⟩ = ⟨x, error of x⟩ = ⟨w, gradient of w⟩.
+    // Large enough that the columns of an image take several bands; ⟨conv x, e⟩ = ⟨x, error of x⟩ = ⟨w, gradient of w⟩.
     for (maps, stride, padding) in [(2, [1, 1], [2, 2]), (17, [1, 1], [0, 0]), (3, [2, 1], [1, 0])] {
         let (input, filters) = (Shape::new(4, 61, 50), weight("weights", &[maps, 4, 5, 5], 3));
         let mut layer =
@@ -316,7 +316,7 @@ fn convolutions_of_large_images_are_linear_in_their_inputs_and_filters() {
             let by_filters = dot(&filters.values, &layer.weights()[0].gradient);
             let close = |found: f64| (found - expected).abs() < 1e-9 * dot(&outputs, &outputs).abs();
             assert!(close(by_inputs) && close(by_filters), "{expected} {by_inputs} {by_filters}");
-            // One output of the last band, by hand.
+            // One output of the last band, computed directly.
             let output = Layer::<f64>::output(&layer);
             let (row, column) = (output.rows - 3, output.columns - 3);
             let seen = |map: usize, at: usize| {

@@ -1,18 +1,18 @@
-//! Exchanging the rows and columns of a matrix.
+//! Matrix transposition.
 
-/// A side of the tiles that go through registers.
+/// The side of the tiles that are transposed in registers.
 const TILE: usize = 4;
-/// So many numbers of a row use a line of the cache up.
+/// The number of row elements that fill a cache line.
 const LINE: usize = 16;
 
-/// Exchanges rows and columns: `to[column][row] = from[row][column]`, with the distances between rows of each.
+/// Transposes: `to[column][row] = from[row][column]`, with the row stride of each matrix.
 pub(super) fn transpose<T: Copy>(
     (from, from_stride): (&[T], usize),
     [rows, columns]: [usize; 2],
     (to, to_stride): (&mut [T], usize),
 ) {
     let whole = [rows / TILE * TILE, columns / TILE * TILE];
-    // Whole lines are read, from few enough rows at a time that the processor fetches ahead, and whole lines are written.
+    // Reads full cache lines, from few enough rows at a time for the hardware prefetcher, and writes full cache lines.
     for first_row in (0..whole[0]).step_by(LINE) {
         let some_rows = first_row..whole[0].min(first_row + LINE);
         for column in (0..whole[1]).step_by(TILE) {
@@ -30,7 +30,7 @@ pub(super) fn transpose<T: Copy>(
     }
 }
 
-/// One tile.
+/// Transposes one tile.
 #[inline(always)]
 fn exchange<T: Copy>(from: &[T], from_stride: usize, to: &mut [T], to_stride: usize) {
     let held: [[T; TILE]; TILE] =

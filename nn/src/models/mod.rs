@@ -1,4 +1,4 @@
-//! Models: layers that learn together, and the phases that they learn in.
+//! Models: layers that are trained together, and the phases of training.
 
 mod network;
 mod pretrain;
@@ -7,7 +7,7 @@ mod reconstruct;
 pub use network::Network;
 pub use pretrain::{PretrainCost, Pretraining};
 
-/// The phases of a run, one after the other.
+/// The phases of a run, in order.
 ///
 /// ```
 /// use unisono_nn::{Phase, Phases};
@@ -19,28 +19,28 @@ pub use pretrain::{PretrainCost, Pretraining};
 pub struct Phases(Vec<(Phase, usize)>);
 
 impl Phases {
-    /// Each with how many epochs it has.
+    /// Creates phases, each with its number of epochs.
     pub fn new(phases: Vec<(Phase, usize)>) -> Phases {
         Phases(phases)
     }
 
-    /// How many epochs all have.
+    /// The total number of epochs.
     pub fn epochs(&self) -> usize {
         self.0.iter().map(|(_, epochs)| epochs).sum()
     }
 
-    /// What an epoch trains, the first being 0; nothing beyond the last.
+    /// The phase of an epoch, counted from 0; `None` beyond the last.
     pub fn at(&self, epoch: usize) -> Option<Phase> {
         self.find(epoch).map(|(phase, _)| phase)
     }
 
-    /// What the last epoch trains; nothing where there are no epochs.
+    /// The phase of the last epoch; `None` if there are no epochs.
     pub(crate) fn last(&self) -> Option<Phase> {
         self.at(self.epochs().checked_sub(1)?)
     }
 
-    /// What an epoch trains, with the epochs before it that its rates count: each group of layers pretrains with rates of its own,
-    /// and the rest counts together.
+    /// The phase of an epoch, and the epoch number for its schedules: each group of layers pretrains with a schedule of its
+    /// own, and all other phases share one.
     pub(crate) fn find(&self, epoch: usize) -> Option<(Phase, usize)> {
         let (mut inside, mut counted) = (epoch, 0);
         for (phase, epochs) in &self.0 {
@@ -60,10 +60,10 @@ impl Phases {
 pub enum Phase {
     /// One group of layers of a sparse autoencoder, to reconstruct its own input.
     Pretrain {
-        /// Which group, from the bottom.
+        /// The index of the group, from the input.
         group: usize,
     },
-    /// The last layer with weights, the others as they are.
+    /// The last layer with weights; the others are frozen.
     Last,
     /// All layers.
     Full,

@@ -1,4 +1,4 @@
-//! A network: layers one after the other, and a cost at the end.
+//! A network: a sequence of layers with a cost.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::number::Number;
 use crate::shape::Shape;
 use crate::timeline::{Activity, Timeline};
 
-/// Layers that learn together. It keeps the outputs of every layer for the way back.
+/// Layers that are trained together. The outputs of every layer are kept for backpropagation.
 ///
 /// ```
 /// use unisono_nn::{ActivationLayer, Activation, Cost, Network, Pass, Shape};
@@ -26,8 +26,8 @@ pub struct Network<T> {
     timeline: Option<Arc<Timeline>>,
 }
 
-/// Lets a layer work, on the timeline where there is one.
-fn noted<T: Number>(
+/// Calls `work` with a layer, and records it on the timeline, if any.
+fn record_layer<T: Number>(
     timeline: Option<&Timeline>,
     activity: Activity,
     layer: &mut dyn Layer<T>,
@@ -46,7 +46,7 @@ impl<T: Number> Network<T> {
     /// A network of these layers.
     ///
     /// # Panics
-    /// When there are none, or one does not fit the one below it.
+    /// If there are none, or if a layer does not fit the output of the previous one.
     pub fn new(layers: Vec<Box<dyn Layer<T>>>, cost: Cost) -> Network<T> {
         assert!(!layers.is_empty(), "a network has layers");
         for pair in layers.windows(2) {
@@ -67,17 +67,17 @@ impl<T: Number> Network<T> {
         self.layers[self.layers.len() - 1].output()
     }
 
-    /// Its cost.
+    /// The cost.
     pub fn cost(&self) -> Cost {
         self.cost
     }
 
-    /// Its layers, from the bottom.
+    /// The layers, from input to output.
     pub fn layers(&mut self) -> &mut [Box<dyn Layer<T>>] {
         &mut self.layers
     }
 
-    /// From now on, notes the work of each layer on a timeline.
+    /// Records the work of each layer on a timeline from now on.
     pub fn record(&mut self, timeline: Arc<Timeline>) {
         self.timeline = Some(timeline);
     }
@@ -89,7 +89,7 @@ impl<T: Number> Network<T> {
         &self.outputs[count - 1]
     }
 
-    /// Passes a batch through the lowest layers; what comes out of them.
+    /// Passes a batch through the first `count` layers, and returns their outputs.
     pub(crate) fn fprop_through<'a>(
         &'a mut self,
         pass: &Pass<'_, T>,
@@ -105,7 +105,7 @@ impl<T: Number> Network<T> {
             above[0].resize(pass.batch * layer.output().size(), T::ZERO);
             let seen = if index == 0 { inputs } else { &below[index - 1] };
             let work = |layer: &mut dyn Layer<T>| layer.fprop(pass, seen, &mut above[0]);
-            noted(self.timeline.as_deref(), Activity::Fprop, &mut **layer, work);
+            record_layer(self.timeline.as_deref(), Activity::Fprop, &mut **layer, work);
         }
         if count == 0 { inputs } else { &self.outputs[count - 1] }
     }
@@ -124,13 +124,13 @@ impl<T: Number> Network<T> {
     }
 
     /// From the last pass, computes the gradients of all weights in layers from `lowest` on. `count` is the size of the
-    /// whole batch.
+    /// global batch.
     pub fn bprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], targets: &[T], count: usize, lowest: usize) {
-        self.bprop_watched(pass, inputs, targets, count, lowest, &mut |_, _| {});
+        self.bprop_observed(pass, inputs, targets, count, lowest, &mut |_, _| {});
     }
 
-    /// The same; `watch` sees the error of the outputs of each layer on the way.
-    pub(crate) fn bprop_watched(
+    /// [`Network::bprop`] with an observer that gets the output error of each layer.
+    pub(crate) fn bprop_observed(
         &mut self,
         pass: &Pass<'_, T>,
         inputs: &[T],
@@ -142,37 +142,37 @@ impl<T: Number> Network<T> {
         let mut above = self.layers.len();
         let [error, next] = &mut self.errors;
         let outputs = &self.outputs[above - 1];
-        // Both are long enough for every layer: to lengthen them on the way would fill them with zeros, step by step.
+        // Both buffers fit every layer: growing them layer by layer would fill them with zeros each time.
         let most = self.outputs.iter().map(Vec::len).max().unwrap_or(0);
         [&mut *error, &mut *next].into_iter().for_each(|buffer| buffer.resize(most, T::ZERO));
         let mut length = outputs.len();
         let width = self.layers[above - 1].output().size();
         self.cost.error(outputs, targets, self.joined, count, width, &mut error[..length]);
         above -= usize::from(self.joined);
-        // Below the lowest layer that learns, nobody needs an error.
+        // No error is needed below the lowest layer with weights.
         let learns = |layer: &mut Box<dyn Layer<T>>| !layer.weights().is_empty();
-        let floor = self.layers[lowest..].iter_mut().position(learns).map_or(above, |at| lowest + at);
-        for index in (floor..above).rev() {
+        let lowest_learning = self.layers[lowest..].iter_mut().position(learns).map_or(above, |at| lowest + at);
+        for index in (lowest_learning..above).rev() {
             let inputs = if index == 0 { inputs } else { &self.outputs[index - 1] };
-            let wanted = (index > floor).then(|| &mut next[..inputs.len()]);
+            let wanted = (index > lowest_learning).then(|| &mut next[..inputs.len()]);
             let (layer, outputs, above) = (&mut self.layers[index], &self.outputs[index], &error[..length]);
             watch(index, above);
             let work = |layer: &mut dyn Layer<T>| layer.bprop(pass, inputs, outputs, above, wanted);
-            noted(self.timeline.as_deref(), Activity::Bprop, &mut **layer, work);
+            record_layer(self.timeline.as_deref(), Activity::Bprop, &mut **layer, work);
             length = inputs.len();
             std::mem::swap(error, next);
         }
     }
 
-    /// All layers from `lowest` on follow their gradients.
+    /// Updates the weights of all layers from `lowest` on.
     pub fn update(&mut self, epoch: usize, lowest: usize) {
         for layer in &mut self.layers[lowest..] {
             let timeline = self.timeline.as_deref().filter(|_| !layer.weights().is_empty());
-            noted(timeline, Activity::Update, &mut **layer, |layer| layer.update(epoch));
+            record_layer(timeline, Activity::Update, &mut **layer, |layer| layer.update(epoch));
         }
     }
 
-    /// The last layer that has weights.
+    /// The index of the last layer with weights.
     pub fn last_that_learns(&mut self) -> usize {
         self.layers.iter_mut().rposition(|layer| !layer.weights().is_empty()).unwrap_or(0)
     }

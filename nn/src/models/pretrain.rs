@@ -10,20 +10,20 @@ use crate::number::Number;
 use crate::rules::Rule;
 use crate::weight::Weight;
 
-/// How groups are pretrained.
+/// The pretraining of all groups.
 #[derive(Debug, Clone)]
 pub struct Pretraining<T> {
-    /// For each group, its local filter's place in the network; pooling follows it.
+    /// For each group, the index of its local filter in the network; the next layer is pooling.
     pub filters: Vec<usize>,
-    /// How much each pooled unit costs.
+    /// The cost per pooled unit.
     pub sparsity: f64,
     /// The learning rule of pretraining.
     pub rule: Rule,
-    /// For untied weights, the filters that reconstruct, one for each group.
+    /// For untied weights, the decoder filters of each group.
     pub decoders: Vec<Weight<T>>,
 }
 
-/// What a batch cost, summed over the samples of all ranks.
+/// The cost of a batch, summed over the samples of all ranks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PretrainCost {
     /// ½·Σ(r − x)².
@@ -32,7 +32,7 @@ pub struct PretrainCost {
     pub sparsity: f64,
 }
 
-/// Exchanges a filter's weights (not its gradient's memory) for a decoder's while `work` runs.
+/// Swaps a filter's weights (not its gradient buffer) with a decoder's while `work` runs.
 pub(super) fn with_weights<T: Number, R>(
     filtering: &mut Filtering<'_, T>,
     decoder: Option<&mut Weight<T>>,
@@ -51,10 +51,10 @@ pub(super) fn with_weights<T: Number, R>(
 }
 
 impl<T: Number> Pretraining<T> {
-    /// Learns from one batch; `count` is the size of the whole batch.
+    /// Trains on one batch; `count` is the size of the global batch.
     ///
-    /// Two updates as the model is defined: first the filters as they reconstruct, then as they filter, for the errors
-    /// of the reconstruction and of the sparsity together.
+    /// The model defines two updates: first of the filters as decoder, then as encoder, with the errors of the
+    /// reconstruction and of the sparsity combined.
     pub(crate) fn learn(
         &mut self,
         network: &mut Network<T>,
@@ -76,7 +76,7 @@ impl<T: Number> Pretraining<T> {
                 filter.fprop(pass, seen, outputs);
             }
         };
-        // The gradient of the whole batch, and the step along it.
+        // The gradient of the global batch, and the update.
         let learn = |filtering: &mut Filtering<'_, T>, seen: &[T], error: &[T], rule: &Rule| {
             if let Some(filter) = &mut filtering.filter {
                 filter.correlate(pass, seen, error);
@@ -88,7 +88,7 @@ impl<T: Number> Pretraining<T> {
                 }
             }
         };
-        let seen = filtering.see(pass.batch, &inputs);
+        let seen = filtering.gather_halo(pass.batch, &inputs);
         fprop(&mut filtering, &seen, &mut filtered);
         let mut pooled = vec![T::ZERO; pass.batch * pooling.output().size()];
         pooling.fprop(pass, &filtered, &mut pooled);
@@ -102,9 +102,9 @@ impl<T: Number> Pretraining<T> {
         let squares = exact::sum(pass, costs, error.iter().map(|error| error.double().powi(2)));
         error.iter_mut().for_each(|error| *error *= share);
 
-        // The error of the filtered numbers, from the reconstruction and from the sparsity.
+        // The error of the filter outputs, from the reconstruction and from the sparsity.
         let mut filtered_error = vec![T::ZERO; filtered.len()];
-        let seen_error = filtering.see(pass.batch, &error);
+        let seen_error = filtering.gather_halo(pass.batch, &error);
         with_weights(&mut filtering, decoder, |filtering| {
             fprop(filtering, &seen_error, &mut filtered_error);
             learn(filtering, &seen_error, &filtered, &self.rule);

@@ -1,4 +1,4 @@
-//! What a group of a sparse autoencoder makes of its input again.
+//! Reconstruction of inputs by the first group of a sparse autoencoder.
 
 use super::Network;
 use super::pretrain::{Pretraining, with_weights};
@@ -6,7 +6,7 @@ use crate::layers::{Layer, Pass};
 use crate::number::Number;
 
 impl<T: Number> Pretraining<T> {
-    /// Filters the inputs of the lowest group and reconstructs them from that.
+    /// Filters the inputs of the first group, and reconstructs them from the filter outputs.
     pub(crate) fn reconstruct(
         &mut self,
         network: &mut Network<T>,
@@ -18,7 +18,7 @@ impl<T: Number> Pretraining<T> {
         let layer = &mut network.layers()[place];
         let mut filtered = vec![T::ZERO; pass.batch * layer.output().size()];
         let mut filtering = layer.filtering().expect("a group begins with local filtering");
-        let seen = filtering.see(pass.batch, &inputs);
+        let seen = filtering.gather_halo(pass.batch, &inputs);
         if let Some(filter) = &mut filtering.filter {
             filter.fprop(pass, &seen, &mut filtered);
         }

@@ -2,7 +2,7 @@
 
 use crate::number::Number;
 
-/// What the rate is multiplied by at a step (the first is 1), because the averages start at zero.
+/// The bias correction of the rate at a step (the first is 1), needed because the averages start at zero.
 pub(super) fn correction(beta1: f64, beta2: f64, step: u64) -> f64 {
     let power = |base: f64| base.powf(step as f64);
     (1.0 - power(beta2)).sqrt() / (1.0 - power(beta1))

@@ -1,4 +1,4 @@
-//! Gradient descent: plain, with momentum, and with Nesterov's.
+//! Gradient descent: plain, with momentum, and with Nesterov momentum.
 
 use crate::number::Number;
 

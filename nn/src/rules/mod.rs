@@ -1,4 +1,4 @@
-//! Learning rules: how a weight follows its gradient. One rule, one file.
+//! Learning rules: how weights are updated from their gradients. One rule, one file.
 
 mod adadelta;
 mod adagrad;
@@ -10,7 +10,7 @@ pub use schedule::Schedule;
 
 use crate::number::Number;
 
-/// How weights learn: a method, its rate over the epochs, and how fast weights decay.
+/// The update rule of weights: a method, the schedule of its learning rate, and the weight decay.
 ///
 /// ```
 /// use unisono_nn::{Method, Rule, Schedule};
@@ -21,40 +21,40 @@ use crate::number::Number;
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
-    /// What is done with a gradient.
+    /// The update method.
     pub method: Method,
     /// The learning rate.
     pub rate: Schedule,
-    /// This times the weight is added to its gradient. Biases do not decay.
+    /// The weight decay: this times the weight is added to its gradient. Biases do not decay.
     pub decay: f64,
 }
 
-/// What a rule does with a gradient g.
+/// The update for a gradient g.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Method {
     /// w ← w − rate·g.
     GradientDescent,
     /// v ← m·v − rate·g; w ← w + v.
     Momentum(Schedule),
-    /// v as with momentum; w ← w + m·v − rate·g, the gradient as if one had already moved.
+    /// v as with momentum; w ← w + m·v − rate·g, evaluating the gradient as if the step had already been made.
     Nesterov(Schedule),
-    /// Zeiler 2012: steps of the size of recent steps.
+    /// Zeiler 2012: steps scaled by the size of recent steps.
     AdaDelta {
-        /// How much of the running averages stays.
+        /// The decay of the running averages.
         rho: f64,
         /// Keeps divisions finite.
         epsilon: f64,
     },
-    /// Duchi and others 2011: each weight's rate falls with its gradients.
+    /// Duchi and others 2011: the rate of each weight decreases with its accumulated gradients.
     AdaGrad {
         /// Keeps divisions finite.
         epsilon: f64,
     },
-    /// Kingma and Ba 2014: running averages of gradient and square.
+    /// Kingma and Ba 2014: running averages of the gradient and its square.
     Adam {
-        /// How much of the average gradient stays.
+        /// The decay of the average gradient.
         beta1: f64,
-        /// How much of the average square stays.
+        /// The decay of the average square.
         beta2: f64,
         /// Keeps divisions finite.
         epsilon: f64,
@@ -62,7 +62,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The names of what it remembers for each weight.
+    /// The names of the optimiser state per weight.
     pub fn memory(&self) -> &'static [&'static str] {
         match self {
             Method::GradientDescent => &[],
@@ -75,8 +75,8 @@ impl Method {
 }
 
 impl Rule {
-    /// One update. `state` has a vector for each name of [`Method::memory`], or is empty before the first update;
-    /// `steps` counts the updates that these weights have seen.
+    /// Performs one update. `state` has one vector for each name of [`Method::memory`], or is empty before the first update;
+    /// `steps` is the number of previous updates of these weights.
     pub fn update<T: Number>(
         &self,
         weights: &mut [T],
@@ -118,7 +118,7 @@ impl Rule {
 mod tests {
     use super::*;
 
-    /// Two updates of a weight 1 with gradients 2 and −1, by hand.
+    /// Two updates of a weight of 1 with gradients 2 and −1.
     fn two_updates(method: Method, rate: f64) -> [f64; 2] {
         let rule = Rule { method, rate: Schedule::Constant(rate), decay: 0.0 };
         let (mut weights, mut state) = (vec![1.0_f64], Vec::new());
@@ -151,7 +151,7 @@ mod tests {
         let two = ((step_square + epsilon) / (0.9 * 0.4 + 0.1 + epsilon)).sqrt();
         close(two_updates(Method::AdaDelta { rho: 0.9, epsilon }, 1.0), [1.0 + one, 1.0 + one + two]);
         let adam = Method::Adam { beta1: 0.9, beta2: 0.99, epsilon: 0.0 };
-        // The first step of Adam has the size of the rate, whatever the gradient.
+        // The first step of Adam has the size of the rate, regardless of the gradient.
         let average = (0.9 * 0.2 - 0.1) / (1.0 - 0.81);
         let square = (0.99 * 0.04 + 0.01) / (1.0 - 0.9801_f64);
         close(two_updates(adam, 0.1), [0.9, 0.9 - 0.1 * average / square.sqrt()]);

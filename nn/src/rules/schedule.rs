@@ -1,6 +1,6 @@
-//! A number that changes with the epochs: learning rates and momentum.
+//! Schedules of learning rates and momentum over the epochs.
 
-/// A number for each epoch, the first being 0.
+/// A value per epoch, counted from 0.
 ///
 /// ```
 /// use unisono_nn::Schedule;
@@ -9,32 +9,32 @@
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub enum Schedule {
-    /// Always the same.
+    /// Constant.
     Constant(f64),
-    /// Times `ratio` after every `epochs` epochs.
+    /// Multiplied by `ratio` after every `epochs` epochs.
     Step {
-        /// Its first value.
+        /// The first value.
         initial: f64,
-        /// What it is multiplied by.
+        /// The factor.
         ratio: f64,
-        /// How often.
+        /// The number of epochs between two steps.
         epochs: usize,
     },
-    /// `initial` up to epoch `start`, `saturated` from epoch `saturate` on, a straight line between.
+    /// `initial` up to epoch `start`, `saturated` from epoch `saturate` on, linear in between.
     Linear {
-        /// Its first value.
+        /// The first value.
         initial: f64,
-        /// The last epoch of the first value.
+        /// The last epoch with the first value.
         start: usize,
-        /// The first epoch of the last value.
+        /// The first epoch with the last value.
         saturate: usize,
-        /// Its last value.
+        /// The last value.
         saturated: f64,
     },
 }
 
 impl Schedule {
-    /// Its value in an epoch.
+    /// The value in an epoch.
     pub fn at(&self, epoch: usize) -> f64 {
         match *self {
             Schedule::Constant(value) => value,

@@ -1,44 +1,45 @@
-//! A check of a distributed run: every layer's outputs, errors and gradients against those of one process.
+//! Checks a distributed run: compares every layer's outputs, errors and gradients with those of a single process.
 
 use unisono::{Error, Group, ReduceOp, Result};
 
 use super::samples::{batch_of, load_data, must_have_targets, pass};
-use crate::distributed::{Built, Company, Failure, Held, Mode, build};
+use crate::distributed::{BuiltNetwork, Topology, Failure, Sharding, Mode, build};
 use crate::experiment::{Experiment, Precision};
 use crate::models::Network;
 use crate::number::Number;
 
-/// How far some numbers of a layer are from those of one process.
+/// The difference between some values of a layer and those of a single process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
     /// The layer.
     pub layer: String,
-    /// Which of its numbers: `outputs`, `errors`, or the gradient of a weight by its name.
+    /// The values compared: `outputs`, `errors`, or the gradient of a weight, by name.
     pub what: String,
-    /// The largest difference of all ranks.
+    /// The largest difference over all ranks.
     pub difference: f64,
-    /// The largest of the numbers.
+    /// The largest magnitude of the values.
     pub scale: f64,
-    /// What the difference is measured by: the largest of the numbers, and for gradients the largest of their layer.
+    /// The reference of the relative difference: the largest magnitude of the values, for gradients that of all gradients of
+    /// the layer.
     pub reference: f64,
-    /// The largest difference that rounding explains.
+    /// The largest difference that rounding can explain.
     pub allowed: f64,
 }
 
 impl Comparison {
-    /// Whether rounding explains the difference.
+    /// Whether rounding can explain the difference.
     pub fn passes(&self) -> bool {
         self.difference <= self.allowed
     }
 
-    /// The difference over what it is measured by.
+    /// The difference relative to the reference.
     pub fn relative(&self) -> f64 {
         if self.difference == 0.0 { 0.0 } else { self.difference / self.reference }
     }
 }
 
-/// Passes the first batch through the network of one process and through that of these ranks, and compares layer by
-/// layer. Every rank calls it and gets the same answer.
+/// Passes the first batch through the network of a single process and through that of these ranks, and compares them layer
+/// by layer. Every rank must call this, and gets the same result.
 ///
 /// ```
 /// use unisono_nn::{Experiment, check};
@@ -53,19 +54,19 @@ impl Comparison {
 /// ```
 pub fn check(group: &Group, experiment: &Experiment) -> Result<Vec<Comparison>, Failure> {
     let failed = |error| Failure { error, own: group.rank() == 0 };
-    let company = Company::new(group, experiment).map_err(failed)?;
-    if company.mode == Mode::Table {
+    let topology = Topology::new(group, experiment).map_err(failed)?;
+    if topology.mode == Mode::Table {
         let place = &experiment.resolved.get("distributed").unwrap_or(&experiment.resolved).place;
         let advice = "check the mode data, or compare whole runs with `unisono compare`";
         return Err(failed(place.error("check", "the mode data, halo or vector", "table", advice)));
     }
     match experiment.precision {
-        Precision::Single => check_in::<f32>(experiment, &company),
-        Precision::Double => check_in::<f64>(experiment, &company),
+        Precision::Single => check_in::<f32>(experiment, &topology),
+        Precision::Double => check_in::<f64>(experiment, &topology),
     }
 }
 
-/// The largest difference and the largest number.
+/// The largest difference and the largest magnitude.
 pub(super) fn distance<T: Number>(whole: impl Iterator<Item = T>, own: &[T]) -> [f64; 2] {
     let (mut difference, mut scale) = (0.0_f64, 0.0_f64);
     for (one, other) in whole.zip(own) {
@@ -77,7 +78,7 @@ pub(super) fn distance<T: Number>(whole: impl Iterator<Item = T>, own: &[T]) -> 
     [difference, scale]
 }
 
-/// One network after a pass forward and backward, with the errors of the outputs of its layers.
+/// A network after a forward and a backward pass, with the output errors of its layers.
 struct Passed<T> {
     network: Network<T>,
     errors: Vec<Option<Vec<T>>>,
@@ -87,78 +88,78 @@ impl<T: Number> Passed<T> {
     fn new(
         mut network: Network<T>,
         experiment: &Experiment,
-        company: Option<&Company>,
+        topology: Option<&Topology>,
         (inputs, targets): (&[T], &[T]),
         count: usize,
     ) -> Passed<T> {
-        let own = company.map_or(0..count, |company| company.own(count));
-        let pass = pass(company, experiment, 0, &own, true);
+        let own = topology.map_or(0..count, |topology| topology.local_samples(count));
+        let pass = pass(topology, experiment, 0, &own, true);
         let mut errors = vec![None; network.layers().len()];
         network.fprop(&pass, inputs);
-        network.bprop_watched(&pass, inputs, targets, count, 0, &mut |layer, error| {
+        network.bprop_observed(&pass, inputs, targets, count, 0, &mut |layer, error| {
             errors[layer] = Some(error.to_vec());
         });
-        if let Some(company) = company.filter(|_| !pass.exact) {
-            company.sum_gradients(&mut network, 0, &mut Vec::new());
+        if let Some(topology) = topology.filter(|_| !pass.exact) {
+            topology.sum_gradients(&mut network, 0, &mut Vec::new());
         }
         Passed { network, errors }
     }
 }
 
-/// What is compared: the first batch, the network of one process and this rank's.
+/// The inputs of the comparison: the first batch, the network of a single process, and this rank's network.
 struct Prepared<T> {
     inputs: Vec<T>,
     targets: Vec<T>,
     count: usize,
     whole: Network<T>,
-    built: Built<T>,
+    built: BuiltNetwork<T>,
 }
 
 impl<T: Number> Prepared<T> {
-    fn new(experiment: &Experiment, company: &Company) -> Result<Prepared<T>> {
+    fn new(experiment: &Experiment, topology: &Topology) -> Result<Prepared<T>> {
         let mut data = load_data(experiment)?;
-        data.keep().map_err(|error| experiment.blame_data(error))?;
+        data.keep().map_err(|error| experiment.locate_data_error(error))?;
         must_have_targets(experiment, &data)?;
         let count = experiment.batch_size.min(data.train.count);
         let (inputs, targets) = batch_of(&data.train, experiment, data.shape, data.outputs, count)?;
         let whole = experiment.network(data.shape, data.outputs)?;
-        let built = build(experiment, company, data.shape, data.outputs)?;
+        let built = build(experiment, topology, data.shape, data.outputs)?;
         Ok(Prepared { inputs, targets, count, whole, built })
     }
 }
 
-fn check_in<T: Number>(experiment: &Experiment, company: &Company) -> Result<Vec<Comparison>, Failure> {
-    // Nobody waits in a call for a rank that has no samples.
-    let prepared = company.agree(Prepared::<T>::new(experiment, company))?;
-    company.agree(compared(prepared, experiment, company))
+fn check_in<T: Number>(experiment: &Experiment, topology: &Topology) -> Result<Vec<Comparison>, Failure> {
+    // No rank enters a collective if another rank has no samples.
+    let prepared = topology.agree(Prepared::<T>::new(experiment, topology))?;
+    topology.agree(compared(prepared, experiment, topology))
 }
 
 fn compared<T: Number>(
     prepared: Prepared<T>,
     experiment: &Experiment,
-    company: &Company,
+    topology: &Topology,
 ) -> Result<Vec<Comparison>> {
     let Prepared { inputs, targets, count, whole, built } = prepared;
     let whole = Passed::new(whole, experiment, None, (&inputs, &targets), count);
-    let own = company.own(count);
-    let part = |values: &[T], held: Held| -> Vec<T> {
-        let (size, places) = (held.whole().size(), held.indices(company));
+    let own = topology.local_samples(count);
+    let part = |values: &[T], sharding: Sharding| -> Vec<T> {
+        let (size, places) = (sharding.global_shape().size(), sharding.indices(topology));
         let samples = values[own.start * size..own.end * size].chunks(size);
         samples.flat_map(|sample| places.iter().map(|place| sample[*place])).collect()
     };
     let width = targets.len() / count;
     let own_inputs = part(&inputs, built.input);
     let own_targets = &targets[own.start * width..own.end * width];
-    let spread = Passed::new(built.network, experiment, Some(company), (&own_inputs, own_targets), count);
+    let spread = Passed::new(built.network, experiment, Some(topology), (&own_inputs, own_targets), count);
     let (mut single, mut many) = (whole, spread);
     let mut found: Vec<(String, String, [f64; 2])> = Vec::new();
     for index in 0..single.network.layers().len() {
         let name = single.network.layers()[index].name().to_string();
         let other = many.network.layers().iter().position(|layer| layer.name() == name);
         let other = other.expect("both have the layers of the file");
-        let held = built.held[other];
+        let sharding = built.output_shardings[other];
         let mut compare = |what: &str, one: &[T], other: &[T]| {
-            found.push((name.clone(), what.into(), distance(part(one, held).into_iter(), other)));
+            found.push((name.clone(), what.into(), distance(part(one, sharding).into_iter(), other)));
         };
         compare("outputs", single.network.outputs_of(index), many.network.outputs_of(other));
         if let (Some(one), Some(other)) = (&single.errors[index], &many.errors[other]) {
@@ -174,17 +175,17 @@ fn compared<T: Number>(
             found.push((name.clone(), format!("gradient of {}", one.name), apart));
         }
     }
-    company.faults.check()?;
+    topology.comm.check()?;
     let mut numbers: Vec<f64> = found.iter().flat_map(|(_, _, numbers)| *numbers).collect();
-    company.world.group.all_reduce(&mut numbers, ReduceOp::Max)?;
+    topology.world.group.all_reduce(&mut numbers, ReduceOp::Max)?;
     if numbers.is_empty() {
         return Err(Error::internal("check", "no layers to compare"));
     }
-    Ok(judged(experiment, found, &numbers))
+    Ok(with_tolerances(experiment, found, &numbers))
 }
 
-/// Says for each difference whether it is too large.
-fn judged(
+/// Determines the allowed difference of each comparison.
+fn with_tolerances(
     experiment: &Experiment,
     found: Vec<(String, String, [f64; 2])>,
     numbers: &[f64],
@@ -202,7 +203,7 @@ fn judged(
             Comparison { layer, what, difference, scale, reference: scale, allowed: relative * scale }
         })
         .collect();
-    // What of a gradient is zero but for rounding is as far off as that of the layer's other weights.
+    // A gradient that is zero up to rounding has an error relative to the other weights of its layer.
     for index in 0..comparisons.len() {
         let layer = &comparisons[index].layer;
         let gradients =

@@ -1,34 +1,34 @@
-//! Checkpoints: all that a run needs to continue to the same final weights.
+//! Checkpoints: the state that a run needs to continue to the same final weights.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use unisono::{Error, Result};
 
-use super::tensors::{Tensor, Tensors, pack, unpack};
+use super::tensors::{F64Tensor, TensorMap, pack, unpack};
 use super::trainer::Trainer;
-use crate::distributed::{Company, Mode};
+use crate::distributed::{Topology, Mode};
 use crate::number::Number;
 use crate::weight::{Cut, Weight};
 
-/// Where a run stood.
+/// The progress of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Progressed {
-    /// How many epochs are done, of all phases.
+pub(super) struct CheckpointProgress {
+    /// The number of completed epochs of all phases.
     pub(super) epochs: usize,
-    /// How many batches are done.
+    /// The number of completed batches.
     pub(super) steps: u64,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Settings {
-    progress: Progressed,
-    /// How many updates each weight has seen, by its name.
+    progress: CheckpointProgress,
+    /// The number of updates of each weight, by name.
     updates: std::collections::BTreeMap<String, u64>,
 }
 
-/// Calls `each` with the name and all numbers of everything that is saved.
-pub(super) fn everything<T: Number>(trainer: &mut Trainer<T>, mut each: impl FnMut(String, &mut Weight<T>)) {
+/// Calls `each` with the name and the weight, for every weight that is saved.
+pub(super) fn for_each_weight<T: Number>(trainer: &mut Trainer<T>, mut each: impl FnMut(String, &mut Weight<T>)) {
     for layer in trainer.network.layers() {
         let name = layer.name().to_string();
         for weight in layer.weights() {
@@ -40,65 +40,66 @@ pub(super) fn everything<T: Number>(trainer: &mut Trainer<T>, mut each: impl FnM
     }
 }
 
-/// The name of something that is saved and has a NaN or an infinity.
-pub(super) fn unbounded<T: Number>(trainer: &mut Trainer<T>) -> Option<String> {
-    let lost = |values: &[T]| values.iter().any(|value| !value.finite());
+/// The name of a saved tensor that contains a NaN or an infinity.
+pub(super) fn find_non_finite<T: Number>(trainer: &mut Trainer<T>) -> Option<String> {
+    let non_finite = |values: &[T]| values.iter().any(|value| !value.finite());
     let mut found = None;
-    everything(trainer, |name, weight| {
-        if found.is_none() && (lost(&weight.values) || weight.state.iter().any(|state| lost(state))) {
+    for_each_weight(trainer, |name, weight| {
+        if found.is_none() && (non_finite(&weight.values) || weight.state.iter().any(|state| non_finite(state))) {
             found = Some(name);
         }
     });
     let mut layers = trainer.network.layers().iter_mut();
     found.or_else(|| {
         layers.find_map(|layer| {
-            let memory = layer.memory().into_iter().find(|(_, values)| lost(values)).map(|(name, _)| name);
+            let memory = layer.memory().into_iter().find(|(_, values)| non_finite(values)).map(|(name, _)| name);
             memory.map(|memory| format!("{}/{memory}", layer.name()))
         })
     })
 }
 
-/// Stands between a name and the number of the worker that has these numbers to itself.
-const OF_WORKER: char = '@';
+/// The separator between a tensor's name and the index of the worker that owns this copy.
+const WORKER_SEPARATOR: char = '@';
 
-/// The name without the worker, where these are the numbers of one worker alone.
-pub(super) fn of_one_worker(name: &str) -> Option<&str> {
-    let (name, worker) = name.rsplit_once(OF_WORKER)?;
+/// The name without the worker index, if this is the copy of a single worker.
+pub(super) fn strip_worker_suffix(name: &str) -> Option<&str> {
+    let (name, worker) = name.rsplit_once(WORKER_SEPARATOR)?;
     worker.bytes().all(|digit| digit.is_ascii_digit()).then_some(name)
 }
 
-/// A tensor of a checkpoint: its name, its shape and its numbers.
-type Saved<T> = (String, Vec<usize>, Vec<T>);
+/// A tensor of a checkpoint: name, shape and values.
+type NamedTensor<T> = (String, Vec<usize>, Vec<T>);
 
-/// All numbers of which this rank may have a part, on the rank that leads. All ranks call it.
-fn whole<T: Number>(
-    company: Option<&Company>,
+/// Gathers a tensor that may be partitioned, on the root. All ranks must call this.
+fn gather_full<T: Number>(
+    topology: Option<&Topology>,
     cut: Option<&Cut>,
     (name, shape): (String, &[usize]),
     own: &[T],
-) -> Option<Saved<T>> {
-    let values = match (company, cut) {
-        (Some(company), Some(cut)) => company.collect(cut, own, shape.iter().product()),
-        _ => company.is_none_or(Company::leads).then(|| own.to_vec()),
+) -> Option<NamedTensor<T>> {
+    let values = match (topology, cut) {
+        (Some(topology), Some(cut)) => topology.gather_weight(cut, own, shape.iter().product()),
+        _ => topology.is_none_or(Topology::is_root).then(|| own.to_vec()),
     };
     values.map(|values| (name, shape.to_vec(), values))
 }
 
-/// What a rule or a layer remembers, on the rank that leads. Workers that share a table have each their own: a checkpoint has
-/// all of them, and their mean, from which other modes and other numbers of workers go on. All ranks call it.
-fn remembered<T: Number>(
-    company: Option<&Company>,
+/// Gathers the state of a rule or a layer, on the root. Workers with a shared table each have a state of their own: a
+/// checkpoint contains all of them, and their mean, from which other modes and other numbers of workers continue. All ranks
+/// must call this.
+fn gather_state<T: Number>(
+    topology: Option<&Topology>,
     cut: Option<&Cut>,
     (name, shape): (String, &[usize]),
     own: &[T],
-) -> Vec<Saved<T>> {
-    let Some(company) = company.filter(|company| company.mode == Mode::Table) else {
-        return whole(company, cut, (name, shape), own).into_iter().collect();
+) -> Vec<NamedTensor<T>> {
+    let Some(topology) = topology.filter(|topology| topology.mode == Mode::Table) else {
+        return gather_full(topology, cut, (name, shape), own).into_iter().collect();
     };
-    let (workers, size, leads) = (company.world.group.size(), own.len(), company.leads());
-    let mut all = vec![T::ZERO; if leads { workers * size } else { 0 }];
-    company.faults.guard(|| company.world.group.gather(own, leads.then_some(&mut all[..]), 0));
-    if !leads {
+    let (workers, size, is_root) = (topology.world.group.size(), own.len(), topology.is_root());
+    let mut all = vec![T::ZERO; if is_root { workers * size } else { 0 }];
+    topology.comm.guard(|| topology.world.group.gather(own, is_root.then_some(&mut all[..]), 0));
+    if !is_root {
         return Vec::new();
     }
     let share = T::of(1.0 / workers as f64);
@@ -106,40 +107,41 @@ fn remembered<T: Number>(
     let mut tensors = Vec::new();
     for (worker, values) in all.chunks(size.max(1)).enumerate() {
         mean.iter_mut().zip(values).for_each(|(mean, value)| *mean += *value * share);
-        tensors.push((format!("{name}{OF_WORKER}{worker}"), shape.to_vec(), values.to_vec()));
+        tensors.push((format!("{name}{WORKER_SEPARATOR}{worker}"), shape.to_vec(), values.to_vec()));
     }
     tensors.push((name, shape.to_vec(), mean));
     tensors
 }
 
-/// The name under which a worker finds what it remembers: its own, where a checkpoint has those of as many workers.
-fn recalled<T: Number>(trainer: &Trainer<T>, tensors: &Tensors) -> impl Fn(&str) -> String + use<T> {
-    let place = trainer.company.as_ref().filter(|company| company.mode == Mode::Table);
-    let place = place.map(|company| (company.world.group.rank(), company.world.group.size()));
+/// Maps a state's name to the name in the checkpoint: the worker's own copy, if the checkpoint has the same number of
+/// workers.
+fn state_name<T: Number>(trainer: &Trainer<T>, tensors: &TensorMap) -> impl Fn(&str) -> String + use<T> {
+    let place = trainer.topology.as_ref().filter(|topology| topology.mode == Mode::Table);
+    let place = place.map(|topology| (topology.world.group.rank(), topology.world.group.size()));
     let own: std::collections::BTreeSet<String> =
-        tensors.keys().filter(|name| of_one_worker(name).is_some()).cloned().collect();
+        tensors.keys().filter(|name| strip_worker_suffix(name).is_some()).cloned().collect();
     move |name| match place {
         Some((rank, size))
-            if own.contains(&format!("{name}{OF_WORKER}{}", size - 1))
-                && !own.contains(&format!("{name}{OF_WORKER}{size}")) =>
+            if own.contains(&format!("{name}{WORKER_SEPARATOR}{}", size - 1))
+                && !own.contains(&format!("{name}{WORKER_SEPARATOR}{size}")) =>
         {
-            format!("{name}{OF_WORKER}{rank}")
+            format!("{name}{WORKER_SEPARATOR}{rank}")
         }
         _ => name.to_string(),
     }
 }
 
-/// A checkpoint as bytes, on the rank that leads; nothing on the others. All ranks call it.
-pub(super) fn pack_all<T: Number>(trainer: &mut Trainer<T>, progress: Progressed) -> Result<Option<Vec<u8>>> {
-    let mut tensors: Vec<Saved<T>> = Vec::new();
+/// Serialises a checkpoint, on the root; `None` on the other ranks. All ranks must call this.
+pub(super) fn pack_checkpoint<T: Number>(trainer: &mut Trainer<T>, progress: CheckpointProgress) -> Result<Option<Vec<u8>>> {
+    let mut tensors: Vec<NamedTensor<T>> = Vec::new();
     let mut updates = std::collections::BTreeMap::new();
-    let company = trainer.company.clone();
-    let all = company.as_deref();
-    everything(trainer, |name, weight| {
+    let topology = trainer.topology.clone();
+    let all = topology.as_deref();
+    for_each_weight(trainer, |name, weight| {
         let (cut, shape) = (weight.cut.as_ref(), &weight.shape[..]);
-        tensors.extend(whole(all, cut, (name.clone(), shape), &weight.values));
+        tensors.extend(gather_full(all, cut, (name.clone(), shape), &weight.values));
         for (memory, state) in weight.rule.method.memory().iter().zip(&weight.state) {
-            tensors.extend(remembered(all, cut, (format!("{name}.{memory}"), shape), state));
+            tensors.extend(gather_state(all, cut, (format!("{name}.{memory}"), shape), state));
         }
         updates.insert(name, weight.steps);
     });
@@ -147,11 +149,11 @@ pub(super) fn pack_all<T: Number>(trainer: &mut Trainer<T>, progress: Progressed
         let name = layer.name().to_string();
         for (memory, values) in layer.memory() {
             let (name, shape) = (format!("{name}/{memory}"), [values.len()]);
-            tensors.extend(remembered(all, None, (name, &shape), values));
+            tensors.extend(gather_state(all, None, (name, &shape), values));
         }
     }
-    all.map_or(Ok(()), |company| company.faults.check())?;
-    if !all.is_none_or(Company::leads) {
+    all.map_or(Ok(()), |topology| topology.comm.check())?;
+    if !all.is_none_or(Topology::is_root) {
         return Ok(None);
     }
     let views: Vec<_> =
@@ -161,8 +163,8 @@ pub(super) fn pack_all<T: Number>(trainer: &mut Trainer<T>, progress: Progressed
     pack(&views, &settings).map(Some)
 }
 
-/// Puts a checkpoint's numbers into a trainer; the trainer is as it was where anything is wrong.
-pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<Progressed> {
+/// Loads a checkpoint into a trainer; on error, the trainer is unchanged.
+pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<CheckpointProgress> {
     let what = format!("read {}", path.display());
     let advice = "give a checkpoint of this experiment";
     let bytes = std::fs::read(path)
@@ -184,7 +186,7 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<P
         }
         expected.insert(name);
     };
-    everything(trainer, |name, weight| {
+    for_each_weight(trainer, |name, weight| {
         for memory in weight.rule.method.memory() {
             check(format!("{name}.{memory}"), &weight.shape, false);
         }
@@ -196,20 +198,20 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<P
             check(format!("{name}/{memory}"), &[values.len()], true);
         }
     }
-    let fits = |(name, tensor): &(&String, &Tensor)| match of_one_worker(name) {
+    let fits = |(name, tensor): &(&String, &F64Tensor)| match strip_worker_suffix(name) {
         Some(name) => tensors.get(name).is_some_and(|mean| mean.shape == tensor.shape),
         None => expected.contains(*name),
     };
-    let stranger = tensors.iter().find(|pair| !fits(pair)).map(|(name, _)| name);
+    let unexpected = tensors.iter().find(|pair| !fits(pair)).map(|(name, _)| name);
     if let Some(received) =
-        wrong.or_else(|| stranger.map(|name| format!("`{name}`, which this model has not")))
+        wrong.or_else(|| unexpected.map(|name| format!("`{name}`, which this model has not")))
     {
         let advice = format!("{advice}, and samples of the shape that it learned from");
         return Err(Error::usage(what, "the weights of this model", received, advice));
     }
     let numbers = |name: &str| -> Vec<T> { tensors[name].values.iter().map(|value| T::of(*value)).collect() };
-    let recalled = recalled(trainer, &tensors);
-    everything(trainer, |name, weight| {
+    let state_name = state_name(trainer, &tensors);
+    for_each_weight(trainer, |name, weight| {
         let cut = weight.cut.clone();
         let numbers = |name: &str| match &cut {
             Some(cut) => cut.take(&numbers(name)),
@@ -220,14 +222,14 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<P
         let memory = weight.rule.method.memory();
         let saved = memory.iter().all(|memory| tensors.contains_key(&format!("{name}.{memory}")));
         weight.state = match saved {
-            true => memory.iter().map(|memory| numbers(&recalled(&format!("{name}.{memory}")))).collect(),
+            true => memory.iter().map(|memory| numbers(&state_name(&format!("{name}.{memory}")))).collect(),
             false => Vec::new(),
         };
     });
     for layer in trainer.network.layers() {
         let name = layer.name().to_string();
         for (memory, values) in layer.memory() {
-            *values = numbers(&recalled(&format!("{name}/{memory}")));
+            *values = numbers(&state_name(&format!("{name}/{memory}")));
         }
     }
     Ok(settings.progress)
@@ -257,10 +259,10 @@ mod tests {
         let experiment = |spread: &str| {
             Experiment::parse("x.yaml", SMALL, &[format!("distributed={spread}")]).expect("it is right")
         };
-        let progress = Progressed { epochs: 0, steps: 1 };
+        let progress = CheckpointProgress { epochs: 0, steps: 1 };
         let mut single: Trainer<f64> = Trainer::new(&experiment("data")).expect("it can be built");
         single.step().expect("it learns");
-        let expected = pack_all(&mut single, progress).expect("it can be packed");
+        let expected = pack_checkpoint(&mut single, progress).expect("it can be packed");
         assert!(expected.is_some());
         for (ranks, spread) in
             [(2, "data"), (4, "halo"), (3, "vector"), (4, "{type: halo, grid: 'data=2,h=2'}")]
@@ -269,7 +271,7 @@ mod tests {
                 let mut trainer: Trainer<f64> =
                     Trainer::on(&group, &experiment(spread)).expect("it is built");
                 trainer.step().expect("it learns");
-                let found = pack_all(&mut trainer, progress).expect("it can be packed");
+                let found = pack_checkpoint(&mut trainer, progress).expect("it can be packed");
                 match group.rank() {
                     0 => assert!(found == expected, "{spread}: another checkpoint than that of one process"),
                     _ => assert!(found.is_none(), "{spread}: rank {} packed one too", group.rank()),
@@ -278,7 +280,7 @@ mod tests {
         }
         unisono::testing::spawn(3, |group| {
             let mut trainer: Trainer<f64> = Trainer::on(&group, &experiment("table")).expect("it is built");
-            let found = pack_all(&mut trainer, progress).expect("it can be packed");
+            let found = pack_checkpoint(&mut trainer, progress).expect("it can be packed");
             assert_eq!(found.is_some(), group.rank() == 0);
         });
     }

@@ -1,7 +1,8 @@
-//! Two runs side by side: how far their curves and their last weights are apart.
+//! Compares two runs: the differences between their curves and final weights.
 //!
-//! Rounding goes back into the weights with every step, and learning enlarges it: two right runs drift apart. The first
-//! batches say whether two runs compute the same; the later ones and the last weights say how far they have drifted.
+//! Rounding errors feed back into the weights with every step, and training amplifies them, so two correct runs diverge. The
+//! first batches show whether two runs compute the same; the later ones and the final weights show how far they have
+//! diverged.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,29 +10,29 @@ use std::path::Path;
 use unisono::{Error, Result};
 
 use super::check::{Comparison, distance};
-use super::checkpoint::of_one_worker;
+use super::checkpoint::strip_worker_suffix;
 use super::files::{CHECKPOINTS, saved};
 use super::metrics::EpochMetrics;
-use super::tensors::{Tensor, Tensors, read};
+use super::tensors::{F64Tensor, TensorMap, read};
 use crate::experiment::{Node, read_tree};
 
-/// So many batches are too few for rounding to grow.
+/// Within this number of batches, rounding errors do not grow noticeably.
 const FIRST: usize = 10;
 
 const ADVICE: &str = "give the folder of a run that has ended";
 
-/// The curves and the last weights of a run's folder.
+/// The curves and the final weights in a run's folder.
 struct Run {
     rows: Vec<EpochMetrics>,
-    /// The costs of batches; nothing where workers share a table, each of which knows those of its own samples.
+    /// The costs of batches; `None` if workers share a table, since each worker knows only the costs of its own samples.
     batches: Option<Vec<(u64, f64)>>,
-    /// The name of the last checkpoint.
+    /// The file name of the last checkpoint.
     newest: String,
-    weights: Tensors,
+    weights: TensorMap,
     is_double: bool,
 }
 
-/// What each line of a file of a run says; one that says nothing is refused.
+/// Parses each line of a run's file; an invalid line is an error.
 fn lines<R>(path: &Path, skipped: usize, parse: impl Fn(&str) -> Option<R>) -> Result<Vec<R>> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| Error::io("compare", &name, error, ADVICE))?;
@@ -66,8 +67,8 @@ impl Run {
         })
     }
 
-    /// What must be the same before numbers can be compared, in words: epochs with their figures, batches, tensors, and how
-    /// far the last checkpoint is.
+    /// Descriptions of what must match before values can be compared: epochs with their metrics, batches, tensors, and the
+    /// name of the last checkpoint.
     fn contents(&self, with_batches: bool) -> [Vec<String>; 4] {
         let mut epochs = Vec::new();
         for row in &self.rows {
@@ -82,9 +83,9 @@ impl Run {
         [epochs, batches.collect(), tensors.collect(), vec![self.newest.clone()]]
     }
 
-    /// What each worker of a shared table remembers is its own.
-    fn tensors(&self) -> impl Iterator<Item = (&String, &Tensor)> {
-        self.weights.iter().filter(|(name, _)| of_one_worker(name).is_none())
+    /// The tensors that are not a single worker's copy: the state of each worker of a shared table is its own.
+    fn tensors(&self) -> impl Iterator<Item = (&String, &F64Tensor)> {
+        self.weights.iter().filter(|(name, _)| strip_worker_suffix(name).is_none())
     }
 
     fn curves(&self) -> Vec<(&'static str, Vec<f64>)> {
@@ -94,7 +95,7 @@ impl Run {
     }
 }
 
-/// What one of two runs has and the other has not: from each of them, where there is any.
+/// The first entry that only one of two runs has, from each of them, if any.
 fn difference<'a>(one: &'a [String], other: &'a [String]) -> Option<[Option<&'a String>; 2]> {
     let missing = |from: &'a [String], among: &[String]| {
         let among: BTreeSet<&String> = among.iter().collect();
@@ -104,9 +105,9 @@ fn difference<'a>(one: &'a [String], other: &'a [String]) -> Option<[Option<&'a 
     found.iter().any(Option::is_some).then_some(found)
 }
 
-/// Compares two runs of one experiment: the costs of batches, all figures of epochs but times, and every tensor of the last
-/// checkpoints. Numbers may differ by `within` times the largest of them; those of the first batches by no more than 1e-5
-/// times it in single precision and 1e-10 in double. Where one run has what the other has not, the error says what.
+/// Compares two runs of one experiment: the costs of batches, all metrics of epochs except times, and every tensor of the
+/// last checkpoints. Values may differ by `within` times the largest of them; those of the first batches by no more than
+/// 1e-5 times the largest in single precision and 1e-10 in double. If only one run has an entry, the error names it.
 pub fn compare(one: &Path, other: &Path, within: f64) -> Result<Vec<Comparison>> {
     let (single, many) = (Run::read(one)?, Run::read(other)?);
     let both = single.batches.as_ref().zip(many.batches.as_ref());

@@ -1,4 +1,4 @@
-//! The loss over the steps as a picture in SVG.
+//! Plots the loss over the steps as SVG.
 
 use std::fmt::Write;
 
@@ -6,10 +6,10 @@ const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 360.0;
 const MARGIN: f64 = 56.0;
 
-/// Colours of the lines, in order.
+/// The colours of the lines, in order.
 const COLOURS: [&str; 3] = ["#1f77b4", "#d62728", "#2ca02c"];
 
-/// Lines of (step, value) points with names. Values are shown on a logarithmic scale where all are positive.
+/// Plots named lines of (step, value) points. The scale is logarithmic if all values are positive.
 pub(super) fn svg(title: &str, lines: &[(&str, Vec<(f64, f64)>)]) -> String {
     let points = || lines.iter().flat_map(|(_, line)| line.iter().copied());
     let bound = |of: fn(&(f64, f64)) -> f64, pick: fn(f64, f64) -> f64| points().map(|p| of(&p)).reduce(pick);
@@ -68,7 +68,7 @@ pub(super) fn svg(title: &str, lines: &[(&str, Vec<(f64, f64)>)]) -> String {
     text
 }
 
-/// Three digits or a few more: what fits into the margin.
+/// A number with about three digits, to fit into the margin.
 fn short(value: f64) -> String {
     match value.abs() {
         1e6.. => format!("{value:.1e}"),
@@ -80,7 +80,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// At most this many points: the means of equal stretches.
+/// Reduces a curve to at most this number of points, each the mean of an equal range.
 pub(super) fn thinned(losses: &[(u64, f64)], most: usize) -> Vec<(f64, f64)> {
     let each = losses.len().div_ceil(most).max(1);
     losses

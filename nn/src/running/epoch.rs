@@ -1,4 +1,4 @@
-//! Epochs: batches in an order that depends on the seed and the epoch alone, and a test after them.
+//! Epochs: batches in an order that depends only on the seed and the epoch, followed by a test.
 
 use std::time::{Duration, Instant};
 
@@ -15,29 +15,29 @@ use crate::models::Phase;
 use crate::number::Number;
 use crate::random::Stream;
 
-/// Where an epoch stands, for those who watch.
+/// The progress of an epoch, for observers.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress {
-    /// The epoch, the first being 0.
+    /// The epoch, counted from 0.
     pub epoch: usize,
-    /// How many there are.
+    /// The total number of epochs.
     pub epochs: usize,
-    /// What is trained.
+    /// The current phase.
     pub phase: Phase,
-    /// Batches that are done.
+    /// The number of completed batches.
     pub batch: usize,
-    /// Batches that an epoch has.
+    /// The number of batches per epoch.
     pub batches: usize,
-    /// Samples of the last batch.
+    /// The number of samples in the last batch.
     pub samples: usize,
-    /// The share of this epoch's time that went into calls between ranks, where there are several.
+    /// The fraction of this epoch's time spent in communication, if there are several ranks.
     pub communication: Option<f64>,
     /// The cost of the last batch.
     pub loss: f64,
 }
 
-/// What to do where numbers have grown beyond all bounds.
-fn cure(experiment: &Experiment) -> &'static str {
+/// Advice for a run that diverged.
+fn divergence_advice(experiment: &Experiment) -> &'static str {
     let last = experiment.layers.last().map(|layer| layer.activation);
     match (experiment.cost, last) {
         (Cost::CrossEntropy, Some(Activation::Logistic | Activation::Softmax)) => SMALLER,
@@ -50,15 +50,15 @@ fn cure(experiment: &Experiment) -> &'static str {
 
 const SMALLER: &str = "lower the learning rate, or begin with smaller weights";
 
-/// A cost that is no number.
+/// The error for a cost that is not finite.
 fn diverged(experiment: &Experiment, epoch: usize, batch: Option<usize>, cost: f64) -> Error {
     let batch = batch.map_or(String::new(), |batch| format!(" batch {}", batch + 1));
     let what = format!("train epoch {}{batch}", epoch + 1);
-    Error::usage(what, "a finite cost", cost.to_string(), cure(experiment))
+    Error::usage(what, "a finite cost", cost.to_string(), divergence_advice(experiment))
 }
 
 impl<T: Number> Trainer<T> {
-    /// Trains one epoch and tests after it.
+    /// Trains one epoch, then tests.
     pub fn epoch(&mut self, epoch: usize, watch: &mut dyn FnMut(Progress)) -> Result<EpochMetrics> {
         let data = self.data.clone();
         let mut metrics = self.epoch_on(&data.train, epoch, watch)?;
@@ -77,7 +77,7 @@ impl<T: Number> Trainer<T> {
         watch: &mut dyn FnMut(Progress),
     ) -> Result<EpochMetrics> {
         let started = Instant::now();
-        let spent = self.company.as_ref().map_or(Duration::ZERO, |company| company.faults.spent());
+        let spent = self.topology.as_ref().map_or(Duration::ZERO, |topology| topology.comm.spent());
         let Some((phase, epoch_of_phase)) = self.phases.find(epoch) else {
             let expected = format!("an epoch below {}", self.phases.epochs());
             let advice = "count epochs from 0 on, or give the experiment more of them";
@@ -92,11 +92,11 @@ impl<T: Number> Trainer<T> {
         let mut total = Costs::default();
         for (batch, chosen) in order.chunks(self.experiment.batch_size).enumerate() {
             let costs = self.learn(train, chosen, phase, epoch_of_phase)?;
-            // Of a shared table's workers, each knows the costs of its own samples.
+            // With a shared table, each worker knows only the costs of its own samples.
             let counted =
-                if self.shared.is_some() { self.own(chosen.len()).len().max(1) } else { chosen.len() };
+                if self.shared.is_some() { self.local_samples(chosen.len()).len().max(1) } else { chosen.len() };
             let batch_loss = costs.loss / counted as f64;
-            // Workers that share a table find out together, at the end of the epoch.
+            // Workers with a shared table detect divergence together, at the end of the epoch.
             if !batch_loss.is_finite() && self.shared.is_none() {
                 return Err(diverged(&self.experiment, epoch, Some(batch), batch_loss));
             }
@@ -115,7 +115,7 @@ impl<T: Number> Trainer<T> {
                 loss: batch_loss,
             });
         }
-        total = self.settle(total)?;
+        total = self.sync_workers(total)?;
         if !total.loss.is_finite() {
             return Err(diverged(&self.experiment, epoch, None, total.loss));
         }
@@ -137,21 +137,21 @@ impl<T: Number> Trainer<T> {
         })
     }
 
-    /// Refuses to go on with weights that are lost, which the cost need not show.
+    /// Rejects weights that are not finite, which the cost need not reveal.
     pub(super) fn must_be_finite(&mut self, epoch: usize) -> Result<()> {
-        match super::checkpoint::unbounded(self) {
+        match super::checkpoint::find_non_finite(self) {
             None => Ok(()),
             Some(name) => {
                 let received = format!("NaN or infinity in `{name}`");
                 let what = format!("train epoch {}", epoch + 1);
-                Err(Error::usage(what, "finite weights", received, cure(&self.experiment)))
+                Err(Error::usage(what, "finite weights", received, divergence_advice(&self.experiment)))
             }
         }
     }
 
-    /// The share of the time since some moment that went into calls between ranks.
+    /// The fraction of the time since `since` that was spent in communication.
     fn communication(&self, since: Instant, before: Duration) -> Option<f64> {
-        let spent = self.company.as_ref()?.faults.spent().saturating_sub(before);
+        let spent = self.topology.as_ref()?.comm.spent().saturating_sub(before);
         Some(spent.as_secs_f64() / since.elapsed().as_secs_f64().max(1e-9))
     }
 }

@@ -1,7 +1,7 @@
-//! Figures and pictures of a run as TensorBoard reads them.
+//! Writes metrics and images of a run for TensorBoard.
 //!
-//! An event file is a row of records, each framed by its length and two checksums; a record is a protocol buffer. Both
-//! formats are public and small: the few fields that are needed here are written by hand.
+//! An event file is a sequence of records, each framed by its length and two checksums; a record is a protocol buffer. Both
+//! formats are public and small: the few fields needed here are encoded by hand.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -13,7 +13,7 @@ use unisono::{Error, Result};
 use super::files::{events_name, saved_events};
 use crate::data::{Picture, encode_png};
 
-/// CRC-32C (Castagnoli), bit by bit through a table of 256.
+/// CRC-32C (Castagnoli), byte by byte with a table of 256 entries.
 fn crc32c(bytes: &[u8]) -> u32 {
     const TABLE: [u32; 256] = {
         let mut table = [0; 256];
@@ -33,7 +33,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |sum: u32, byte| TABLE[((sum ^ u32::from(*byte)) & 255) as usize] ^ (sum >> 8))
 }
 
-/// The checksum that a record carries: one of a checksum would be weak.
+/// The masked checksum of a record: the CRC of data that contains CRCs would be weak.
 fn masked(bytes: &[u8]) -> [u8; 4] {
     crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }
@@ -43,7 +43,7 @@ fn framed(record: &[u8]) -> Vec<u8> {
     [&length[..], &masked(&length), record, &masked(record)].concat()
 }
 
-/// A protocol buffer that is being written.
+/// A protocol buffer under construction.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
@@ -56,7 +56,7 @@ impl Message {
         self.0.push(value as u8);
     }
 
-    /// A field's number and how its value is stored: 0 a varint, 1 eight bytes, 2 bytes with their length, 5 four bytes.
+    /// Writes a field's key: its number and wire type (0 a varint, 1 eight bytes, 2 length-delimited bytes, 5 four bytes).
     fn key(&mut self, field: u64, stored: u64) {
         self.varint(field << 3 | stored);
     }
@@ -87,7 +87,7 @@ impl Message {
     }
 }
 
-/// An event: its time, its step, and one field more.
+/// An event: its time, its step, and one more field.
 fn event(step: u64, field: u64, content: &[u8]) -> Vec<u8> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     framed(&Message::default().double(1, now).whole(2, step).bytes(field, content).0)
@@ -96,12 +96,13 @@ fn event(step: u64, field: u64, content: &[u8]) -> Vec<u8> {
 const FILE_VERSION: u64 = 3;
 const SUMMARY: u64 = 5;
 
-/// An event with one value of a summary.
+/// An event with a summary of one value.
 fn summary(step: u64, value: Message) -> Vec<u8> {
     event(step, SUMMARY, &Message::default().bytes(1, &value.0).0)
 }
 
-/// The step of a record that begins here, and its length with its frame; nothing where the record is not whole.
+/// The step of the record at the start of `bytes`, and the record's length including its frame; `None` if the record is
+/// incomplete.
 fn read(bytes: &[u8]) -> Option<(u64, usize)> {
     let length = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
     let end = usize::try_from(length).ok()?.checked_add(12)?;
@@ -128,7 +129,7 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Begins an event file in a folder, or goes on with the newest of a run that is resumed, up to a step.
+    /// Creates an event file in a folder, or continues the newest one of a resumed run, truncated after a step.
     pub(super) fn open(folder: &Path, resumed: Option<u64>) -> Result<Events> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let found = resumed.and_then(|_| saved_events(folder).pop());
@@ -149,13 +150,13 @@ impl Events {
         Ok(Events { path, file, unwritten })
     }
 
-    /// A number of a step.
+    /// Adds a scalar of a step.
     pub(super) fn scalar(&mut self, name: &str, step: u64, value: f64) {
         let value = Message::default().bytes(1, name.as_bytes()).single(2, value as f32);
         self.unwritten.extend(summary(step, value));
     }
 
-    /// A picture of a step.
+    /// Adds an image of a step.
     pub(super) fn picture(&mut self, name: &str, step: u64, picture: &Picture) {
         let shape = picture.shape;
         let image = Message::default()
@@ -166,7 +167,7 @@ impl Events {
         self.unwritten.extend(summary(step, Message::default().bytes(1, name.as_bytes()).bytes(4, &image.0)));
     }
 
-    /// To the file, in one piece.
+    /// Appends all pending events to the file with one write.
     pub(super) fn flush(&mut self) -> Result<()> {
         let written = self.file.write_all(&self.unwritten);
         self.unwritten.clear();
@@ -179,7 +180,7 @@ mod tests {
     use super::*;
     use crate::shape::Shape;
 
-    /// What a reader of its own finds: fields of a message, each with its number and its bytes.
+    /// An independent decoder: the fields of a message, each with its number and bytes.
     fn fields(mut rest: &[u8]) -> Vec<(u64, Vec<u8>)> {
         fn varint(rest: &mut &[u8]) -> u64 {
             let mut value = 0;
@@ -213,7 +214,7 @@ mod tests {
         found
     }
 
-    /// (step, tag, value or nothing for pictures) of every summary in a file.
+    /// (step, tag, value or `None` for images) of every summary in a file.
     fn scalars(file: &[u8]) -> Vec<(u64, String, Option<f32>)> {
         let mut found = Vec::new();
         let mut at = 0;
@@ -271,7 +272,7 @@ mod tests {
         let mut events = Events::open(&folder, None).expect("it can be opened");
         (1..=200).for_each(|step| events.scalar("loss", step, step as f64));
         events.flush().expect("it can be written");
-        // A process that was killed may leave half a record.
+        // A killed process may leave half a record.
         let mut bytes = std::fs::read(&events.path).expect("it is there");
         bytes.truncate(bytes.len() - 3);
         std::fs::write(&events.path, &bytes).expect("it can be written");

@@ -1,4 +1,4 @@
-//! The files of a run's folder: which names are a run's own, and how they are written.
+//! The files of a run's folder: the names that belong to a run, and how they are written.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use unisono::{Error, Result};
 
-/// All that a run may leave beside its checkpoints and TensorBoard's file.
+/// All files that a run may write, except for its checkpoints and TensorBoard's event file.
 const NAMES: &[&str] = &[
     "experiment.yaml",
     "metrics.csv",
@@ -21,33 +21,33 @@ const NAMES: &[&str] = &[
     "stimuli.png",
 ];
 
-/// The folder of checkpoints in a run's folder.
+/// The name of the checkpoint folder in a run's folder.
 pub(super) const CHECKPOINTS: &str = "checkpoints";
 const EVENTS: &str = "events.out.tfevents.";
-const OF_OURS: &str = ".unisono";
-const UNFINISHED: &str = ".part";
+const EVENTS_SUFFIX: &str = ".unisono";
+const PARTIAL_SUFFIX: &str = ".part";
 
-/// The name of the checkpoint after this many epochs.
+/// The name of the checkpoint after this number of epochs.
 pub(super) fn checkpoint_name(epochs: usize) -> String {
     format!("epoch-{epochs:06}.safetensors")
 }
 
-/// After how many epochs a checkpoint of this name was written; nothing for names that no run gives.
+/// The number of epochs in the name of a checkpoint; `None` for names that no run uses.
 fn epochs_of(name: &str) -> Option<usize> {
     let epochs = name.strip_prefix("epoch-")?.strip_suffix(".safetensors")?.parse().ok()?;
     (checkpoint_name(epochs) == name).then_some(epochs)
 }
 
-/// The name of TensorBoard's file of a run that began at this second.
+/// The name of the event file of a run that started at this time, in seconds since 1970.
 pub(super) fn events_name(seconds: u64) -> String {
-    format!("{EVENTS}{seconds:010}{OF_OURS}")
+    format!("{EVENTS}{seconds:010}{EVENTS_SUFFIX}")
 }
 
 fn is_events(name: &str) -> bool {
-    name.starts_with(EVENTS) && name.ends_with(OF_OURS)
+    name.starts_with(EVENTS) && name.ends_with(EVENTS_SUFFIX)
 }
 
-/// The names in a folder, sorted; none where there is no folder. Names that are no text are nobody's of ours.
+/// The sorted names in a folder; empty if there is no folder. Names that are not UTF-8 never belong to a run.
 fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
@@ -55,7 +55,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The checkpoints of a folder, the oldest first. Whatever else lies there is somebody else's.
+/// The checkpoints of a folder, oldest first. All other files are ignored.
 pub(super) fn saved(folder: &Path) -> Vec<PathBuf> {
     let mut found: Vec<(usize, String)> =
         names(folder).into_iter().filter_map(|name| Some((epochs_of(&name)?, name))).collect();
@@ -63,30 +63,30 @@ pub(super) fn saved(folder: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|(_, name)| folder.join(name)).collect()
 }
 
-/// TensorBoard's files that runs left in a folder, the oldest first.
+/// The event files of runs in a folder, oldest first.
 pub(super) fn saved_events(folder: &Path) -> Vec<PathBuf> {
     names(folder).into_iter().filter(|name| is_events(name)).map(|name| folder.join(name)).collect()
 }
 
-/// The files of a folder that a run would write, or that a run has written.
-pub(super) fn taken(folder: &Path) -> Vec<String> {
+/// The files of a folder that a run would write, or has written.
+pub(super) fn existing_run_files(folder: &Path) -> Vec<String> {
     let is_own = |name: &String| NAMES.contains(&name.as_str()) || is_events(name);
     let checkpoints = names(&folder.join(CHECKPOINTS)).into_iter().filter(|name| epochs_of(name).is_some());
     let checkpoints = checkpoints.map(|name| format!("{CHECKPOINTS}/{name}"));
     names(folder).into_iter().filter(is_own).chain(checkpoints).collect()
 }
 
-/// The same path with the number of this process at its end: others write under other names.
-fn unfinished(path: &Path) -> PathBuf {
+/// A temporary path with the process id as suffix, so that concurrent processes use different names.
+fn partial_path(path: &Path) -> PathBuf {
     let mut name = OsString::from(path);
-    name.push(format!(".{}{UNFINISHED}", std::process::id()));
+    name.push(format!(".{}{PARTIAL_SUFFIX}", std::process::id()));
     name.into()
 }
 
-/// Removes what a process was writing into a run's folder when it was killed.
-pub(super) fn forget_unfinished(folder: &Path) {
+/// Removes the partial files that a killed process left in a run's folder.
+pub(super) fn remove_partial_files(folder: &Path) {
     let whole = |name: &str| -> Option<String> {
-        let (whole, process) = name.strip_suffix(UNFINISHED)?.rsplit_once('.')?;
+        let (whole, process) = name.strip_suffix(PARTIAL_SUFFIX)?.rsplit_once('.')?;
         process.bytes().all(|digit| digit.is_ascii_digit()).then(|| whole.to_string())
     };
     for (folder, is_own) in [
@@ -94,17 +94,17 @@ pub(super) fn forget_unfinished(folder: &Path) {
         (folder.join(CHECKPOINTS), |name| epochs_of(name).is_some()),
     ] {
         for name in names(&folder).into_iter().filter(|name| whole(name).is_some_and(|name| is_own(&name))) {
-            // One that stays does no harm.
+            // A file that cannot be removed does no harm.
             let _ = std::fs::remove_file(folder.join(name));
         }
     }
 }
 
-/// Writes a file at once: under another name, to the disk, then under its own. Only a regular file is replaced: what a
-/// symbolic link names is written instead of the link, and a pipe or a device is written to.
-pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+/// Writes a file atomically: to a temporary file, synced to disk, then renamed. Only a regular file is replaced: a symbolic
+/// link is followed, and a pipe or a device is written to directly.
+pub(super) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     let is_link = |path: &Path| path.symlink_metadata().is_ok_and(|found| found.is_symlink());
-    // A link to a pipe of this process, or to a file that is still to be made, has no other name.
+    // A link to a pipe of this process, or to a file that does not exist yet, has no canonical path.
     let target = if is_link(path) { path.canonicalize() } else { Ok(path.to_path_buf()) };
     let target = target.unwrap_or_else(|_| path.to_path_buf());
     let replaceable = match target.symlink_metadata() {
@@ -112,23 +112,23 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
         Err(error) => error.kind() == std::io::ErrorKind::NotFound,
     };
     if !replaceable {
-        return write_through(&target, bytes).map_err(|error| not_written(path, error));
+        return write_through(&target, bytes).map_err(|error| write_error(path, error));
     }
-    let half = unfinished(&target);
+    let partial = partial_path(&target);
     let write = || -> std::io::Result<()> {
-        let mut file = File::create(&half)?;
+        let mut file = File::create(&partial)?;
         file.write_all(bytes)?;
         file.sync_all()?;
-        std::fs::rename(&half, &target)
+        std::fs::rename(&partial, &target)
     };
     write().map_err(|error| {
-        // The first error is the one to report.
-        let _ = std::fs::remove_file(&half);
-        not_written(path, error)
+        // Only the first error is reported.
+        let _ = std::fs::remove_file(&partial);
+        write_error(path, error)
     })
 }
 
-/// Writes to a pipe or a device. A pipe that no process reads is an error: opening it would wait for a reader.
+/// Writes to a pipe or a device. A pipe without a reader is an error, because opening it would block.
 fn write_through(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let mut options = File::options();
@@ -138,22 +138,22 @@ fn write_through(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     file.write_all(bytes)
 }
 
-/// At the end of a file, to the disk. A process that is killed on the way may leave half a line.
+/// Appends to a file and syncs it to disk. A process that is killed in between may leave half a line.
 pub(super) fn append(path: &Path, bytes: &[u8]) -> Result<()> {
     let write = || -> std::io::Result<()> {
         let mut file = File::options().append(true).create(true).open(path)?;
         file.write_all(bytes)?;
         file.sync_data()
     };
-    write().map_err(|error| not_written(path, error))
+    write().map_err(|error| write_error(path, error))
 }
 
-fn not_written(path: &Path, error: std::io::Error) -> Error {
+fn write_error(path: &Path, error: std::io::Error) -> Error {
     Error::io("write", path.display().to_string(), error, "make room, or give another --out")
 }
 
-/// Keeps a run's folder for one process, until the file that it gives back is dropped or the process ends in any way.
-/// File systems without locks keep nobody out.
+/// Locks a run's folder for this process, until the returned file is dropped or the process ends. File systems without locks
+/// provide no exclusion.
 pub(super) fn lock(folder: &Path) -> Result<File> {
     let path = folder.join(".lock");
     let failed = |error| Error::io("lock", path.display().to_string(), error, "give another --out");
@@ -195,23 +195,23 @@ mod tests {
         std::os::unix::fs::symlink("new", &dangling).expect("a link can be made");
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).expect("a pipe can be made");
-        write_whole(&link, b"through the link").expect("the file behind it can be written");
+        write_atomically(&link, b"through the link").expect("the file behind it can be written");
         assert_eq!(std::fs::read(&file).expect("it is there"), b"through the link");
-        write_whole(&dangling, b"made").expect("the file that it names can be made");
+        write_atomically(&dangling, b"made").expect("the file that it names can be made");
         assert_eq!(std::fs::read(folder.join("new")).expect("it was made"), b"made");
         assert!(
             [&link, &dangling]
                 .iter()
                 .all(|link| link.symlink_metadata().is_ok_and(|found| found.is_symlink()))
         );
-        assert!(write_whole(&pipe, b"unread").is_err(), "no process reads the pipe");
+        assert!(write_atomically(&pipe, b"unread").is_err(), "no process reads the pipe");
         let reader = std::thread::spawn({
             let pipe = pipe.clone();
             move || std::fs::read(pipe)
         });
         // The reader may not have opened its end yet.
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        while write_whole(&pipe, b"read").is_err() {
+        while write_atomically(&pipe, b"read").is_err() {
             assert!(std::time::Instant::now() < deadline, "the reader never came");
             std::thread::yield_now();
         }
@@ -230,7 +230,7 @@ mod tests {
             std::fs::write(checkpoints.join(name), b"").expect("it can be written");
         }
         assert_eq!(saved(&checkpoints), [checkpoints.join(&old), checkpoints.join(&new)]);
-        forget_unfinished(&folder);
+        remove_partial_files(&folder);
         let mut expected = vec![new, old, "mine.8.part".into(), "zzz.safetensors".into()];
         expected.sort();
         assert_eq!(names(&checkpoints), expected);

@@ -1,19 +1,19 @@
-//! The filters of the first layer as a picture.
+//! Draws the filters of the first layer as an image.
 
-use super::sheet::{Range, sheet};
+use super::sheet::{LevelRange, sheet};
 use crate::data::Picture;
 use crate::layers::Layer;
 use crate::number::Number;
 use crate::shape::Shape;
 
-/// At most this many filters are shown.
+/// The maximum number of filters shown.
 const MOST: usize = 256;
-/// A weight is a square of this many pixels, and of more where few and small filters would fill less than this width.
+/// The minimum and maximum side of a weight in pixels: larger squares are used if the sheet would be narrower than `WIDTH`.
 const SCALES: [usize; 2] = [4, 32];
 const WIDTH: usize = 384;
 
-/// A sheet of filters, each stretched to its own darkest and brightest weight; none where the first layer that learns
-/// sees no picture.
+/// A sheet of filters, each scaled to its own minimum and maximum; `None` if the input of the first layer with weights is
+/// not an image.
 pub(super) fn first_filters<T: Number>(layers: &mut [Box<dyn Layer<T>>]) -> Option<Picture> {
     let first = layers.iter_mut().position(|layer| !layer.weights().is_empty())?;
     let layer = &mut layers[first];
@@ -30,5 +30,5 @@ pub(super) fn first_filters<T: Number>(layers: &mut [Box<dyn Layer<T>>]) -> Opti
         filters.map(|filter| filter.iter().map(|weight| weight.double()).collect()).collect();
     let across = (filters.len() as f64).sqrt().ceil() as usize;
     let scale = (WIDTH / (across * shape.columns).max(1)).clamp(SCALES[0], SCALES[1]);
-    sheet(&filters, shape, (across, scale), Range::Own)
+    sheet(&filters, shape, (across, scale), LevelRange::Own)
 }

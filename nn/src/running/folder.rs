@@ -1,4 +1,4 @@
-//! A run's folder: settings, metrics, pictures and checkpoints.
+//! A run's folder: settings, metrics, images and checkpoints.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -9,33 +9,33 @@ use unisono::{Error, Result};
 use super::curve::{svg, thinned};
 use super::events::Events;
 use super::files::{
-    CHECKPOINTS, append, checkpoint_name, forget_unfinished, lock, saved, taken, write_whole,
+    CHECKPOINTS, append, checkpoint_name, remove_partial_files, lock, saved, existing_run_files, write_atomically,
 };
 use super::metrics::{EpochMetrics, HEADER};
 use super::settings::must_continue;
 use crate::data::{Picture, encode_png};
 use crate::experiment::Experiment;
 
-/// How often the picture of the losses is drawn while a run goes on: all of it is drawn anew each time.
-const BETWEEN_PICTURES: Duration = Duration::from_secs(1);
+/// The minimum interval between two plots of the losses during a run: each plot is drawn from scratch.
+const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
 
-pub(super) struct Folder {
+pub(super) struct RunFolder {
     path: PathBuf,
     pub(super) rows: Vec<EpochMetrics>,
     /// The cost of each batch.
     pub(super) losses: Vec<(u64, f64)>,
-    /// How many rows and losses the tables and TensorBoard's file have.
-    told: (usize, usize),
+    /// The number of rows and losses already written to the tables and the event file.
+    written: (usize, usize),
     drawn: Option<Instant>,
     events: Option<Events>,
-    /// Keeps other processes out.
+    /// The lock that excludes other processes.
     lock: Option<File>,
 }
 
-impl Folder {
-    pub(super) fn new(path: &Path) -> Folder {
+impl RunFolder {
+    pub(super) fn new(path: &Path) -> RunFolder {
         let (rows, losses) = (Vec::new(), Vec::new());
-        Folder { path: path.into(), rows, losses, told: (0, 0), drawn: None, events: None, lock: None }
+        RunFolder { path: path.into(), rows, losses, written: (0, 0), drawn: None, events: None, lock: None }
     }
 
     fn settings(&self) -> PathBuf {
@@ -46,10 +46,10 @@ impl Folder {
         self.path.join(CHECKPOINTS)
     }
 
-    /// Refuses a folder with files that are not this run's to write, or that another process writes.
+    /// Rejects a folder with files that do not belong to this run, or that another process is writing.
     pub(super) fn claim(&mut self, resume: bool) -> Result<()> {
         match resume {
-            // Where there is no run, the settings that are missing say so.
+            // If there is no run, reading the missing settings reports it.
             true if self.settings().exists() => {
                 self.lock = Some(lock(&self.path)?);
                 Ok(())
@@ -59,13 +59,13 @@ impl Folder {
         }
     }
 
-    /// Refuses to write over another run, or over somebody's files.
+    /// Rejects a folder in which this run would overwrite another run or the user's files.
     fn must_be_free(&self) -> Result<()> {
-        let taken = taken(&self.path);
-        if taken.is_empty() {
+        let existing_run_files = existing_run_files(&self.path);
+        if existing_run_files.is_empty() {
             return Ok(());
         }
-        let received = format!("{}, which has {}", self.path.display(), taken.join(", "));
+        let received = format!("{}, which has {}", self.path.display(), existing_run_files.join(", "));
         let advice = match self.settings().exists() {
             true => "give another --out, or continue the run that is there with --resume",
             false => "give another --out",
@@ -73,7 +73,7 @@ impl Folder {
         Err(Error::usage("train", "a folder without files that a run writes", received, advice))
     }
 
-    /// The checkpoints of an interrupted run of the same experiment, the newest last. One that was interrupted early has none.
+    /// The checkpoints of an interrupted run of the same experiment, newest last. A run interrupted early has none.
     pub(super) fn resumable(&self, experiment: &Experiment) -> Result<Vec<PathBuf>> {
         let advice = "name the folder of the run with --out, or start it without --resume";
         let settings = self.settings();
@@ -83,20 +83,20 @@ impl Folder {
         Ok(saved(&self.checkpoints()))
     }
 
-    /// Where the checkpoint after this many epochs goes.
+    /// The path of the checkpoint after this number of epochs.
     pub(super) fn checkpoint(&self, epochs: usize) -> PathBuf {
         self.checkpoints().join(checkpoint_name(epochs))
     }
 
-    pub(super) fn forget_old_checkpoints(&self, keep: usize) {
+    pub(super) fn remove_old_checkpoints(&self, keep: usize) {
         let saved = saved(&self.checkpoints());
         for path in &saved[..saved.len().saturating_sub(keep)] {
-            // One that stays too long does no harm.
+            // A checkpoint that cannot be removed does no harm.
             let _ = std::fs::remove_file(path);
         }
     }
 
-    /// Makes the folder and writes the settings, and the tables as far as the run has come.
+    /// Creates the folder, and writes the settings and the tables up to the current progress.
     pub(super) fn begin(&mut self, experiment: &Experiment, resume: bool) -> Result<()> {
         let checkpoints = self.checkpoints();
         std::fs::create_dir_all(&checkpoints).map_err(|error| {
@@ -106,19 +106,19 @@ impl Folder {
             self.lock = Some(lock(&self.path)?);
         }
         if !resume {
-            // Another run may have begun, and even ended, while this one read its data.
+            // Another run may have started, and even ended, while this one was reading its data.
             self.must_be_free()?;
         }
-        forget_unfinished(&self.path);
-        write_whole(&self.settings(), experiment.resolved_text().as_bytes())?;
+        remove_partial_files(&self.path);
+        write_atomically(&self.settings(), experiment.resolved_text().as_bytes())?;
         let steps = self.losses.last().map_or(0, |(step, _)| *step);
         self.events = Some(Events::open(&self.path, resume.then_some(steps))?);
-        // Behind the checkpoint that was taken up there may be more, the last line of which may be half a line.
+        // The files may contain more than the restored checkpoint, with an incomplete last line.
         self.tables()
     }
 
-    /// Takes up the metrics of an interrupted run, as far as its checkpoint.
-    pub(super) fn take_up(&mut self, epochs: usize, steps: u64) -> Result<()> {
+    /// Restores the metrics of an interrupted run up to its checkpoint.
+    pub(super) fn restore(&mut self, epochs: usize, steps: u64) -> Result<()> {
         let read = |name: &str| std::fs::read_to_string(self.path.join(name)).unwrap_or_default();
         let rows = read("metrics.jsonl");
         self.rows = rows.lines().filter_map(|line| serde_json::from_str(line).ok()).take(epochs).collect();
@@ -128,11 +128,11 @@ impl Folder {
             .filter_map(|(step, loss)| Some((step.parse().ok()?, loss.parse().ok()?)))
             .take_while(|(step, _)| *step <= steps)
             .collect();
-        self.told = (self.rows.len(), self.losses.len());
+        self.written = (self.rows.len(), self.losses.len());
         Ok(())
     }
 
-    /// The lines of all tables from some row and some batch on.
+    /// The lines of all tables from a row and a batch on.
     fn lines(&self, (row, batch): (usize, usize)) -> Result<[(&'static str, String); 3]> {
         let (mut table, mut lines) = (String::new(), String::new());
         for row in &self.rows[row..] {
@@ -145,30 +145,30 @@ impl Folder {
         Ok([("metrics.csv", table), ("metrics.jsonl", lines), ("batches.csv", batches)])
     }
 
-    /// Writes the tables in full.
+    /// Rewrites the tables in full.
     fn tables(&self) -> Result<()> {
         let headers = [format!("{HEADER}\n"), String::new(), "step,loss\n".into()];
         let tables = self.lines((0, 0))?.into_iter().zip(headers);
         tables.into_iter().try_for_each(|((name, lines), header)| self.text(name, &(header + &lines)))
     }
 
-    /// Adds to the tables and to TensorBoard's file what they have not been told, and draws the losses now and then, so that
-    /// a long run pays for a checkpoint what a short one does.
+    /// Appends new lines to the tables and to the event file, and plots the losses occasionally, so that a checkpoint costs
+    /// the same in a long run as in a short one.
     pub(super) fn write(&mut self, title: &str) -> Result<()> {
-        for (name, lines) in self.lines(self.told)? {
+        for (name, lines) in self.lines(self.written)? {
             append(&self.path.join(name), lines.as_bytes())?;
         }
-        if self.drawn.is_none_or(|drawn| drawn.elapsed() >= BETWEEN_PICTURES) {
+        if self.drawn.is_none_or(|drawn| drawn.elapsed() >= REDRAW_INTERVAL) {
             self.draw(title)?;
         }
-        self.tell()
+        self.write_events()
     }
 
-    /// Writes the tables and the picture of the losses as they are at the end, whatever became of them on the way.
+    /// Rewrites the final tables and the plot of the losses, regardless of what happened to them during the run.
     pub(super) fn end(&mut self, title: &str) -> Result<()> {
         self.tables()?;
         self.draw(title)?;
-        self.tell()
+        self.write_events()
     }
 
     fn draw(&mut self, title: &str) -> Result<()> {
@@ -178,28 +178,28 @@ impl Folder {
         self.text("loss.svg", &picture)
     }
 
-    fn tell(&mut self) -> Result<()> {
+    fn write_events(&mut self) -> Result<()> {
         let Some(events) = &mut self.events else { return Ok(()) };
-        for (step, loss) in &self.losses[self.told.1..] {
+        for (step, loss) in &self.losses[self.written.1..] {
             events.scalar("batch/loss", *step, *loss);
         }
-        for row in &self.rows[self.told.0..] {
+        for row in &self.rows[self.written.0..] {
             for (name, value) in row.figures() {
                 events.scalar(&format!("epoch/{name}"), row.steps, value);
             }
         }
-        self.told = (self.rows.len(), self.losses.len());
+        self.written = (self.rows.len(), self.losses.len());
         events.flush()
     }
 
-    /// Writes a file of text.
+    /// Writes a text file.
     pub(super) fn text(&self, name: &str, text: &str) -> Result<()> {
-        write_whole(&self.path.join(name), text.as_bytes())
+        write_atomically(&self.path.join(name), text.as_bytes())
     }
 
-    /// Writes a picture as a file, and for TensorBoard.
+    /// Writes an image to a file and to TensorBoard.
     pub(super) fn picture(&mut self, name: &str, picture: &Picture) -> Result<()> {
-        write_whole(&self.path.join(format!("{name}.png")), &encode_png(picture))?;
+        write_atomically(&self.path.join(format!("{name}.png")), &encode_png(picture))?;
         let step = self.losses.last().map_or(0, |(step, _)| *step);
         let Some(events) = &mut self.events else { return Ok(()) };
         events.picture(name, step, picture);

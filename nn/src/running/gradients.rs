@@ -1,4 +1,4 @@
-//! A check of an experiment's gradients against finite differences, in double precision.
+//! Checks the gradients of an experiment against finite differences, in double precision.
 
 use unisono::Result;
 
@@ -7,30 +7,30 @@ use super::trainer::Trainer;
 use crate::experiment::Experiment;
 use crate::random::Stream;
 
-/// How far the gradient of one weight is from its finite differences.
+/// The difference between the gradient of a weight and its finite differences.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GradientCheck {
     /// The weight: `layer/weights`.
     pub weight: String,
-    /// How many of its elements were tried.
+    /// The number of elements checked.
     pub tried: usize,
-    /// The largest distance, over the largest of the numbers that were compared, or over a thousandth of the cost where that
-    /// is more; infinite where one is no number.
+    /// The largest difference relative to the largest value compared, or to a thousandth of the cost if that is larger;
+    /// infinite if a value is not a number.
     pub worst: f64,
 }
 
 impl GradientCheck {
-    /// Whether the distance is what rounding explains.
+    /// Whether rounding can explain the difference.
     pub fn passes(&self) -> bool {
         self.worst < 1e-5
     }
 }
 
-/// Rounding moves a finite difference by about 1e-10 of the cost. What is below this share of the cost is
-/// measured against it, or a gradient that is zero but for rounding would seem wrong.
+/// Rounding changes a finite difference by about 1e-10 of the cost. Smaller values than this fraction of the cost are
+/// compared relative to it; otherwise a gradient that is zero up to rounding would appear wrong.
 const FLOOR: f64 = 1e-3;
 
-/// The largest distance of pairs of a gradient and its finite difference, relative to the largest of them.
+/// The largest difference between a gradient and its finite difference, relative to the largest value.
 fn worst(pairs: &[(f64, f64)], cost: f64) -> f64 {
     let scale =
         pairs.iter().fold(FLOOR * cost.abs(), |scale, (one, other)| scale.max(one.abs()).max(other.abs()));
@@ -41,14 +41,14 @@ fn worst(pairs: &[(f64, f64)], cost: f64) -> f64 {
     relative.fold(0.0, |worst, distance| if distance.is_nan() { f64::INFINITY } else { worst.max(distance) })
 }
 
-/// Tries up to `most` random elements of each weight on the first few samples.
+/// Checks up to `most` random elements of each weight on the first few samples.
 pub fn check_gradients(experiment: &Experiment, most: usize) -> Result<Vec<GradientCheck>> {
     const SAMPLES: usize = 8;
     const STEP: f64 = 1e-6;
     let data = load_data(experiment)?;
     must_have_targets(experiment, &data)?;
     let mut trainer: Trainer<f64> = Trainer::checked(experiment, None, data)?;
-    // Off the kinks: a bias of zero over a black background is where a rectifier has no derivative.
+    // Perturbs the weights to avoid kinks: with a bias of zero on a black background, a rectifier has no derivative.
     for layer in trainer.network.layers() {
         let name = layer.name().to_string();
         for weight in layer.weights() {
@@ -107,7 +107,7 @@ mod tests {
     fn small_gradients_are_judged_by_their_own_size() {
         assert!(!passes(&[(2e-6, 1e-6)]) && !passes(&[(0.0, 1e-7), (0.0, 0.0)]));
         assert!(passes(&[(1e-6, 1e-6 + 1e-13), (1e-9, 1.01e-9)]), "rounding explains it");
-        // The others of the same weight say what rounding does to it.
+        // The other elements of the same weight determine the effect of rounding.
         assert!(passes(&[(100.0, 100.0), (1e-5, 2e-5)]));
     }
 }

@@ -1,15 +1,15 @@
-//! Learning from one batch: alone, together with other ranks, or with weights that all share through a table.
+//! Training on one batch: in a single process, together with other ranks, or with weights shared through a table.
 
 use unisono::Result;
 
 use super::Trainer;
-use super::samples::{mistakes, pass};
+use super::samples::{count_misclassified, pass};
 use crate::data::Split;
 use crate::layers::Pass;
 use crate::models::{Phase, PretrainCost};
 use crate::number::Number;
 
-/// What a batch cost, summed over its samples.
+/// The costs of a batch, summed over its samples.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Costs {
     pub(super) loss: f64,
@@ -18,7 +18,7 @@ pub(super) struct Costs {
 }
 
 impl<T: Number> Trainer<T> {
-    /// Learns from the first samples once more; their mean cost before. All ranks call it together.
+    /// Trains on the first batch once more, and returns its mean cost before the update. All ranks must call this together.
     pub fn step(&mut self) -> Result<f64> {
         let data = self.data.clone();
         let chosen: Vec<usize> = (0..self.experiment.batch_size.min(data.train.count)).collect();
@@ -27,7 +27,7 @@ impl<T: Number> Trainer<T> {
         Ok(costs?.loss / chosen.len() as f64)
     }
 
-    /// Learns from one batch in a phase; what it cost.
+    /// Trains on one batch in a phase, and returns its costs.
     pub(super) fn learn(
         &mut self,
         split: &Split,
@@ -38,14 +38,14 @@ impl<T: Number> Trainer<T> {
         if self.shared.is_some() {
             return self.learn_shared(split, chosen, epoch);
         }
-        let (own, count) = (self.own(chosen.len()), chosen.len());
-        self.fill_or_note(split, &chosen[own.clone()]);
+        let (own, count) = (self.local_samples(chosen.len()), chosen.len());
+        self.fill_or_record_error(split, &chosen[own.clone()]);
         if let Phase::Pretrain { .. } = phase {
-            // It changes weights on the way, so all must have their samples before.
-            self.add_up([])?;
+            // Pretraining updates weights along the way, so all ranks must have their samples before it.
+            self.sum_counts([])?;
         }
-        let company = self.company.clone();
-        let pass = pass(company.as_deref(), &self.experiment, self.steps, &own, true);
+        let topology = self.topology.clone();
+        let pass = pass(topology.as_deref(), &self.experiment, self.steps, &own, true);
         if let (Phase::Pretrain { group }, Some(pretraining)) = (phase, &mut self.pretraining) {
             let PretrainCost { reconstruction, sparsity } =
                 pretraining.learn(&mut self.network, &pass, &self.inputs, (group, epoch, count));
@@ -54,57 +54,58 @@ impl<T: Number> Trainer<T> {
         }
         let lowest = if phase == Phase::Last { self.network.last_that_learns() } else { 0 };
         let outputs = self.network.fprop(&pass, &self.inputs);
-        let wrong = mistakes(outputs, split, &chosen[own]);
+        let wrong = count_misclassified(outputs, split, &chosen[own]);
         self.network.bprop(&pass, &self.inputs, &self.targets, count, lowest);
-        if let Some(company) = company.as_deref().filter(|_| !pass.exact) {
-            company.sum_gradients(&mut self.network, lowest, &mut self.gradients);
+        if let Some(topology) = topology.as_deref().filter(|_| !pass.exact) {
+            topology.sum_gradients(&mut self.network, lowest, &mut self.gradients);
         }
-        // Ranks have just met over the gradients: here nobody waits for the costs of the others.
-        let [wrong] = self.add_up([wrong])?;
+        // The gradients have just synchronised the ranks, so summing the costs here adds no waiting time.
+        let [wrong] = self.sum_counts([wrong])?;
         let loss = self.network.value(&pass, &self.targets);
         self.check()?;
         self.network.update(epoch, lowest);
         Ok(Costs { loss, wrong, sparsity: 0.0 })
     }
 
-    /// Learns from this rank's samples of a batch with weights from a table; what these samples cost.
+    /// Trains on this rank's samples of a batch with weights from a table, and returns the costs of these samples.
     fn learn_shared(&mut self, split: &Split, chosen: &[usize], epoch: usize) -> Result<Costs> {
-        let own = self.own(chosen.len());
-        self.fill_or_note(split, &chosen[own.clone()]);
-        // Nobody waits for others: all sums are this rank's own.
+        let own = self.local_samples(chosen.len());
+        self.fill_or_record_error(split, &chosen[own.clone()]);
+        // Workers do not wait for each other: all sums are local to this rank.
         let alone = pass(None, &self.experiment, self.steps, &own, true);
         let pass = Pass { first: own.start, ..alone };
         let Some(shared) = &mut self.shared else { return Ok(Costs::default()) };
-        shared.take(&mut self.network)?;
+        shared.pull(&mut self.network)?;
         let mut costs = Costs::default();
-        if own.is_empty() || self.unread.is_some() {
-            // A worker without samples adds nothing to a round, but takes part in it. Others hear why in `settle`.
+        if own.is_empty() || self.read_error.is_some() {
+            // A worker without samples adds nothing to a round, but takes part in it. The other workers learn of a read
+            // error in `sync_workers`.
             let weights = self.network.layers().iter_mut().flat_map(|layer| layer.weights());
             weights.for_each(|weight| weight.gradient.fill(T::ZERO));
         } else {
             let outputs = self.network.fprop(&pass, &self.inputs);
-            costs.wrong = mistakes(outputs, split, &chosen[own]);
+            costs.wrong = count_misclassified(outputs, split, &chosen[own]);
             costs.loss = self.network.value(&pass, &self.targets);
             self.network.bprop(&pass, &self.inputs, &self.targets, chosen.len(), 0);
         }
-        shared.enlarge(&mut self.network);
+        shared.scale_gradients(&mut self.network);
         self.network.update(epoch, 0);
-        shared.give(&mut self.network)?;
+        shared.push(&mut self.network)?;
         Ok(costs)
     }
 
-    /// Brings the workers of a table together when an epoch ends; what all of them saw.
-    pub(super) fn settle(&mut self, costs: Costs) -> Result<Costs> {
+    /// Synchronises the workers of a table at the end of an epoch, and returns the costs of all of them.
+    pub(super) fn sync_workers(&mut self, costs: Costs) -> Result<Costs> {
         let Some(shared) = &mut self.shared else { return Ok(costs) };
-        if let Err(broken) = shared.settle(&mut self.network) {
-            // What this worker could not read is rather the cause.
-            return Err(self.unread.take().unwrap_or(broken));
+        if let Err(broken) = shared.synchronize(&mut self.network) {
+            // A read error of this worker is more likely the cause.
+            return Err(self.read_error.take().unwrap_or(broken));
         }
-        let [loss, wrong] = self.add_up([costs.loss, costs.wrong])?;
+        let [loss, wrong] = self.sum_counts([costs.loss, costs.wrong])?;
         Ok(Costs { loss, wrong, sparsity: 0.0 })
     }
 
-    /// The cost of some training samples with gradients left in the layers, without an update.
+    /// The cost of some training samples; leaves the gradients in the layers, without an update.
     pub(super) fn gradients(&mut self, count: usize) -> Result<f64> {
         let data = self.data.clone();
         let chosen: Vec<usize> = (0..count.min(data.train.count)).collect();
@@ -147,14 +148,14 @@ model:
         for fails in [false, true] {
             spawn(2, |group| {
                 let mut trainer: Trainer<f64> = Trainer::on(&group, &experiment).expect("it can be spread");
-                let (data, company) = (trainer.data.clone(), trainer.company.clone().expect("there are two"));
-                let own = company.own(4);
+                let (data, topology) = (trainer.data.clone(), trainer.topology.clone().expect("there are two"));
+                let own = topology.local_samples(4);
                 trainer.fill(&data.train, &own.clone().collect::<Vec<_>>()).expect("all is in memory");
                 if fails {
-                    company.faults.guard(|| Err(Error::internal("test", "a broken call")));
+                    topology.comm.guard(|| Err(Error::internal("test", "a broken call")));
                 }
                 let before = trainer.network.layers()[0].weights()[0].values.clone();
-                let pass = pass(Some(&company), &experiment, 0, &own, true);
+                let pass = pass(Some(&topology), &experiment, 0, &own, true);
                 let pretraining = trainer.pretraining.as_mut().expect("the model has it");
                 pretraining.learn(&mut trainer.network, &pass, &trainer.inputs, (0, 0, 4));
                 assert_eq!(trainer.network.layers()[0].weights()[0].values == before, fails);

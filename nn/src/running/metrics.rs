@@ -1,40 +1,40 @@
-//! What an epoch achieved, as a row of a table.
+//! The metrics of an epoch, as a row of a table.
 
 use serde::{Deserialize, Serialize};
 
-/// The figures of an epoch; what does not apply is missing.
+/// The metrics of an epoch; those that do not apply are `None`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EpochMetrics {
-    /// The epoch, the first being 1, counted over all phases.
+    /// The epoch, counted from 1 over all phases.
     pub epoch: usize,
-    /// What was trained.
+    /// The phase.
     pub phase: String,
-    /// Batches since the start.
+    /// The number of batches since the start.
     pub steps: u64,
-    /// The mean cost while learning.
+    /// The mean cost on the training samples.
     pub loss: f64,
-    /// In pretraining, the part of the cost that is sparsity.
+    /// In pretraining, the sparsity term of the cost.
     pub sparsity: Option<f64>,
-    /// Percent of samples that were put into a wrong class while learning.
+    /// The percentage of misclassified training samples.
     pub train_error: Option<f64>,
     /// The mean cost on the test samples.
     pub test_loss: Option<f64>,
-    /// Percent of test samples that are put into a wrong class.
+    /// The percentage of misclassified test samples.
     pub test_error: Option<f64>,
-    /// How long learning took.
+    /// The training time in seconds.
     pub seconds: f64,
-    /// The share of that time that went into calls between ranks, where there are several.
+    /// The fraction of that time spent in communication, if there are several ranks.
     #[serde(default)]
     pub communication: Option<f64>,
-    /// How many samples were learned from in a second.
+    /// The training throughput in samples per second.
     pub samples_per_second: f64,
 }
 
-/// The first line of a table.
+/// The header line of a table.
 pub(super) const HEADER: &str = "epoch,phase,steps,loss,sparsity,train_error,test_loss,test_error,seconds,communication,samples_per_second";
 
 impl EpochMetrics {
-    /// What the epoch achieved, with its names; nothing that a clock measured.
+    /// The named results of the epoch, without measured times.
     pub(super) fn results(&self) -> [(&'static str, Option<f64>); 5] {
         [
             ("loss", Some(self.loss)),
@@ -45,7 +45,7 @@ impl EpochMetrics {
         ]
     }
 
-    /// The figures that there are, with their names.
+    /// The available metrics, with their names.
     pub(super) fn figures(&self) -> Vec<(&'static str, f64)> {
         let times =
             [("communication", self.communication), ("samples_per_second", Some(self.samples_per_second))];

@@ -1,4 +1,4 @@
-//! Runs: training from a file to a folder of results, checks of gradients, predictions.
+//! Runs: training from a file to a folder of results, gradient checks, and predictions.
 
 mod check;
 mod checkpoint;
@@ -8,7 +8,7 @@ mod epoch;
 mod events;
 mod files;
 mod filters;
-mod first_weights;
+mod initial_weights;
 mod folder;
 mod gradients;
 mod learn;

@@ -6,25 +6,26 @@ use unisono::{Error, Result};
 
 use super::checkpoint;
 use super::files::{CHECKPOINTS, saved};
-use super::samples::{data_place, largest, load_data};
+use super::samples::{data_place, argmax, load_data};
 use super::trainer::Trainer;
 use crate::experiment::{Experiment, Precision};
 use crate::number::Number;
 
-/// What the model says of one sample.
+/// The model's prediction for one sample.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prediction {
-    /// The number of the sample.
+    /// The index of the sample.
     pub sample: usize,
-    /// The largest output.
+    /// The index of the largest output.
     pub predicted: usize,
-    /// Its class, where it has one.
+    /// The sample's class, if it has one.
     pub class: Option<u32>,
     /// All outputs.
     pub outputs: Vec<f64>,
 }
 
-/// Loads a checkpoint and predicts every test sample. Of a run's folder, or of one with checkpoints, it takes the newest.
+/// Loads a checkpoint and predicts every test sample. For a run's folder, or a folder of checkpoints, loads the newest
+/// checkpoint.
 pub fn predict(experiment: &Experiment, checkpoint: &Path) -> Result<Vec<Prediction>> {
     let checkpoint = &newest(checkpoint)?;
     match experiment.precision {
@@ -33,7 +34,7 @@ pub fn predict(experiment: &Experiment, checkpoint: &Path) -> Result<Vec<Predict
     }
 }
 
-/// The checkpoint that a path means.
+/// The checkpoint that a path refers to.
 fn newest(path: &Path) -> Result<PathBuf> {
     if !path.is_dir() {
         return Ok(path.to_path_buf());
@@ -56,14 +57,14 @@ fn predict_in<T: Number>(experiment: &Experiment, path: &Path) -> Result<Vec<Pre
         let (expected, advice) = ("test samples", "add some, for `arrays` with --set data.test_inputs=FILE");
         return Err(data_place(experiment).error("predict", expected, "none", advice));
     }
-    let mut trainer: Trainer<T> = Trainer::over(experiment, None, data)?;
+    let mut trainer: Trainer<T> = Trainer::unchecked(experiment, None, data)?;
     trainer.check_data()?;
     checkpoint::load(&mut trainer, path)?;
     let mut predictions = Vec::new();
     trainer.outputs(|sample, outputs, class| {
         predictions.push(Prediction {
             sample,
-            predicted: largest(outputs),
+            predicted: argmax(outputs),
             class,
             outputs: outputs.iter().map(|output| output.double()).collect(),
         });

@@ -1,10 +1,10 @@
-//! What is shown of a trained model: its first filters, what it reconstructs, and which units know a class.
+//! Visualises a trained model: its first filters, its reconstructions, and the units that detect a class.
 
 use unisono::Result;
 
 use super::filters::first_filters;
-use super::folder::Folder;
-use super::sheet::{Range, sheet};
+use super::folder::RunFolder;
+use super::sheet::{LevelRange, sheet};
 use super::spot::{Responses, spots, table};
 use super::stimulus::stimulus;
 use super::trainer::Trainer;
@@ -14,17 +14,17 @@ use crate::layers::Pass;
 use crate::number::Number;
 use crate::random::Stream;
 
-/// How many samples are reconstructed.
+/// The number of samples to reconstruct.
 const SHOWN: usize = 10;
 const SCALE: usize = 3;
-/// Samples that pass through the network at once.
+/// The number of samples per forward pass.
 const BATCH: usize = 100;
 
-/// Writes the pictures and tables of a trained model into a run's folder.
+/// Writes the images and tables of a trained model to a run's folder.
 pub(super) fn write<T: Number>(
     experiment: &Experiment,
     trainer: &mut Trainer<T>,
-    folder: &mut Folder,
+    folder: &mut RunFolder,
 ) -> Result<()> {
     if let Some(picture) = first_filters(trainer.network.layers()) {
         folder.picture("filters", &picture)?;
@@ -49,14 +49,14 @@ pub(super) fn write<T: Number>(
             let stream = Stream::new(experiment.seed, "stimulus").branch(spot.unit as u64);
             stimuli.push(stimulus(&mut trainer.network, layers, spot.unit, (length, stream)));
         }
-        if let Some(picture) = sheet(&stimuli, trainer.data().shape, (SHOWN, SCALE), Range::Own) {
+        if let Some(picture) = sheet(&stimuli, trainer.data().shape, (SHOWN, SCALE), LevelRange::Own) {
             folder.picture("stimuli", &picture)?;
         }
     }
     Ok(())
 }
 
-/// Some samples as the network sees them, from the test samples where there are any.
+/// The inputs of some samples, from the test samples or the training samples.
 fn samples<T: Number>(trainer: &Trainer<T>, test: bool, chosen: &[usize]) -> Result<Vec<T>> {
     let data = trainer.data();
     let mut inputs = vec![T::ZERO; chosen.len() * data.shape.size()];
@@ -65,7 +65,7 @@ fn samples<T: Number>(trainer: &Trainer<T>, test: bool, chosen: &[usize]) -> Res
     Ok(inputs)
 }
 
-/// A row of samples and below it what the model gives back; none for models that give nothing back.
+/// A row of samples with their reconstructions below; `None` for models that do not reconstruct.
 fn reconstructions<T: Number>(experiment: &Experiment, trainer: &mut Trainer<T>) -> Result<Option<Picture>> {
     if experiment.model != ModelKind::Autoencoder && trainer.pretraining.is_none() {
         return Ok(None);
@@ -81,7 +81,7 @@ fn reconstructions<T: Number>(experiment: &Experiment, trainer: &mut Trainer<T>)
         _ => return Ok(None),
     };
     let shape = trainer.data().shape;
-    // A row of numbers is no picture.
+    // A flat vector is not an image.
     if shape.area() <= 1 || images.len() != inputs.len() {
         return Ok(None);
     }
@@ -91,11 +91,11 @@ fn reconstructions<T: Number>(experiment: &Experiment, trainer: &mut Trainer<T>)
         .map(|image| image.iter().map(|value| value.double()).collect())
         .collect();
     let bound = |pick: fn(f64, f64) -> f64| inputs.iter().map(|value| value.double()).reduce(pick);
-    let range = bound(f64::min).zip(bound(f64::max)).map(|(low, high)| Range::Fixed(low, high));
+    let range = bound(f64::min).zip(bound(f64::max)).map(|(low, high)| LevelRange::Fixed(low, high));
     Ok(range.and_then(|range| sheet(&pictures, shape, (chosen.len(), SCALE), range)))
 }
 
-/// How the units below the last layer that learns respond to all samples that have a class.
+/// The responses of the units below the last layer with weights to all samples that have a class.
 fn responses<T: Number>(trainer: &mut Trainer<T>, test: bool) -> Result<Responses> {
     let layers = trainer.network.last_that_learns();
     let split = |trainer: &Trainer<T>, sample: usize| match test {
@@ -113,14 +113,14 @@ fn responses<T: Number>(trainer: &mut Trainer<T>, test: bool) -> Result<Response
         found.values.extend(outputs.iter().map(|value| value.double() as f32));
         found.classes.extend(chosen.iter().filter_map(|sample| split(trainer, *sample)));
     }
-    // Samples without classes have no spots.
+    // Without classes there is nothing to detect.
     if found.classes.is_empty() {
         return Ok(Responses::default());
     }
     Ok(found)
 }
 
-/// The mean length of the first training samples.
+/// The mean norm of the first training samples.
 fn typical_length<T: Number>(trainer: &Trainer<T>) -> Result<f64> {
     let chosen: Vec<usize> = (0..trainer.data().train.count.min(BATCH)).collect();
     let inputs: Vec<T> = samples(trainer, false, &chosen)?;

@@ -1,33 +1,33 @@
-//! What trainers and checks do with samples: load them, choose them, judge what becomes of them.
+//! Shared sample handling of trainers and checks: loading, selecting and scoring.
 
 use std::ops::Range;
 
 use unisono::{Error, Result};
 
 use crate::data::{DataSet, Split, Targets};
-use crate::distributed::Company;
+use crate::distributed::Topology;
 use crate::experiment::{Experiment, ModelKind, Place};
 use crate::layers::Pass;
 use crate::number::Number;
 use crate::random::Stream;
 use crate::shape::Shape;
 
-/// How many samples were put into a wrong class; none where they have no classes.
-pub(super) fn mistakes<T: Number>(outputs: &[T], split: &Split, chosen: &[usize]) -> f64 {
+/// The number of misclassified samples; zero if the samples have no classes.
+pub(super) fn count_misclassified<T: Number>(outputs: &[T], split: &Split, chosen: &[usize]) -> f64 {
     let width = outputs.len() / chosen.len().max(1);
     let samples = chosen.iter().zip(outputs.chunks(width.max(1)));
     let is_wrong = |(sample, outputs): &(&usize, &[T])| {
-        split.class(**sample).is_some_and(|class| largest(outputs) != class as usize)
+        split.class(**sample).is_some_and(|class| argmax(outputs) != class as usize)
     };
     samples.filter(is_wrong).count() as f64
 }
 
-/// The place of the first largest number.
-pub(super) fn largest<T: Number>(values: &[T]) -> usize {
+/// The index of the first maximum.
+pub(super) fn argmax<T: Number>(values: &[T]) -> usize {
     (1..values.len()).fold(0, |best, at| if values[at] > values[best] { at } else { best })
 }
 
-/// The data set of an experiment, with the percentage that it asks for. Its samples are still to be kept and checked.
+/// Opens the data set of an experiment and selects the requested percentage. The samples are not yet loaded or checked.
 pub(super) fn load_data(experiment: &Experiment) -> Result<DataSet> {
     let mut data = experiment.open_data()?;
     if experiment.sample < 100.0 {
@@ -48,15 +48,15 @@ pub(super) fn load_data(experiment: &Experiment) -> Result<DataSet> {
     Ok(data)
 }
 
-/// What is wrong with the last layer may be a class that is none.
-pub(super) fn blame_class(mut error: Error, largest: Option<String>) -> Error {
+/// An error of the last layer may be caused by an invalid class: mentions the largest one.
+pub(super) fn mention_largest_class(mut error: Error, largest: Option<String>) -> Error {
     if let (Error::Usage { advice, .. }, Some(largest)) = (&mut error, largest) {
         *advice = format!("{advice}, or the targets: {largest}");
     }
     error
 }
 
-/// Refuses samples without targets, unless the model's targets are its inputs.
+/// Rejects samples without targets, unless the model's targets are its inputs.
 pub(super) fn must_have_targets(experiment: &Experiment, data: &DataSet) -> Result<()> {
     if experiment.model == ModelKind::Autoencoder {
         return Ok(());
@@ -73,7 +73,7 @@ pub(super) fn must_have_targets(experiment: &Experiment, data: &DataSet) -> Resu
     Ok(())
 }
 
-/// Where the file says what the data is.
+/// The location in the file that specifies the data.
 pub(super) fn data_place(experiment: &Experiment) -> Place {
     experiment.resolved.get("data").unwrap_or(&experiment.resolved).place.clone()
 }
@@ -97,9 +97,9 @@ pub(super) fn batch_of<T: Number>(
     Ok((inputs, targets))
 }
 
-/// What layers know while this rank's samples of a batch pass.
+/// The context for passing this rank's samples of a batch through the layers.
 pub(super) fn pass<'a, T: Number>(
-    company: Option<&'a Company>,
+    topology: Option<&'a Topology>,
     experiment: &Experiment,
     step: u64,
     own: &Range<usize>,
@@ -107,10 +107,10 @@ pub(super) fn pass<'a, T: Number>(
 ) -> Pass<'a, T> {
     let (threads, exact) = (experiment.threads, experiment.deterministic);
     let alone = Pass::alone(own.len(), training, step);
-    match company {
+    match topology {
         None => Pass { threads, exact, ..alone },
-        Some(company) => {
-            let (gradients, all) = (&company.data, &company.world);
+        Some(topology) => {
+            let (gradients, all) = (&topology.data, &topology.world);
             Pass { first: own.start, threads, exact, gradients, all, ..alone }
         }
     }

@@ -1,4 +1,4 @@
-//! Which settings of a run may change when it goes on.
+//! The settings that may change when a run is resumed.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use crate::experiment::{Experiment, Node, NodeValue, flow};
 
 const MAY_CHANGE: &[&str] = &["epochs", "threads", "test_every", "save_every", "keep", "distributed"];
 
-/// Refuses to go on with a run whose file says something else: `old` is the text of the file `name` in its folder.
+/// Rejects resuming a run with different settings: `old` is the text of the file `name` in its folder.
 pub(super) fn must_continue(name: &str, old: &str, experiment: &Experiment) -> Result<()> {
     let refused = |[expected, received]: [String; 2], advice: String| {
         Err(Error::usage(format!("resume {name}"), expected, received, advice))
     };
-    // Both are read from text, so that both have been through the same rounding and the same order.
+    // Both are parsed from text, so that both have the same rounding and order.
     let read = |file: &str, text: &str| Experiment::parse_with(file, text, &[], &experiment.extensions);
     let (before, after) = (read(name, old)?, read("this run", &experiment.resolved_text())?);
-    // What the command line says is meant, and what was forgotten there is not.
-    let is_said = experiment.resolved.get("epochs").is_some_and(|node| node.place.file.starts_with("--set"));
-    if after.epochs < before.epochs && !is_said {
+    // An explicit value on the command line is intended; a forgotten one is not.
+    let is_explicit = experiment.resolved.get("epochs").is_some_and(|node| node.place.file.starts_with("--set"));
+    if after.epochs < before.epochs && !is_explicit {
         let [before, after] = [before.epochs, after.epochs];
         let words = [format!("at least `epochs: {before}`, as before"), format!("`epochs: {after}`")];
         return refused(words, format!("say --set epochs={before} again, or give another --out"));
@@ -37,13 +37,13 @@ pub(super) fn must_continue(name: &str, old: &str, experiment: &Experiment) -> R
     }
 }
 
-/// What is inside a setting: under the names of a map, or under the numbers of a list, the first being 0.
+/// The children of a setting: by key for a map, by index for a list, counted from 0.
 fn inside(node: &Node) -> BTreeMap<String, &Node> {
     let items = node.items().iter().enumerate().map(|(number, item)| (number.to_string(), item));
     node.entries().iter().map(|(key, entry)| (key.clone(), entry)).chain(items).collect()
 }
 
-/// The first setting that differs, as each side has it.
+/// The first setting that differs, as text on each side.
 fn first_difference(path: &str, one: Option<&Node>, other: Option<&Node>) -> Option<[String; 2]> {
     if let (Some(one), Some(other)) = (one, other) {
         let (ours, theirs) = (inside(one), inside(other));
@@ -57,11 +57,11 @@ fn first_difference(path: &str, one: Option<&Node>, other: Option<&Node>) -> Opt
             return None;
         }
     }
-    let said = |node: Option<&Node>| match node {
+    let shown = |node: Option<&Node>| match node {
         Some(node) => format!("`{path}: {}`", flow(node)),
         None => format!("no `{path}`"),
     };
-    Some([said(one), said(other)])
+    Some([shown(one), shown(other)])
 }
 
 #[cfg(test)]
@@ -74,7 +74,7 @@ mod tests {
         data: {type: iris, sample: 50}
         model: {type: network, cost: sum_of_squares, layers: [{type: fully_connected, name: a, outputs: 3}]}";
 
-    fn said(before: &[&str], after: &[&str]) -> Option<String> {
+    fn shown(before: &[&str], after: &[&str]) -> Option<String> {
         let experiment = |changes: &[&str]| {
             let changes: Vec<String> = changes.iter().map(|change| change.to_string()).collect();
             Experiment::parse("x.yaml", BEFORE, &changes).expect("it is right")
@@ -100,11 +100,11 @@ mod tests {
             (&[], &[layer], "no `model.layers.0.rule`", "`model.layers.0.rule: {type: adam"),
             (&["epochs=4"], &[], "at least `epochs: 4`", "`epochs: 3`"),
         ] {
-            let message = said(before, after).expect("it must be refused");
+            let message = shown(before, after).expect("it must be refused");
             let (start, end) = message.split_once("received").expect("all errors say it");
             assert!(start.contains(expected) && end.contains(received), "{message}");
         }
-        assert_eq!(said(&["epochs=2"], &["keep=9", "threads=2", "distributed=halo"]), None);
-        assert_eq!(said(&["epochs=4"], &["epochs=2"]), None);
+        assert_eq!(shown(&["epochs=2"], &["keep=9", "threads=2", "distributed=halo"]), None);
+        assert_eq!(shown(&["epochs=4"], &["epochs=2"]), None);
     }
 }

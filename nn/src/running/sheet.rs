@@ -1,39 +1,39 @@
-//! Many small pictures on one sheet.
+//! Arranges many small images on one sheet.
 
 use crate::data::Picture;
 use crate::shape::Shape;
 
-/// Pixels between two pictures, and their grey.
+/// The gap between two images in pixels, and its grey level.
 const GAP: usize = 2;
 const GROUND: u8 = 64;
 
-/// Which numbers are black and white.
+/// The values that are shown as black and white.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Range {
-    /// The smallest and the largest of each picture.
+pub(super) enum LevelRange {
+    /// The minimum and maximum of each image.
     Own,
-    /// These, for all pictures; what lies beyond is cut off.
+    /// These values, for all images; values beyond them are clipped.
     Fixed(f64, f64),
 }
 
-impl Range {
+impl LevelRange {
     fn bounds(self, picture: &[f64]) -> (f64, f64) {
         match self {
-            Range::Fixed(low, high) => (low, high),
-            Range::Own => picture.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+            LevelRange::Fixed(low, high) => (low, high),
+            LevelRange::Own => picture.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
                 (low.min(*value), high.max(*value))
             }),
         }
     }
 }
 
-/// Lays pictures of one shape in rows of `across`, each pixel as a square of `scale`. Three maps are colours; of any other
-/// number the first is shown. Nothing comes of no pictures.
+/// Arranges images of one shape in rows of `across`, with each pixel as a square of `scale`. Three maps are colours; for any
+/// other number, the first map is shown. `None` if there are no images.
 pub(super) fn sheet(
     pictures: &[Vec<f64>],
     shape: Shape,
     (across, scale): (usize, usize),
-    range: Range,
+    range: LevelRange,
 ) -> Option<Picture> {
     if pictures.is_empty() {
         return None;
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn pictures_lie_in_rows_with_gaps() {
         let pictures = [vec![0.0, 2.0], vec![-1.0, 5.0], vec![7.0, 7.0]];
-        let own = sheet(&pictures, Shape::new(1, 1, 2), (2, 1), Range::Own).expect("there are pictures");
+        let own = sheet(&pictures, Shape::new(1, 1, 2), (2, 1), LevelRange::Own).expect("there are pictures");
         assert_eq!(own.shape, Shape::new(1, 8, 10));
         let at = |picture: &Picture, row: usize, column: usize| picture.pixels[row * 10 + column];
         assert_eq!((at(&own, 2, 2), at(&own, 2, 3), at(&own, 2, 4)), (0, 255, GROUND));
@@ -79,8 +79,8 @@ mod tests {
             (0, GROUND),
             "one level alone is black, and no fourth picture"
         );
-        let fixed = sheet(&pictures, Shape::new(1, 1, 2), (2, 1), Range::Fixed(0.0, 4.0)).expect("pictures");
+        let fixed = sheet(&pictures, Shape::new(1, 1, 2), (2, 1), LevelRange::Fixed(0.0, 4.0)).expect("pictures");
         assert_eq!((at(&fixed, 2, 3), at(&fixed, 2, 6), at(&fixed, 2, 7)), (128, 0, 255));
-        assert!(sheet(&[], Shape::flat(1), (1, 1), Range::Own).is_none());
+        assert!(sheet(&[], Shape::flat(1), (1, 1), LevelRange::Own).is_none());
     }
 }

@@ -1,8 +1,8 @@
-//! Which unit of a network knows a class by itself: the area under the curve of each.
+//! Searches for the unit of a network that best detects a class, by the area under its ROC curve.
 //!
 //! Q. Le and others, "Building high-level features using large scale unsupervised learning", 2012, look for a unit that
-//! responds to faces or to cats. The area under the receiver operating characteristic is the chance that a sample of the
-//! class excites the unit more than a sample of another class does.
+//! responds to faces or to cats. The area under the receiver operating characteristic is the probability that the unit
+//! responds more strongly to a sample of the class than to a sample of another class.
 
 use std::fmt::Write;
 
@@ -12,11 +12,11 @@ pub(super) struct Spot {
     pub(super) class: usize,
     pub(super) unit: usize,
     pub(super) train: f64,
-    /// Nothing where the class or the others are missing among the test samples.
+    /// `None` if the test samples lack the class, or contain nothing else.
     pub(super) test: Option<f64>,
 }
 
-/// How units responded to samples: samples one after the other, and the class of each.
+/// The responses of units, sample by sample, and the class of each sample.
 #[derive(Debug, Default)]
 pub(super) struct Responses {
     pub(super) units: usize,
@@ -50,7 +50,7 @@ impl Responses {
     }
 }
 
-/// For each class, the unit that knows it best on the training samples, and how well it does on the test samples.
+/// For each class, the unit that detects it best on the training samples, and its area on the test samples.
 pub(super) fn spots(train: &Responses, test: &Responses, classes: usize) -> Vec<Spot> {
     let mut best: Vec<Option<(usize, f64)>> = vec![None; classes];
     for unit in 0..train.units {
@@ -69,7 +69,7 @@ pub(super) fn spots(train: &Responses, test: &Responses, classes: usize) -> Vec<
     best.iter().enumerate().filter_map(spot).collect()
 }
 
-/// A table of spots.
+/// The spots as a CSV table.
 pub(super) fn table(spots: &[Spot]) -> String {
     let mut text = String::from("class,unit,train_auc,test_auc\n");
     for Spot { class, unit, train, test } in spots {
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use crate::random::Stream;
 
-    /// By definition: over all pairs, with half a point for equal ones.
+    /// The definition: over all pairs, with half a point for ties.
     fn naive(responses: &Responses, unit: usize, class: u32) -> Option<f64> {
         let value = |sample: usize| responses.values[sample * responses.units + unit];
         let (mut points, mut pairs) = (0.0, 0.0);
@@ -105,7 +105,7 @@ mod tests {
 
     fn responses(count: usize, units: usize) -> Responses {
         let stream = Stream::new(3, "responses");
-        // Few levels, so that many are equal.
+        // Few levels, so that there are many ties.
         let value = |index: usize| (stream.uniform(index as u64) * 7.0).floor() as f32;
         let classes = (0..count).map(|sample| (stream.branch(1).uniform(sample as u64) * 3.0) as u32);
         Responses { units, values: (0..count * units).map(value).collect(), classes: classes.collect() }

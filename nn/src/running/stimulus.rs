@@ -1,15 +1,15 @@
-//! The input that excites a unit most, among all of the same length.
+//! Finds the input of a given norm to which a unit responds most.
 
 use crate::layers::Pass;
 use crate::models::Network;
 use crate::number::Number;
 use crate::random::Stream;
 
-/// How often the input is changed.
+/// The number of optimisation steps.
 const STEPS: usize = 60;
 
-/// How much one unit of the lowest `layers` is excited by an input, and the derivative by that input.
-fn excitement<T: Number>(network: &mut Network<T>, layers: usize, unit: usize, input: &[T]) -> (f64, Vec<T>) {
+/// The response of a unit of the first `layers` layers to an input, and its derivative with respect to that input.
+fn unit_response<T: Number>(network: &mut Network<T>, layers: usize, unit: usize, input: &[T]) -> (f64, Vec<T>) {
     let pass = Pass::alone(1, false, 0);
     let outputs = network.fprop_through(&pass, input, layers);
     let value = outputs[unit].double();
@@ -32,8 +32,7 @@ fn scale<T: Number>(values: &mut [T], length: f64) {
     }
 }
 
-/// Climbs along the derivative on the sphere of inputs of this length, in larger steps while that leads up and in smaller
-/// ones where it leads down.
+/// Gradient ascent on the sphere of inputs with this norm; the step size grows after an improvement and shrinks otherwise.
 pub(super) fn stimulus<T: Number>(
     network: &mut Network<T>,
     layers: usize,
@@ -43,17 +42,17 @@ pub(super) fn stimulus<T: Number>(
     let mut input: Vec<T> =
         (0..network.input().size()).map(|index| T::of(stream.normal(index as u64))).collect();
     scale(&mut input, length);
-    // Places that the unit does not see have no slope: beginning with the slope leaves them out.
-    input = excitement(network, layers, unit, &input).1;
+    // Positions outside the unit's receptive field have a zero gradient: starting with the gradient leaves them out.
+    input = unit_response(network, layers, unit, &input).1;
     scale(&mut input, length);
-    let (mut best, mut slope) = excitement(network, layers, unit, &input);
+    let (mut best, mut slope) = unit_response(network, layers, unit, &input);
     let mut step = length / 2.0;
     for _ in 0..STEPS {
         let mut ahead = slope.clone();
         scale(&mut ahead, step);
         ahead.iter_mut().zip(&input).for_each(|(ahead, input)| *ahead += *input);
         scale(&mut ahead, length);
-        let (value, next) = excitement(network, layers, unit, &ahead);
+        let (value, next) = unit_response(network, layers, unit, &ahead);
         if value > best {
             (best, slope, input) = (value, next, ahead);
             step *= 1.5;

@@ -1,4 +1,4 @@
-//! Named tensors in files: safetensors in and out, `.npz` in.
+//! Named tensors in files: reads and writes safetensors, reads `.npz`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,19 +9,19 @@ use unisono::{Error, Result};
 use crate::data::read_npz;
 use crate::number::Number;
 
-/// A tensor in double precision, which holds both kinds of numbers exactly.
+/// A tensor in double precision, which represents both number types exactly.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Tensor {
+pub(super) struct F64Tensor {
     pub(super) shape: Vec<usize>,
     pub(super) values: Vec<f64>,
 }
 
-pub(super) type Tensors = BTreeMap<String, Tensor>;
+pub(super) type TensorMap = BTreeMap<String, F64Tensor>;
 
-/// The key of the checkpoint's own settings in the metadata.
+/// The metadata key of the checkpoint's own settings.
 const KEY: &str = "unisono";
 
-/// The key of the checksum beside them.
+/// The key of the checksum next to them.
 const CHECKSUM: &str = "checksum";
 
 fn damaged(path: &Path, received: impl std::fmt::Display) -> Error {
@@ -29,7 +29,7 @@ fn damaged(path: &Path, received: impl std::fmt::Display) -> Error {
     Error::usage(what, "whole tensors", received.to_string(), "put the whole file back; this one is damaged")
 }
 
-/// Tensors as bytes, with settings and a checksum.
+/// Serialises tensors, with settings and a checksum.
 pub(super) fn pack<T: Number>(tensors: &[(String, Vec<usize>, &[T])], settings: &str) -> Result<Vec<u8>> {
     let kind = if T::NAME == "f32" { Dtype::F32 } else { Dtype::F64 };
     let failed = |error| Error::internal("write checkpoint", format!("{error}"));
@@ -40,13 +40,13 @@ pub(super) fn pack<T: Number>(tensors: &[(String, Vec<usize>, &[T])], settings: 
     }
     let sum = checksum(settings, views.iter().map(|(name, view)| (name.as_str(), view)));
     let metadata = [(KEY.to_string(), settings.to_string()), (CHECKSUM.into(), sum.to_string())];
-    // One key in the map's header keeps the bytes the same for the same weights.
+    // With a single metadata key, equal weights give equal bytes.
     let metadata = serde_json::json!(metadata).to_string();
     let metadata = std::collections::HashMap::from([(KEY.to_string(), metadata)]);
     safetensors::serialize(views, Some(metadata)).map_err(failed)
 }
 
-/// Covers all that a checkpoint says: settings, names, types, shapes and numbers.
+/// The checksum over the full contents of a checkpoint: settings, names, types, shapes and values.
 fn checksum<'a, 'data: 'a>(
     settings: &str,
     tensors: impl Iterator<Item = (&'a str, &'a TensorView<'data>)>,
@@ -60,7 +60,7 @@ fn checksum<'a, 'data: 'a>(
     hasher.finalize()
 }
 
-/// The checksum of checkpoints that were written before settings and shapes counted.
+/// The checksum of older checkpoints, which did not cover settings and shapes.
 fn checksum_of_numbers<'a, 'data: 'a>(
     tensors: impl Iterator<Item = (&'a str, &'a TensorView<'data>)>,
 ) -> u32 {
@@ -72,8 +72,8 @@ fn checksum_of_numbers<'a, 'data: 'a>(
     hasher.finalize()
 }
 
-/// The tensors of a safetensors file, and the settings where it is a checkpoint of ours.
-pub(super) fn unpack(path: &Path, bytes: &[u8]) -> Result<(Tensors, Option<String>)> {
+/// The tensors of a safetensors file, and the settings if it is one of our checkpoints.
+pub(super) fn unpack(path: &Path, bytes: &[u8]) -> Result<(TensorMap, Option<String>)> {
     let file = SafeTensors::deserialize(bytes).map_err(|error| damaged(path, error))?;
     let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| damaged(path, error))?;
     let ours = metadata.metadata().as_ref().and_then(|map| map.get(KEY));
@@ -94,14 +94,14 @@ pub(super) fn unpack(path: &Path, bytes: &[u8]) -> Result<(Tensors, Option<Strin
             return Err(damaged(path, "contents that differ from their checksum"));
         }
     }
-    let mut tensors = Tensors::new();
+    let mut tensors = TensorMap::new();
     for (name, view) in file.iter() {
         let values = match view.dtype() {
             Dtype::F32 => numbers(view.data(), |bytes| f64::from(f32::from_le_bytes(bytes))),
             Dtype::F64 => numbers(view.data(), f64::from_le_bytes),
             other => return Err(damaged(path, format!("`{name}` of type {other:?}, not F32 or F64"))),
         };
-        tensors.insert(name.to_string(), Tensor { shape: view.shape().to_vec(), values });
+        tensors.insert(name.to_string(), F64Tensor { shape: view.shape().to_vec(), values });
     }
     Ok((tensors, settings))
 }
@@ -110,12 +110,12 @@ fn numbers<const SIZE: usize>(bytes: &[u8], convert: impl Fn([u8; SIZE]) -> f64)
     bytes.chunks_exact(SIZE).map(|chunk| convert(chunk.try_into().expect("chunks have this size"))).collect()
 }
 
-/// The tensors of a `.safetensors` or `.npz` file, and the settings where it is a checkpoint of ours.
-pub(super) fn read(path: &Path) -> Result<(Tensors, Option<String>)> {
+/// The tensors of a `.safetensors` or `.npz` file, and the settings if it is one of our checkpoints.
+pub(super) fn read(path: &Path) -> Result<(TensorMap, Option<String>)> {
     if path.extension().is_some_and(|suffix| suffix == "npz") {
         let arrays = read_npz(path)?.into_iter();
         let tensors = arrays.map(|(name, array)| {
-            let tensor = Tensor { values: array.doubles(), shape: array.shape };
+            let tensor = F64Tensor { values: array.doubles(), shape: array.shape };
             (name, tensor)
         });
         return Ok((tensors.collect(), None));
@@ -148,7 +148,7 @@ mod tests {
         for at in (bytes.len() - 20..bytes.len()).chain(0..40) {
             let mut broken = bytes.clone();
             broken[at] ^= 4;
-            // A name that changed makes it a file of somebody else's, without settings.
+            // With a changed key, the file no longer counts as one of our checkpoints, and has no settings.
             let settings = unpack(path, &broken).ok().and_then(|(_, settings)| settings);
             assert_eq!(settings, None, "byte {at}");
         }
@@ -167,7 +167,7 @@ mod tests {
         let expected = unpack(path, &good[0]).expect("they are whole");
         crate::fuzz::fuzz!(|script: &[u8]| {
             let damaged = unisono::testing::mutate(&good, script);
-            // Without our metadata it is a file of another program, which has no checksum.
+            // Without our metadata, it is a file of another program, which has no checksum.
             if let Ok(found @ (_, Some(_))) = unpack(path, &damaged) {
                 assert_eq!(found, expected, "a damaged checkpoint was accepted");
             }

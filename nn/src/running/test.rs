@@ -1,37 +1,37 @@
-//! What a network makes of the test samples.
+//! Evaluates a network on the test samples.
 
 use unisono::Result;
 
 use super::Trainer;
 use super::learn::Costs;
-use super::samples::{mistakes, pass};
+use super::samples::{count_misclassified, pass};
 use crate::number::Number;
 
 impl<T: Number> Trainer<T> {
-    /// The mean cost and the percentage of mistakes on the test samples, where there are any.
+    /// The mean cost and the percentage of misclassified test samples, if there are any.
     pub fn test(&mut self) -> Result<(Option<f64>, Option<f64>)> {
         let data = self.data.clone();
         let test = &data.test;
         let all: Vec<usize> = (0..test.count).collect();
-        let company = self.company.clone();
+        let topology = self.topology.clone();
         let mut costs = Costs::default();
         for chosen in all.chunks(self.experiment.batch_size) {
-            let own = self.own(chosen.len());
-            self.fill_or_note(test, &chosen[own.clone()]);
-            let pass = pass(company.as_deref(), &self.experiment, self.steps, &own, false);
+            let own = self.local_samples(chosen.len());
+            self.fill_or_record_error(test, &chosen[own.clone()]);
+            let pass = pass(topology.as_deref(), &self.experiment, self.steps, &own, false);
             let outputs = self.network.fprop(&pass, &self.inputs);
-            costs.wrong += mistakes(outputs, test, &chosen[own]);
+            costs.wrong += count_misclassified(outputs, test, &chosen[own]);
             costs.loss += self.network.value(&pass, &self.targets);
         }
         let (count, has_classes) = (test.count as f64, self.has_classes(test));
         if count == 0.0 {
             return Ok((None, None));
         }
-        let [wrong] = self.add_up([costs.wrong])?;
+        let [wrong] = self.sum_counts([costs.wrong])?;
         Ok((Some(costs.loss / count), has_classes.then_some(100.0 * wrong / count)))
     }
 
-    /// What the network says of test samples: `each` gets a sample's number, its outputs and its class.
+    /// The outputs for the test samples: `each` gets a sample's index, its outputs and its class.
     pub(super) fn outputs(&mut self, mut each: impl FnMut(usize, &[T], Option<u32>)) -> Result<()> {
         let data = self.data.clone();
         let test = &data.test;

@@ -1,15 +1,15 @@
-//! The file of a trace: where the time of all ranks went.
+//! Writes the trace file: where the time of all ranks went.
 
 use std::path::Path;
 
 use unisono::{Error, Result};
 
-use super::files::write_whole;
-use crate::distributed::Company;
+use super::files::write_atomically;
+use crate::distributed::Topology;
 use crate::timeline::Timeline;
 
-/// Refuses a trace that could not be written at the end.
-pub(super) fn must_take(path: Option<&Path>) -> Result<()> {
+/// Rejects a trace path that could not be written at the end of the run.
+pub(super) fn check_writable(path: Option<&Path>) -> Result<()> {
     let Some(path) = path else { return Ok(()) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if folder.is_dir() && !path.is_dir() {
@@ -19,11 +19,11 @@ pub(super) fn must_take(path: Option<&Path>) -> Result<()> {
     Err(Error::usage("--trace", "a file in a folder that exists", received, "make the folder first"))
 }
 
-/// The spans of all ranks, on the rank that leads.
-pub(super) fn write(path: &Path, timeline: &Timeline, company: Option<&Company>) -> Result<()> {
-    let text = match company {
-        Some(company) => timeline.gather(&company.world.group)?,
+/// Writes the spans of all ranks, on the root.
+pub(super) fn write(path: &Path, timeline: &Timeline, topology: Option<&Topology>) -> Result<()> {
+    let text = match topology {
+        Some(topology) => timeline.gather(&topology.world.group)?,
         None => Some(timeline.trace()),
     };
-    text.map_or(Ok(()), |text| write_whole(path, text.as_bytes()))
+    text.map_or(Ok(()), |text| write_atomically(path, text.as_bytes()))
 }

@@ -1,37 +1,37 @@
-//! A whole run: train, test, save, and continue where an interrupted one stood.
+//! A complete run: trains, tests, saves, and resumes after an interruption.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use unisono::{Error, Group, Result, World};
 
-use super::checkpoint::{self, Progressed};
+use super::checkpoint::{self, CheckpointProgress};
 use super::epoch::Progress;
-use super::files::write_whole;
-use super::folder::Folder;
+use super::files::write_atomically;
+use super::folder::RunFolder;
 use super::metrics::EpochMetrics;
 use super::results;
 use super::samples::load_data;
 use super::trace;
 use super::trainer::Trainer;
-use crate::distributed::{Company, Failure, Mode, Sharing};
+use crate::distributed::{Topology, Failure, Mode, TableTraining};
 use crate::experiment::{Experiment, Precision};
 use crate::number::Number;
 
-/// Where a run goes and whether it continues.
+/// Where a run is stored, and whether it is resumed.
 #[derive(Debug, Clone)]
 pub struct TrainOptions {
     /// The folder of results.
     pub out: PathBuf,
     /// Whether to continue an interrupted run there.
     pub resume: bool,
-    /// Where to write a trace that Chrome and Perfetto show.
+    /// The path of a trace for Chrome or Perfetto.
     pub trace: Option<PathBuf>,
 }
 
-/// Someone who watches a run.
+/// An observer of a run.
 pub trait Watch {
-    /// The run begins, or continues after some epochs.
+    /// The run starts, or resumes after `done` epochs.
     fn begin(&mut self, _experiment: &Experiment, _done: usize, _epochs: usize) {}
     /// A batch is done.
     fn batch(&mut self, _progress: Progress) {}
@@ -41,18 +41,18 @@ pub trait Watch {
 
 impl Watch for () {}
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
     /// The folder of results.
     pub out: PathBuf,
-    /// A row for each epoch, with those before an interruption.
+    /// One row per epoch, including those before an interruption.
     pub metrics: Vec<EpochMetrics>,
     /// The last checkpoint.
     pub checkpoint: PathBuf,
 }
 
-/// Trains as the experiment says. Nothing is written before the data, the model and the checkpoint are known to be good.
+/// Trains an experiment. Nothing is written before the data, the model and the checkpoint have been validated.
 pub fn train(experiment: &Experiment, options: &TrainOptions, watch: &mut dyn Watch) -> Result<Summary> {
     match experiment.precision {
         Precision::Single => train_in::<f32>(experiment, options, watch, None, None),
@@ -61,8 +61,8 @@ pub fn train(experiment: &Experiment, options: &TrainOptions, watch: &mut dyn Wa
     .map_err(Into::into)
 }
 
-/// Trains with all ranks of a group, spread as the experiment says. Every rank calls it; the first one writes the folder,
-/// and is the only one that calls `watch`.
+/// Trains with all ranks of a group, distributed as the experiment specifies. Every rank must call this; the first one
+/// writes the folder, and is the only one that calls `watch`.
 ///
 /// ```
 /// use unisono_nn::{Experiment, TrainOptions, train_on};
@@ -84,10 +84,10 @@ pub fn train_on(
     options: &TrainOptions,
     watch: &mut dyn Watch,
 ) -> Result<Summary, Failure> {
-    train_together(group, None, experiment, options, watch)
+    train_in_group(group, None, experiment, options, watch)
 }
 
-/// Trains with all ranks of a world, as [`train_on`] does; also in the mode `table`, which needs more than a group.
+/// Trains with all ranks of a world, like [`train_on`]; also supports the mode `table`, which needs more than a group.
 pub fn train_in_world(
     world: &World,
     experiment: &Experiment,
@@ -95,60 +95,60 @@ pub fn train_in_world(
     watch: &mut dyn Watch,
 ) -> Result<Summary, Failure> {
     let failed = |error| Failure { error, own: world.rank() == 0 };
-    let sharing = Sharing::new(world, experiment).map_err(failed)?;
-    train_together(world.group(), sharing, experiment, options, watch)
+    let table_training = TableTraining::new(world, experiment).map_err(failed)?;
+    train_in_group(world.group(), table_training, experiment, options, watch)
 }
 
-fn train_together(
+fn train_in_group(
     group: &Group,
-    sharing: Option<Sharing>,
+    table_training: Option<TableTraining>,
     experiment: &Experiment,
     options: &TrainOptions,
     watch: &mut dyn Watch,
 ) -> Result<Summary, Failure> {
-    let company = match group.size() {
+    let topology = match group.size() {
         1 => None,
-        // Every rank finds the same wrong; one says so.
+        // Every rank finds the same error; one reports it.
         _ => {
             let failed = |error| Failure { error, own: group.rank() == 0 };
-            let company = Company::new(group, experiment).map_err(failed)?;
-            if company.mode == Mode::Table && sharing.is_none() {
+            let topology = Topology::new(group, experiment).map_err(failed)?;
+            if topology.mode == Mode::Table && table_training.is_none() {
                 let advice = "call train_in_world, or choose another mode";
                 let error = Error::unsupported("train_on", "a group has no tables", advice);
                 return Err(failed(error));
             }
-            Some(company)
+            Some(topology)
         }
     };
-    let mut nobody = ();
-    let watch = if group.rank() == 0 { watch } else { &mut nobody };
+    let mut no_watch = ();
+    let watch = if group.rank() == 0 { watch } else { &mut no_watch };
     match experiment.precision {
-        Precision::Single => train_in::<f32>(experiment, options, watch, company, sharing),
-        Precision::Double => train_in::<f64>(experiment, options, watch, company, sharing),
+        Precision::Single => train_in::<f32>(experiment, options, watch, topology, table_training),
+        Precision::Double => train_in::<f64>(experiment, options, watch, topology, table_training),
     }
 }
 
-/// Ends on all ranks where it ended with an error on one.
-fn agree<R>(company: Option<&Company>, result: Result<R>) -> Result<R, Failure> {
-    match company {
-        Some(company) => company.agree(result),
+/// Fails on all ranks if it failed on one.
+fn agree<R>(topology: Option<&Topology>, result: Result<R>) -> Result<R, Failure> {
+    match topology {
+        Some(topology) => topology.agree(result),
         None => Ok(result?),
     }
 }
 
-/// Says where to go on after a run that must not be resumed: its folder would refuse other settings.
-fn with_way_out(mut error: Error, out: &Path) -> Error {
+/// Adds advice on how to start over after a run that must not be resumed: its folder would reject other settings.
+fn with_restart_advice(mut error: Error, out: &Path) -> Error {
     if let Error::Usage { advice, .. } = &mut error {
         *advice = format!("{advice}; give another --out, or delete this run from {} first", out.display());
     }
     error
 }
 
-/// Loads the newest of some checkpoints, the oldest of which comes first; where it is damaged, says which one is not.
-/// Without any, the run stands at its beginning, with its first weights.
-fn begin_from<T: Number>(trainer: &mut Trainer<T>, saved: &[PathBuf]) -> Result<Progressed> {
+/// Loads the newest of some checkpoints, given oldest first; if it is damaged, the error names the newest intact one.
+/// Without checkpoints, the run starts from the beginning, with its initial weights.
+fn load_newest<T: Number>(trainer: &mut Trainer<T>, saved: &[PathBuf]) -> Result<CheckpointProgress> {
     let [older @ .., newest] = saved else {
-        return trainer.take_first_weights().map(|()| Progressed { epochs: 0, steps: 0 });
+        return trainer.load_initial_weights().map(|()| CheckpointProgress { epochs: 0, steps: 0 });
     };
     checkpoint::load(trainer, newest).map_err(|mut error| {
         let whole = older.iter().rev().find(|path| checkpoint::load(trainer, path).is_ok());
@@ -162,23 +162,23 @@ fn begin_from<T: Number>(trainer: &mut Trainer<T>, saved: &[PathBuf]) -> Result<
     })
 }
 
-/// A trainer that stands where its run stood, and how many epochs are done.
+/// A trainer with the progress of its run, and the number of completed epochs.
 fn prepare<T: Number>(
     experiment: &Experiment,
     resume: bool,
-    folder: &mut Folder,
-    company: Option<Arc<Company>>,
+    folder: &mut RunFolder,
+    topology: Option<Arc<Topology>>,
 ) -> Result<(Trainer<T>, usize)> {
-    let mut trainer: Trainer<T> = Trainer::among(experiment, company)?;
+    let mut trainer: Trainer<T> = Trainer::for_rank(experiment, topology)?;
     let saved = if resume { folder.resumable(experiment)? } else { Vec::new() };
-    let Progressed { epochs, steps } = begin_from(&mut trainer, &saved)?;
+    let CheckpointProgress { epochs, steps } = load_newest(&mut trainer, &saved)?;
     if epochs > trainer.epochs() {
         let expected = format!("at least {epochs} epochs, as many as are done");
         let advice = "say as many or more, or give another --out";
         return Err(Error::usage("resume", expected, trainer.epochs().to_string(), advice));
     }
     if resume {
-        folder.take_up(epochs, steps)?;
+        folder.restore(epochs, steps)?;
     }
     trainer.steps = steps;
     Ok((trainer, epochs))
@@ -188,25 +188,25 @@ fn train_in<T: Number>(
     experiment: &Experiment,
     options: &TrainOptions,
     watch: &mut dyn Watch,
-    company: Option<Company>,
-    sharing: Option<Sharing>,
+    topology: Option<Topology>,
+    table_training: Option<TableTraining>,
 ) -> Result<Summary, Failure> {
-    let company = company.map(Arc::new);
-    let all = company.as_deref();
-    let leads = all.is_none_or(Company::leads);
-    let mut folder = Folder::new(&options.out);
-    let claimed = match leads {
-        true => trace::must_take(options.trace.as_deref()).and_then(|()| folder.claim(options.resume)),
+    let topology = topology.map(Arc::new);
+    let all = topology.as_deref();
+    let is_root = all.is_none_or(Topology::is_root);
+    let mut folder = RunFolder::new(&options.out);
+    let claimed = match is_root {
+        true => trace::check_writable(options.trace.as_deref()).and_then(|()| folder.claim(options.resume)),
         false => Ok(()),
     };
     agree(all, claimed)?;
-    let prepared = prepare(experiment, options.resume, &mut folder, company.clone());
+    let prepared = prepare(experiment, options.resume, &mut folder, topology.clone());
     let (mut trainer, done): (Trainer<T>, usize) = agree(all, prepared)?;
-    let share = |(sharing, all): (Sharing, &Company)| sharing.share(&mut trainer.network, all.faults.clone());
-    let shared = sharing.zip(all).map(share).transpose();
+    let share = |(table_training, all): (TableTraining, &Topology)| table_training.create_table(&mut trainer.network, all.comm.clone());
+    let shared = table_training.zip(all).map(share).transpose();
     trainer.shared = agree(all, shared)?;
     let timeline = options.trace.as_ref().map(|_| trainer.record());
-    agree(all, if leads { folder.begin(experiment, options.resume) } else { Ok(()) })?;
+    agree(all, if is_root { folder.begin(experiment, options.resume) } else { Ok(()) })?;
     watch.begin(experiment, done, trainer.epochs());
     let mut saved = folder.checkpoint(done);
     for epoch in done..trainer.epochs() {
@@ -218,18 +218,18 @@ fn train_in<T: Number>(
         });
         folder.losses = losses;
         let sound = |metrics| trainer.must_be_finite(epoch).map(|()| metrics);
-        let begin_anew = |error| with_way_out(error, &options.out);
-        let metrics = agree(all, metrics.and_then(sound).map_err(begin_anew))?;
+        let advise = |error| with_restart_advice(error, &options.out);
+        let metrics = agree(all, metrics.and_then(sound).map_err(advise))?;
         watch.epoch(&metrics);
         folder.rows.push(metrics);
         if (epoch + 1).is_multiple_of(experiment.save_every) || epoch + 1 == trainer.epochs() {
             saved = folder.checkpoint(epoch + 1);
-            let progress = Progressed { epochs: epoch + 1, steps: trainer.steps };
+            let progress = CheckpointProgress { epochs: epoch + 1, steps: trainer.steps };
             agree(all, save(&mut trainer, &mut folder, experiment, &saved, progress))?;
         }
     }
     if trainer.epochs() == 0 {
-        let progress = Progressed { epochs: 0, steps: 0 };
+        let progress = CheckpointProgress { epochs: 0, steps: 0 };
         agree(all, save(&mut trainer, &mut folder, experiment, &saved, progress))?;
     }
     let traced = match (&options.trace, &timeline) {
@@ -237,48 +237,48 @@ fn train_in<T: Number>(
         _ => Ok(()),
     };
     agree(all, traced)?;
-    let finished = finish(&mut trainer, &mut folder, experiment, &saved, leads);
+    let finished = finish(&mut trainer, &mut folder, experiment, &saved, is_root);
     match all {
-        Some(company) => company.agree_at_length(finished)?,
+        Some(topology) => topology.agree_without_timeout(finished)?,
         None => finished?,
     }
     Ok(Summary { out: options.out.clone(), metrics: folder.rows, checkpoint: saved })
 }
 
-/// Tables and a checkpoint. All ranks take part in collecting weights; the leader writes.
+/// Writes the tables and a checkpoint. All ranks take part in gathering the weights; the root writes.
 fn save<T: Number>(
     trainer: &mut Trainer<T>,
-    folder: &mut Folder,
+    folder: &mut RunFolder,
     experiment: &Experiment,
     path: &Path,
-    progress: Progressed,
+    progress: CheckpointProgress,
 ) -> Result<()> {
-    if let Some(bytes) = checkpoint::pack_all(trainer, progress)? {
-        // The tables first: a checkpoint whose rows are missing could not be taken up.
+    if let Some(bytes) = checkpoint::pack_checkpoint(trainer, progress)? {
+        // The tables come first: a checkpoint without its rows could not be resumed.
         folder.write(&experiment.name)?;
-        write_whole(path, &bytes)?;
-        folder.forget_old_checkpoints(experiment.keep);
+        write_atomically(path, &bytes)?;
+        folder.remove_old_checkpoints(experiment.keep);
     }
     Ok(())
 }
 
-/// What a run leaves beside tables and checkpoints.
+/// Writes the results of a run other than tables and checkpoints.
 fn finish<T: Number>(
     trainer: &mut Trainer<T>,
-    folder: &mut Folder,
+    folder: &mut RunFolder,
     experiment: &Experiment,
     saved: &Path,
-    leads: bool,
+    is_root: bool,
 ) -> Result<()> {
-    if !leads {
+    if !is_root {
         return Ok(());
     }
     folder.end(&experiment.name)?;
-    if !trainer.is_divided() {
+    if !trainer.is_partitioned() {
         return results::write(experiment, trainer, folder);
     }
-    // This rank has a part of the model; the checkpoint has all of it.
-    let mut whole: Trainer<T> = Trainer::over(experiment, None, load_data(experiment)?)?;
+    // This rank holds a part of the model; the checkpoint contains all of it.
+    let mut whole: Trainer<T> = Trainer::unchecked(experiment, None, load_data(experiment)?)?;
     checkpoint::load(&mut whole, saved)?;
     results::write(experiment, &mut whole, folder)
 }

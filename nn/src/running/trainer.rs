@@ -1,20 +1,20 @@
-//! Trainers: a model with its data, in one process or as one rank of several.
+//! Trainers: a model with its data, in a single process or as one of several ranks.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use unisono::{Error, Group, Result};
 
-use super::samples::{blame_class, load_data, must_have_targets};
+use super::samples::{mention_largest_class, load_data, must_have_targets};
 use crate::data::{DataSet, Split, Targets};
-use crate::distributed::{Company, Held, Mode, Shared, build};
-use crate::experiment::{Experiment, ModelKind, Share};
+use crate::distributed::{Topology, Sharding, Mode, SharedWeights, build};
+use crate::experiment::{Experiment, ModelKind, RankShare};
 use crate::models::{Network, Phases, Pretraining};
 use crate::number::Number;
 use crate::shape::Shape;
 use crate::timeline::Timeline;
 
-/// A model, its data, and how far it has come.
+/// A model, its data, and the progress of its training.
 pub struct Trainer<T: Number> {
     /// The layers.
     pub network: Network<T>,
@@ -25,97 +25,97 @@ pub struct Trainer<T: Number> {
     pub(super) steps: u64,
     pub(super) inputs: Vec<T>,
     pub(super) targets: Vec<T>,
-    /// Why this rank could not read its samples, until all ranks hear of it.
-    pub(super) unread: Option<Error>,
-    /// Where gradients are summed over the ranks.
+    /// The error of this rank when reading its samples, until all ranks are notified.
+    pub(super) read_error: Option<Error>,
+    /// The buffer in which gradients are summed over the ranks.
     pub(super) gradients: Vec<T>,
-    /// The places of a sample that are this rank's, where it has not all of them.
+    /// The indices of this rank's part of a sample, if samples are partitioned.
     part: Option<Vec<usize>>,
-    /// The other ranks, where there are any.
-    pub(super) company: Option<Arc<Company>>,
-    /// The weights that all ranks share, where they share them through a table.
-    pub(super) shared: Option<Shared<T>>,
+    /// The process topology, if there are several ranks.
+    pub(super) topology: Option<Arc<Topology>>,
+    /// The weights in a shared table, in the mode `table`.
+    pub(super) shared: Option<SharedWeights<T>>,
 }
 
-/// What each rank has of a run, at the least.
-fn share<'a>(experiment: &Experiment, company: Option<&'a Company>, data: &DataSet) -> Share<'a> {
+/// A lower bound on each rank's share of a run.
+fn share<'a>(experiment: &Experiment, topology: Option<&'a Topology>, data: &DataSet) -> RankShare<'a> {
     let batch = experiment.batch_size.min(data.train.count);
-    match company {
-        Some(company) => Share {
-            ranks: company.neighbours,
-            samples: batch / company.data.group.size(),
-            part: Box::new(|shape| company.least(shape)),
+    match topology {
+        Some(topology) => RankShare {
+            ranks: topology.local_size,
+            samples: batch / topology.data.group.size(),
+            part: Box::new(|shape| topology.min_local_size(shape)),
         },
-        None => Share { ranks: 1, samples: batch, part: Box::new(Shape::size) },
+        None => RankShare { ranks: 1, samples: batch, part: Box::new(Shape::size) },
     }
 }
 
 impl<T: Number> Trainer<T> {
-    /// Loads the data and draws the first weights.
+    /// Loads the data and draws the initial weights.
     pub fn new(experiment: &Experiment) -> Result<Trainer<T>> {
-        let mut trainer = Trainer::among(experiment, None)?;
-        trainer.take_first_weights()?;
+        let mut trainer = Trainer::for_rank(experiment, None)?;
+        trainer.load_initial_weights()?;
         Ok(trainer)
     }
 
-    /// The same with all ranks of a group, which call it together. It fails on all where it fails on one.
+    /// [`Trainer::new`] with all ranks of a group, which must call this together. It fails on all ranks if it fails on one.
     pub fn on(group: &Group, experiment: &Experiment) -> Result<Trainer<T>> {
-        let company = Arc::new(Company::new(group, experiment)?);
-        let begun = Trainer::among(experiment, Some(company.clone()))
-            .and_then(|mut trainer| trainer.take_first_weights().map(|()| trainer));
-        Ok(company.agree(begun)?)
+        let topology = Arc::new(Topology::new(group, experiment)?);
+        let begun = Trainer::for_rank(experiment, Some(topology.clone()))
+            .and_then(|mut trainer| trainer.load_initial_weights().map(|()| trainer));
+        Ok(topology.agree(begun)?)
     }
 
-    /// The same for one rank of several, where there are several, with weights that were drawn.
-    pub(super) fn among(experiment: &Experiment, company: Option<Arc<Company>>) -> Result<Trainer<T>> {
+    /// A trainer for one rank, with drawn weights.
+    pub(super) fn for_rank(experiment: &Experiment, topology: Option<Arc<Topology>>) -> Result<Trainer<T>> {
         let data = load_data(experiment)?;
         must_have_targets(experiment, &data)?;
-        let parts = company.as_ref().map_or(1, |company| company.parts());
+        let parts = topology.as_ref().map_or(1, |topology| topology.parts());
         let shapes = experiment.shapes_in_parts(data.shape, data.outputs, parts).map_err(|error| {
             let fits = experiment.shapes_in_parts(data.shape, 0, parts).is_ok();
-            blame_class(error, data.largest_class().filter(|_| fits))
+            mention_largest_class(error, data.largest_class().filter(|_| fits))
         })?;
-        experiment.must_have_room(&shapes, &share(experiment, company.as_deref(), &data))?;
-        Trainer::checked(experiment, company, data)
+        experiment.check_memory(&shapes, &share(experiment, topology.as_deref(), &data))?;
+        Trainer::checked(experiment, topology, data)
     }
 
-    /// The same for data that was found.
+    /// A trainer for an opened data set, which is checked for damage.
     pub(super) fn checked(
         experiment: &Experiment,
-        company: Option<Arc<Company>>,
+        topology: Option<Arc<Topology>>,
         data: DataSet,
     ) -> Result<Trainer<T>> {
-        let trainer = Trainer::over(experiment, company, data)?;
+        let trainer = Trainer::unchecked(experiment, topology, data)?;
         trainer.check_data()?;
         Ok(trainer)
     }
 
-    /// The same for data that nobody has looked through, perhaps without targets.
-    pub(super) fn over(
+    /// A trainer for an opened data set that is not checked, and that may lack targets.
+    pub(super) fn unchecked(
         experiment: &Experiment,
-        company: Option<Arc<Company>>,
+        topology: Option<Arc<Topology>>,
         mut data: DataSet,
     ) -> Result<Trainer<T>> {
-        let (mut network, held) = match &company {
-            // Workers that share a table compute by themselves.
-            Some(company) if company.mode != Mode::Table => {
-                let built = build(experiment, company, data.shape, data.outputs)?;
+        let (mut network, sharding) = match &topology {
+            // Workers with a shared table compute on their own.
+            Some(topology) if topology.mode != Mode::Table => {
+                let built = build(experiment, topology, data.shape, data.outputs)?;
                 (built.network, built.input)
             }
-            _ => (experiment.network(data.shape, data.outputs)?, Held::Whole(data.shape)),
+            _ => (experiment.network(data.shape, data.outputs)?, Sharding::Replicated(data.shape)),
         };
         let pretraining = experiment.pretraining(&mut network, data.shape)?;
         let mut part = None;
-        if let (Some(company), Held::Patch(_) | Held::Slice(_)) = (&company, held) {
-            let places = held.indices(company);
-            // An autoencoder's targets are whole samples; everything else needs a part of each.
+        if let (Some(topology), Sharding::Patch(_) | Sharding::Slice(_)) = (&topology, sharding) {
+            let places = sharding.indices(topology);
+            // An autoencoder's targets are complete samples; all other models need only a part of each.
             if experiment.model != ModelKind::Autoencoder {
                 data.train = data.train.part(&places);
                 data.test = data.test.part(&places);
             }
             part = Some(places);
         }
-        data.keep().map_err(|error| experiment.blame_data(error))?;
+        data.keep().map_err(|error| experiment.locate_data_error(error))?;
         let phases = experiment.phases();
         Ok(Trainer {
             network,
@@ -126,91 +126,91 @@ impl<T: Number> Trainer<T> {
             steps: 0,
             inputs: Vec::new(),
             targets: Vec::new(),
-            unread: None,
+            read_error: None,
             gradients: Vec::new(),
             part,
-            company,
+            topology,
             shared: None,
         })
     }
 
-    /// Takes the first weights from a file, where the experiment names one and no checkpoint replaces them.
-    pub(super) fn take_first_weights(&mut self) -> Result<()> {
+    /// Loads the initial weights from a file, if the experiment names one. Not called if a checkpoint replaces them.
+    pub(super) fn load_initial_weights(&mut self) -> Result<()> {
         let Some(path) = self.experiment.initial_weights.clone() else { return Ok(()) };
         let resolved = &self.experiment.resolved;
         let place = resolved.get("initial_weights").unwrap_or(resolved).place.clone();
-        super::first_weights::load(self, &path).map_err(|error| place.locate(error))
+        super::initial_weights::load(self, &path).map_err(|error| place.locate(error))
     }
 
-    /// Looks for damage in this rank's share of the samples.
+    /// Checks this rank's share of the samples for damage.
     pub(super) fn check_data(&self) -> Result<()> {
-        let all = self.company.as_ref().map(|company| &company.world.group);
+        let all = self.topology.as_ref().map(|topology| &topology.world.group);
         let (rank, size) = all.map_or((0, 1), |group| (group.rank(), group.size()));
-        self.data.check(rank, size).map_err(|error| self.experiment.blame_data(error))
+        self.data.check(rank, size).map_err(|error| self.experiment.locate_data_error(error))
     }
 
-    /// The data that it learns from and is tested on.
+    /// The training and test data.
     pub fn data(&self) -> &DataSet {
         &self.data
     }
 
-    /// Whether this rank has a part of each sample and of the model.
-    pub(super) fn is_divided(&self) -> bool {
-        self.company.as_ref().is_some_and(|company| company.team.group.size() > 1)
+    /// Whether this rank holds a part of each sample and of the model.
+    pub(super) fn is_partitioned(&self) -> bool {
+        self.topology.as_ref().is_some_and(|topology| topology.spatial.group.size() > 1)
     }
 
-    /// From here on, notes on a timeline what layers and calls between ranks take.
+    /// Records the time of layers and communication on a timeline from now on.
     pub(super) fn record(&mut self) -> Arc<Timeline> {
-        let rank = self.company.as_ref().map_or(0, |company| company.world.group.rank());
+        let rank = self.topology.as_ref().map_or(0, |topology| topology.world.group.rank());
         let timeline = Arc::new(Timeline::new(rank));
         self.network.record(timeline.clone());
-        self.company.iter().for_each(|company| company.faults.record(timeline.clone()));
+        self.topology.iter().for_each(|topology| topology.comm.record(timeline.clone()));
         timeline
     }
 
-    /// How many epochs all phases have.
+    /// The total number of epochs of all phases.
     pub fn epochs(&self) -> usize {
         self.phases.epochs()
     }
 
-    /// Which samples of a batch are this rank's.
-    pub(super) fn own(&self, batch: usize) -> Range<usize> {
-        self.company.as_ref().map_or(0..batch, |company| company.own(batch))
+    /// The range of this rank's samples in a batch.
+    pub(super) fn local_samples(&self, batch: usize) -> Range<usize> {
+        self.topology.as_ref().map_or(0..batch, |topology| topology.local_samples(batch))
     }
 
-    /// Whether mistakes are counted.
+    /// Whether samples have classes, so that misclassified ones can be counted.
     pub(super) fn has_classes(&self, split: &Split) -> bool {
         self.experiment.model != ModelKind::Autoencoder && matches!(split.targets, Targets::Classes(_))
     }
 
-    /// Fails if something went wrong between ranks.
+    /// Returns the first communication error, if any.
     pub(super) fn check(&self) -> Result<()> {
-        self.company.as_ref().map_or(Ok(()), |company| company.faults.check())
+        self.topology.as_ref().map_or(Ok(()), |topology| topology.comm.check())
     }
 
-    /// Sums what ranks counted over all of them; fails on all where one could not read its samples. All ranks call it.
-    pub(super) fn add_up<const N: usize>(&mut self, counted: [f64; N]) -> Result<[f64; N]> {
-        let read = self.unread.take().map_or(Ok(()), Err);
-        match &self.company {
-            Some(company) => company.add_up(counted, read, self.steps),
+    /// Sums counts over all ranks; fails on all ranks if one could not read its samples. All ranks must call this.
+    pub(super) fn sum_counts<const N: usize>(&mut self, counted: [f64; N]) -> Result<[f64; N]> {
+        let read = self.read_error.take().map_or(Ok(()), Err);
+        match &self.topology {
+            Some(topology) => topology.sum_counts(counted, read, self.steps),
             None => read.map(|()| counted),
         }
     }
 
-    /// Fills the buffers with a batch. Where it cannot be read, this rank goes on with zeros: others wait for it in the calls
-    /// of this batch, and hear of it in `add_up`.
-    pub(super) fn fill_or_note(&mut self, split: &Split, chosen: &[usize]) {
-        if self.unread.is_none() {
-            self.unread = self.fill(split, chosen).map_err(|error| self.experiment.blame_data(error)).err();
+    /// Fills the buffers with a batch. If it cannot be read, this rank continues with zeros: the others wait for it in the
+    /// collectives of this batch, and are notified in `sum_counts`.
+    pub(super) fn fill_or_record_error(&mut self, split: &Split, chosen: &[usize]) {
+        if self.read_error.is_none() {
+            self.read_error = self.fill(split, chosen).map_err(|error| self.experiment.locate_data_error(error)).err();
         }
-        if self.unread.is_some() {
-            self.make_room(chosen.len());
+        if self.read_error.is_some() {
+            self.resize_buffers(chosen.len());
             self.inputs.fill(T::ZERO);
             self.targets.fill(T::ZERO);
         }
     }
 
-    fn make_room(&mut self, samples: usize) {
+    fn resize_buffers(&mut self, samples: usize) {
         self.inputs.resize(samples * self.network.input().size(), T::ZERO);
         self.targets.resize(samples * self.network.output().size(), T::ZERO);
     }
@@ -218,7 +218,7 @@ impl<T: Number> Trainer<T> {
     /// Fills the buffers with a batch.
     pub(super) fn fill(&mut self, split: &Split, chosen: &[usize]) -> Result<()> {
         let (width, outputs) = (self.network.input().size(), self.network.output().size());
-        self.make_room(chosen.len());
+        self.resize_buffers(chosen.len());
         if self.experiment.model == ModelKind::Autoencoder {
             split.fill(chosen, &mut self.targets, &mut [])?;
             match &self.part {
@@ -258,13 +258,13 @@ mod tests {
             - {type: dropout}
             - {type: fully_connected, outputs: 3, bias: false}";
 
-    /// The bytes that a run of one rank needs at the least, and those that it has after a step.
+    /// The lower bound on the memory of one rank, and the memory that it uses after a step, in bytes.
     fn bytes(trainer: &mut Trainer<f64>, experiment: &Experiment) -> (usize, usize) {
         trainer.step().expect("it learns");
         let data = load_data(experiment).expect("it is there");
-        let company = trainer.company.clone();
+        let topology = trainer.topology.clone();
         let shapes = experiment.shapes(data.shape, data.outputs).expect("they fit");
-        let share = Share { ranks: 1, ..share(experiment, company.as_deref(), &data) };
+        let share = RankShare { ranks: 1, ..share(experiment, topology.as_deref(), &data) };
         let outputs: Vec<usize> = (0..trainer.network.layers().len())
             .map(|layer| trainer.network.outputs_of(layer).len())
             .collect();
@@ -273,7 +273,7 @@ mod tests {
         for weight in trainer.network.layers().iter_mut().flat_map(|layer| layer.weights()) {
             numbers += weight.values.len() * (2 + weight.state.len());
         }
-        (experiment.needed(&shapes, &share).0, numbers * size_of::<f64>())
+        (experiment.required_bytes(&shapes, &share).0, numbers * size_of::<f64>())
     }
 
     #[test]
@@ -300,7 +300,7 @@ mod tests {
                     experiment(&[format!("distributed={spread}"), format!("deterministic={exact}")]);
                 unisono::testing::spawn(ranks, |group| {
                     let mut trainer = Trainer::on(&group, &experiment).expect("it is built");
-                    assert_eq!(trainer.company.as_ref().map(|company| company.neighbours), Some(ranks));
+                    assert_eq!(trainer.topology.as_ref().map(|topology| topology.local_size), Some(ranks));
                     let (needed, taken) = bytes(&mut trainer, &experiment);
                     assert!(needed <= taken, "{spread} on {ranks}: {needed} bytes, but {taken} will do");
                     assert!(needed > least / ranks / 4, "{spread} on {ranks}: {needed} of {least} bytes");

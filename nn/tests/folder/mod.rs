@@ -1,11 +1,11 @@
-//! A folder of its own for a test, removed with it.
+//! A temporary folder for a test, removed on drop.
 
 use std::path::PathBuf;
 
 pub struct Folder(pub PathBuf);
 
 impl Folder {
-    /// An empty one; no other test of the same program may use the name.
+    /// Creates an empty folder; no other test of the same program may use the name.
     pub fn new(name: &str) -> Folder {
         let path = std::env::temp_dir().join(format!("unisono-nn-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);

@@ -1,9 +1,9 @@
-//! Files of a tar archive.
+//! Reads the files of a tar archive.
 
-/// A tar archive is blocks of this size: a header, then a file.
+/// A tar archive consists of blocks of this size: a header block, then the blocks of the file.
 const BLOCK: usize = 512;
 
-/// The regular files of an archive by the last part of their names, or what is wrong with it.
+/// The regular files of an archive by base name, or a description of what is wrong with it.
 pub(in crate::data) fn files(archive: &[u8]) -> Result<Vec<(String, &[u8])>, String> {
     let mut found = Vec::new();
     let mut rest = archive;
@@ -15,7 +15,7 @@ pub(in crate::data) fn files(archive: &[u8]) -> Result<Vec<(String, &[u8])>, Str
         let size = usize::from_str_radix(size.trim_matches(['\0', ' ']), 8)
             .map_err(|_| format!("`{name}` has no size"))?;
         let content = after.get(..size).ok_or_else(|| format!("`{name}` ends too early"))?;
-        // Type 0 is a file; the first versions of the format wrote a zero byte.
+        // Type `0` is a regular file; the first versions of the format wrote a zero byte instead.
         if matches!(header[156], b'0' | 0) {
             let last = name.rsplit('/').next().unwrap_or_default().to_string();
             found.push((last, content));
@@ -29,7 +29,7 @@ pub(in crate::data) fn files(archive: &[u8]) -> Result<Vec<(String, &[u8])>, Str
 pub(in crate::data) mod tests {
     use super::*;
 
-    /// An archive of these files, in a folder.
+    /// An archive of these files, inside a folder.
     pub fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
         let mut archive = Vec::new();
         let mut entry = |name: &str, kind: u8, content: &[u8]| {

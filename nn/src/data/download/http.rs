@@ -1,23 +1,23 @@
-//! A small client of HTTP: fetches a file, or the rest of one.
+//! A minimal HTTP client: fetches a file, or the remainder of one.
 //!
-//! It speaks version 1.0 without encryption, which a public file with a published digest does not need, and which needs
-//! no further library. A proxy in `http_proxy` is used.
+//! It speaks HTTP/1.0 without TLS: public files with a published digest do not need encryption, and plain HTTP needs no
+//! further library. A proxy in `http_proxy` is respected.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// How long to wait for a connection, and for the next bytes.
-const PATIENCE: Duration = Duration::from_secs(30);
-const MOST_REDIRECTIONS: usize = 5;
-/// A header line that is longer is no header line.
+/// The timeout for connecting, and for each read and write.
+const TIMEOUT: Duration = Duration::from_secs(30);
+const MAX_REDIRECTS: usize = 5;
+/// The length limit of a header line, in bytes.
 const LONGEST_LINE: u64 = 16 << 10;
 
-/// What a server answered.
-pub(super) struct Answer {
-    /// Where in the file the body begins: 0, or where it was asked to go on.
+/// The response of a server.
+pub(super) struct HttpResponse {
+    /// The offset of the body in the file: 0, or the requested offset.
     pub(super) from: u64,
-    /// How many bytes follow, where the server says so.
+    /// The length of the body in bytes, if the server reports it.
     pub(super) length: Option<u64>,
     pub(super) body: Box<dyn Read>,
 }
@@ -44,10 +44,10 @@ fn connect(host: &str, port: u16) -> Result<TcpStream, String> {
     let failed = |error: std::io::Error| format!("cannot reach {host}:{port}: {error}");
     let mut last = format!("{host} has no address");
     for address in (host, port).to_socket_addrs().map_err(failed)? {
-        match TcpStream::connect_timeout(&address, PATIENCE) {
+        match TcpStream::connect_timeout(&address, TIMEOUT) {
             Ok(stream) => {
-                stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-                stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
+                stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
+                stream.set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
                 return Ok(stream);
             }
             Err(error) => last = failed(error),
@@ -56,27 +56,27 @@ fn connect(host: &str, port: u16) -> Result<TcpStream, String> {
     Err(last)
 }
 
-/// Asks for a file from a byte on; follows redirections.
-pub(super) fn get(address: &str, from: u64) -> Result<Answer, String> {
+/// Requests a file from a byte offset on, and follows redirects.
+pub(super) fn get(address: &str, from: u64) -> Result<HttpResponse, String> {
     let mut address = address.to_string();
-    for _ in 0..=MOST_REDIRECTIONS {
-        match ask(&address, from, std::env::var("http_proxy").ok().as_deref())? {
-            Reply::Body(answer) => return Ok(answer),
-            Reply::Elsewhere(next) => address = next,
+    for _ in 0..=MAX_REDIRECTS {
+        match send_request(&address, from, std::env::var("http_proxy").ok().as_deref())? {
+            Reply::Body(response) => return Ok(response),
+            Reply::Redirect(next) => address = next,
         }
     }
     Err(format!("{address} leads from one address to the next"))
 }
 
 enum Reply {
-    Body(Answer),
-    Elsewhere(String),
+    Body(HttpResponse),
+    Redirect(String),
 }
 
-fn ask(address: &str, from: u64, proxy: Option<&str>) -> Result<Reply, String> {
+fn send_request(address: &str, from: u64, proxy: Option<&str>) -> Result<Reply, String> {
     let Address { host, port, path } = parse(address)?;
-    let near = ["localhost", "127.0.0.1"].contains(&host);
-    let (mut stream, target) = match proxy.filter(|proxy| !proxy.is_empty() && !near) {
+    let is_loopback = ["localhost", "127.0.0.1"].contains(&host);
+    let (mut stream, target) = match proxy.filter(|proxy| !proxy.is_empty() && !is_loopback) {
         Some(proxy) => {
             let through = parse(proxy)?;
             (connect(through.host, through.port)?, address)
@@ -116,12 +116,12 @@ fn ask(address: &str, from: u64, proxy: Option<&str>) -> Result<Reply, String> {
         }
     }
     match (code, location) {
-        (200, _) => Ok(Reply::Body(Answer { from: 0, length, body: Box::new(reader) })),
+        (200, _) => Ok(Reply::Body(HttpResponse { from: 0, length, body: Box::new(reader) })),
         (206, _) => {
             let from = begins.ok_or_else(|| format!("{host} does not say which part it sends"))?;
-            Ok(Reply::Body(Answer { from, length, body: Box::new(reader) }))
+            Ok(Reply::Body(HttpResponse { from, length, body: Box::new(reader) }))
         }
-        (301 | 302 | 303 | 307 | 308, Some(location)) => Ok(Reply::Elsewhere(location)),
+        (301 | 302 | 303 | 307 | 308, Some(location)) => Ok(Reply::Redirect(location)),
         _ => Err(format!("{host} answers `{status}` for {path}")),
     }
 }

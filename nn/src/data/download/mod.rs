@@ -1,4 +1,4 @@
-//! Full data sets from where they are published: resumed where a download broke off, checked, and never half there.
+//! Downloads of full data sets from their publishers: resumable, verified, and visible only once complete.
 
 pub(super) mod archive;
 mod http;
@@ -13,21 +13,21 @@ use unisono::{Error, Result};
 use sha256::sha256;
 
 /// A file at its publisher.
-struct Published {
+struct RemoteFile {
     address: String,
-    /// What the file is called there.
+    /// The file's name at the publisher.
     name: String,
     sha256: String,
 }
 
 /// A data set at its publisher.
-pub(super) struct Publication {
-    files: Vec<Published>,
-    /// The files that loading needs, in the folder, where they may be compressed.
+pub(super) struct RemoteDataSet {
+    files: Vec<RemoteFile>,
+    /// The files that loading needs, possibly compressed in the folder.
     needed: Vec<&'static str>,
 }
 
-/// The mirror that PyTorch keeps; the digests are of the compressed files.
+/// PyTorch's mirror; the digests are those of the compressed files.
 const MNIST: &str = "http://ossci-datasets.s3.amazonaws.com/mnist/";
 const MNIST_FILES: [(&str, &str); 4] = [
     ("train-images-idx3-ubyte", "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
@@ -48,56 +48,56 @@ const CIFAR10_FILES: [&str; 6] = [
     "test_batch.bin",
 ];
 
-pub(super) fn mnist() -> Publication {
-    let file = |(name, sha256): &(&str, &str)| Published {
+pub(super) fn mnist() -> RemoteDataSet {
+    let file = |(name, sha256): &(&str, &str)| RemoteFile {
         address: format!("{MNIST}{name}.gz"),
         name: format!("{name}.gz"),
         sha256: sha256.to_string(),
     };
-    Publication {
+    RemoteDataSet {
         files: MNIST_FILES.iter().map(file).collect(),
         needed: MNIST_FILES.iter().map(|(name, _)| *name).collect(),
     }
 }
 
-pub(super) fn cifar10() -> Publication {
-    let archive = Published {
+pub(super) fn cifar10() -> RemoteDataSet {
+    let archive = RemoteFile {
         address: CIFAR10.into(),
         name: "cifar-10-binary.tar.gz".into(),
         sha256: CIFAR10_SHA256.into(),
     };
-    Publication { files: vec![archive], needed: CIFAR10_FILES.to_vec() }
+    RemoteDataSet { files: vec![archive], needed: CIFAR10_FILES.to_vec() }
 }
 
-/// Where downloads go when nobody says: a folder of this program in the user's cache.
+/// The default download folder: a subfolder of the user's cache.
 pub(super) fn cache(name: &str) -> PathBuf {
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home);
     cache.unwrap_or_else(std::env::temp_dir).join("unisono").join(name)
 }
 
-fn there(folder: &Path, name: &str) -> bool {
+fn is_present(folder: &Path, name: &str) -> bool {
     folder.join(name).is_file() || folder.join(format!("{name}.gz")).is_file()
 }
 
-impl Publication {
-    /// Fetches what a folder lacks.
+impl RemoteDataSet {
+    /// Fetches the files that are missing from a folder.
     pub(super) fn fetch(&self, folder: &Path) -> Result<()> {
-        if self.needed.iter().all(|name| there(folder, name)) {
+        if self.needed.iter().all(|name| is_present(folder, name)) {
             return Ok(());
         }
         let failed =
             |error| Error::io("download data", folder.display().to_string(), error, "give another `folder`");
         std::fs::create_dir_all(folder).map_err(failed)?;
-        // The ranks of a host come here together: one downloads, the others find the files.
+        // All ranks of a host arrive here together: one downloads, and the others find the files.
         let lock = std::fs::File::create(folder.join(".download")).map_err(failed)?;
         lock.lock().map_err(failed)?;
-        if self.needed.iter().all(|name| there(folder, name)) {
+        if self.needed.iter().all(|name| is_present(folder, name)) {
             return Ok(());
         }
         for file in &self.files {
             let single = file.name.strip_suffix(".gz").filter(|name| self.needed.contains(name));
-            if single.is_some_and(|name| there(folder, name)) {
+            if single.is_some_and(|name| is_present(folder, name)) {
                 continue;
             }
             let path = folder.join(&file.name);
@@ -109,7 +109,7 @@ impl Publication {
         Ok(())
     }
 
-    /// Takes the needed files out of an archive, which is removed then.
+    /// Extracts the needed files from an archive, and then removes the archive.
     fn unpack(&self, path: &Path, folder: &Path) -> Result<()> {
         let bytes = super::file::open(path)?.all()?;
         let files =
@@ -118,38 +118,37 @@ impl Publication {
             let Some((_, content)) = files.iter().find(|(found, _)| found == name) else {
                 return Err(super::file::damaged(path, format!("an archive with {name}"), "one without"));
             };
-            let half = folder.join(format!("{name}.part"));
-            std::fs::write(&half, content)
-                .and_then(|()| std::fs::rename(&half, folder.join(name)))
-                .map_err(|error| Error::io("unpack", half.display().to_string(), error, "make room"))?;
+            let partial = folder.join(format!("{name}.part"));
+            std::fs::write(&partial, content)
+                .and_then(|()| std::fs::rename(&partial, folder.join(name)))
+                .map_err(|error| Error::io("unpack", partial.display().to_string(), error, "make room"))?;
         }
-        // An archive that stays does no harm.
+        // An archive that cannot be removed does no harm.
         let _ = std::fs::remove_file(path);
         Ok(())
     }
 }
 
-impl Published {
-    /// Downloads under another name, goes on where an earlier download broke off, and gives the name when the digest is
-    /// right.
+impl RemoteFile {
+    /// Downloads to a temporary name, resumes an interrupted download, and renames the file once its digest is verified.
     fn fetch(&self, path: &Path) -> Result<()> {
-        let half = PathBuf::from(format!("{}.part", path.display()));
-        let written = |error| Error::io("download", half.display().to_string(), error, "make room");
-        // Somebody may have put it there by hand.
+        let partial = PathBuf::from(format!("{}.part", path.display()));
+        let written = |error| Error::io("download", partial.display().to_string(), error, "make room");
+        // The user may have put the file there by hand.
         if path.is_file() {
             return self.check(path);
         }
         eprintln!("unisono: downloading {} to {}", self.address, path.display());
-        self.transfer(&half)?;
-        if let Err(error) = self.check(&half) {
-            // What is wrong would be wrong again if the next attempt began with it.
-            let _ = std::fs::remove_file(&half);
+        self.transfer(&partial)?;
+        if let Err(error) = self.check(&partial) {
+            // Wrong contents would fail again if the next attempt resumed from them.
+            let _ = std::fs::remove_file(&partial);
             return Err(error);
         }
-        std::fs::rename(&half, path).map_err(written)
+        std::fs::rename(&partial, path).map_err(written)
     }
 
-    /// Whether a file is the published one.
+    /// Verifies that a file is the published one.
     fn check(&self, path: &Path) -> Result<()> {
         let bytes = std::fs::read(path)
             .map_err(|error| Error::io("read", path.display().to_string(), error, "give another `folder`"))?;
@@ -165,43 +164,43 @@ impl Published {
         ))
     }
 
-    /// Appends to the file what it lacks.
-    fn transfer(&self, half: &Path) -> Result<()> {
+    /// Appends the missing bytes to the partial file.
+    fn transfer(&self, partial: &Path) -> Result<()> {
         let offline = |why: String| {
             let advice = format!(
                 "get {} on a machine that reaches it, put it into {}, and try again",
                 self.address,
-                half.parent().unwrap_or(half).display()
+                partial.parent().unwrap_or(partial).display()
             );
             Error::io("download data", self.address.clone(), std::io::Error::other(why), &advice)
         };
-        let written = |error| Error::io("download", half.display().to_string(), error, "make room");
-        let have = std::fs::metadata(half).map_or(0, |metadata| metadata.len());
-        let mut answer = match http::get(&self.address, have) {
-            // A range that the server refuses may be one of a file that is whole already, or of another file.
+        let written = |error| Error::io("download", partial.display().to_string(), error, "make room");
+        let have = std::fs::metadata(partial).map_or(0, |metadata| metadata.len());
+        let mut response = match http::get(&self.address, have) {
+            // If the server rejects the range, the partial file may already be complete, or belong to another version.
             Err(_) if have > 0 => http::get(&self.address, 0).map_err(offline)?,
-            answer => answer.map_err(offline)?,
+            response => response.map_err(offline)?,
         };
-        let mut file = OpenOptions::new().create(true).append(true).open(half).map_err(written)?;
-        if answer.from > have {
+        let mut file = OpenOptions::new().create(true).append(true).open(partial).map_err(written)?;
+        if response.from > have {
             return Err(offline(format!(
                 "asked for the bytes from {have} on, received those from {}",
-                answer.from
+                response.from
             )));
         }
-        file.set_len(answer.from).map_err(written)?;
+        file.set_len(response.from).map_err(written)?;
         let mut block = vec![0; 1 << 16];
         let mut received = 0;
         loop {
             let count =
-                answer.body.read(&mut block).map_err(|error| offline(format!("it broke off: {error}")))?;
+                response.body.read(&mut block).map_err(|error| offline(format!("it broke off: {error}")))?;
             if count == 0 {
                 break;
             }
             file.write_all(&block[..count]).map_err(written)?;
             received += count as u64;
         }
-        match answer.length {
+        match response.length {
             Some(length) if received < length => Err(offline(format!(
                 "it broke off after {received} of {length} bytes; the next attempt goes on"
             ))),

@@ -1,4 +1,4 @@
-//! SHA-256, by which a downloaded file is known to be the one that was published (FIPS 180-4).
+//! SHA-256 (FIPS 180-4), which verifies that a downloaded file is the published one.
 
 /// The fractional parts of the square roots of the first 8 primes.
 const FIRST: [u32; 8] =

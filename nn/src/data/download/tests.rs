@@ -1,4 +1,4 @@
-//! Downloads from a server of their own, which breaks off, lies, moves and is not there.
+//! Downloads from a local server that truncates, corrupts, redirects and is unreachable.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -7,39 +7,39 @@ use std::sync::{Arc, Mutex};
 use super::archive::tests::archive;
 use super::*;
 
-/// What the server does with a request.
+/// How the server responds to a request.
 #[derive(Clone, Copy, PartialEq)]
-enum Manner {
-    Honest,
-    /// Announces all and sends half.
-    BreaksOff,
-    /// Knows no ranges.
-    Whole,
-    /// Sends something else.
-    Lies,
+enum Behaviour {
+    Normal,
+    /// Announces the full length and sends half of it.
+    Truncates,
+    /// Ignores range requests.
+    IgnoresRange,
+    /// Sends other bytes.
+    Corrupts,
 }
 
-/// A server of one file; the requests that it saw.
+/// A server of one file, with the requests that it received.
 struct Server {
     address: String,
-    manner: Arc<Mutex<Manner>>,
+    behaviour: Arc<Mutex<Behaviour>>,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
 fn serve(content: Vec<u8>) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let port = listener.local_addr().expect("it has an address").port();
-    let manner = Arc::new(Mutex::new(Manner::Honest));
+    let behaviour = Arc::new(Mutex::new(Behaviour::Normal));
     let requests = Arc::new(Mutex::new(Vec::new()));
-    let (how, seen) = (manner.clone(), requests.clone());
-    // It ends with the test's process.
+    let (how, seen) = (behaviour.clone(), requests.clone());
+    // The thread ends with the test process.
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.expect("a client connects");
             let lines = BufReader::new(stream.try_clone().expect("it can be cloned")).lines();
             let lines: Vec<String> =
                 lines.map_while(|line| line.ok().filter(|line| !line.is_empty())).collect();
-            let manner = *how.lock().expect("nobody panicked");
+            let behaviour = *how.lock().expect("nobody panicked");
             seen.lock().expect("nobody panicked").push(lines.join("\n"));
             let range = lines.iter().find_map(|line| line.strip_prefix("Range: bytes=")?.strip_suffix('-'));
             let from: usize = range.and_then(|range| range.parse().ok()).unwrap_or(0);
@@ -51,7 +51,7 @@ fn serve(content: Vec<u8>) -> Server {
                 "404 Not Found".into()
             } else if from > content.len() {
                 "416 Range Not Satisfiable".into()
-            } else if from > 0 && manner != Manner::Whole {
+            } else if from > 0 && behaviour != Behaviour::IgnoresRange {
                 let length = content.len() - from;
                 format!(
                     "206 Partial\r\nContent-Length: {length}\r\nContent-Range: bytes {from}-{}/*",
@@ -60,9 +60,9 @@ fn serve(content: Vec<u8>) -> Server {
             } else {
                 format!("200 OK\r\nContent-Length: {}", content.len())
             };
-            let body = match (head.split(' ').next(), manner) {
-                (Some("200"), Manner::BreaksOff) => content[..content.len() / 2].to_vec(),
-                (Some("200"), Manner::Lies) => vec![0; content.len()],
+            let body = match (head.split(' ').next(), behaviour) {
+                (Some("200"), Behaviour::Truncates) => content[..content.len() / 2].to_vec(),
+                (Some("200"), Behaviour::Corrupts) => vec![0; content.len()],
                 (Some("200"), _) => content.clone(),
                 (Some("206"), _) => content[from..].to_vec(),
                 _ => Vec::new(),
@@ -71,20 +71,20 @@ fn serve(content: Vec<u8>) -> Server {
             let _ = stream.write_all(&body);
         }
     });
-    Server { address: format!("http://127.0.0.1:{port}/"), manner, requests }
+    Server { address: format!("http://127.0.0.1:{port}/"), behaviour, requests }
 }
 
 impl Server {
-    fn be(&self, manner: Manner) {
-        *self.manner.lock().expect("nobody panicked") = manner;
+    fn set_behaviour(&self, behaviour: Behaviour) {
+        *self.behaviour.lock().expect("nobody panicked") = behaviour;
     }
 
     fn last_request(&self) -> String {
         self.requests.lock().expect("nobody panicked").last().cloned().unwrap_or_default()
     }
 
-    fn file(&self, path: &str, content: &[u8]) -> Published {
-        Published { address: format!("{}{path}", self.address), name: "file".into(), sha256: sha256(content) }
+    fn file(&self, path: &str, content: &[u8]) -> RemoteFile {
+        RemoteFile { address: format!("{}{path}", self.address), name: "file".into(), sha256: sha256(content) }
     }
 }
 
@@ -104,11 +104,11 @@ fn a_download_that_broke_off_goes_on() {
     let (content, folder) = (content(), folder("resumed"));
     let server = serve(content.clone());
     let (path, file) = (folder.join("file"), server.file("file", &content));
-    server.be(Manner::BreaksOff);
+    server.set_behaviour(Behaviour::Truncates);
     let error = file.fetch(&path).expect_err("half is missing").to_string();
     assert!(error.contains("100000 of 200000"), "{error}");
     assert!(!path.exists(), "what has its name is whole");
-    server.be(Manner::Honest);
+    server.set_behaviour(Behaviour::Normal);
     file.fetch(&path).expect("it goes on");
     assert!(server.last_request().contains("Range: bytes=100000-"), "{}", server.last_request());
     assert!(std::fs::read(&path).expect("it is there") == content);
@@ -120,13 +120,13 @@ fn a_download_that_broke_off_goes_on() {
 fn a_server_without_ranges_starts_again_and_redirections_are_followed() {
     let (content, folder) = (content(), folder("whole"));
     let server = serve(content.clone());
-    for (path, manner, part) in [
-        ("file", Manner::Whole, Some(&content[..5000])),
-        ("moved", Manner::Honest, None),
-        // Longer than the file: of an older version, perhaps.
-        ("file", Manner::Honest, Some(&[1; 300_000][..])),
+    for (path, behaviour, part) in [
+        ("file", Behaviour::IgnoresRange, Some(&content[..5000])),
+        ("moved", Behaviour::Normal, None),
+        // Longer than the file, as if left by another version.
+        ("file", Behaviour::Normal, Some(&[1; 300_000][..])),
     ] {
-        server.be(manner);
+        server.set_behaviour(behaviour);
         let target = folder.join("file");
         let _ = std::fs::remove_file(&target);
         if let Some(part) = part {
@@ -142,7 +142,7 @@ fn a_server_without_ranges_starts_again_and_redirections_are_followed() {
 fn what_is_wrong_is_refused_and_leaves_nothing() {
     let (content, folder) = (content(), folder("wrong"));
     let server = serve(content.clone());
-    server.be(Manner::Lies);
+    server.set_behaviour(Behaviour::Corrupts);
     let path = folder.join("file");
     let error = server.file("file", &content).fetch(&path).expect_err("other bytes").to_string();
     assert!(error.contains("SHA-256"), "{error}");
@@ -150,12 +150,12 @@ fn what_is_wrong_is_refused_and_leaves_nothing() {
         let error = server.file(address, &content).fetch(&path).expect_err(address).to_string();
         assert!(error.contains(words), "{error}");
     }
-    let nobody = TcpListener::bind("127.0.0.1:0").expect("a port is free").local_addr().expect("an address");
-    let published = Published { address: format!("http://{nobody}/file"), ..server.file("file", &content) };
-    let error = published.fetch(&path).expect_err("nobody listens").to_string();
+    let unused = TcpListener::bind("127.0.0.1:0").expect("a port is free").local_addr().expect("an address");
+    let remote = RemoteFile { address: format!("http://{unused}/file"), ..server.file("file", &content) };
+    let error = remote.fetch(&path).expect_err("nobody listens").to_string();
     assert!(error.contains("cannot reach") && error.contains("put it into"), "{error}");
     assert_eq!(std::fs::read_dir(&folder).expect("it is there").count(), 0);
-    // A file that somebody put there stays, even if it is not the right one.
+    // A file that the user put there stays, even if its digest is wrong.
     std::fs::write(&path, "mine").expect("it can be written");
     assert!(server.file("file", &content).fetch(&path).is_err());
     assert!(path.exists());
@@ -171,9 +171,9 @@ fn an_archive_is_unpacked_once_for_all_ranks() {
     let server = serve(packed.clone());
     let folder = folder("archive");
     let fetch = || {
-        let file = Published { name: "all.tar.gz".into(), ..server.file("file", &packed) };
+        let file = RemoteFile { name: "all.tar.gz".into(), ..server.file("file", &packed) };
         let needed = vec!["data_batch_1.bin", "test_batch.bin"];
-        Publication { files: vec![file], needed }.fetch(&folder)
+        RemoteDataSet { files: vec![file], needed }.fetch(&folder)
     };
     std::thread::scope(|scope| {
         let ranks: Vec<_> = (0..4).map(|_| scope.spawn(fetch)).collect();
@@ -187,8 +187,8 @@ fn an_archive_is_unpacked_once_for_all_ranks() {
 
 #[test]
 fn publications_have_plain_addresses_and_digests() {
-    for publication in [mnist(), cifar10()] {
-        for file in publication.files {
+    for remote in [mnist(), cifar10()] {
+        for file in remote.files {
             assert!(file.address.starts_with("http://") && file.address.ends_with(&file.name));
             assert!(file.sha256.len() == 64 && file.sha256.bytes().all(|digit| digit.is_ascii_hexdigit()));
         }

@@ -4,7 +4,7 @@ use unisono::Result;
 
 use super::super::node::{Node, Place, Value};
 use super::learning::{momentum, one_of, rule, weights};
-use super::object::{Object, map, number, text};
+use super::object::{NeonObject, map, number, text};
 
 const LAYERS: &[&str] = &[
     "Layer",
@@ -79,15 +79,15 @@ const LAYER_KEYS: &[&str] = &[
     "init_params",
 ];
 
-/// The keys of a map that is being made.
+/// The entries of a map under construction.
 type Entries = Vec<(&'static str, Node)>;
 
 /// The cost, and the layers in this crate's own format.
-pub(super) fn layers(model: &Object<'_>) -> Result<(&'static str, Vec<Node>)> {
+pub(super) fn layers(model: &NeonObject<'_>) -> Result<(&'static str, Vec<Node>)> {
     let mut result: Vec<Node> = Vec::new();
     let mut cost = model.maybe("cost");
     for node in model.need("layers")?.items() {
-        let layer = Object::of(node, LAYERS)?;
+        let layer = NeonObject::of(node, LAYERS)?;
         layer.only(LAYER_KEYS)?;
         match layer.class {
             "DataLayer" | "ImageDataLayer" => {}
@@ -96,12 +96,12 @@ pub(super) fn layers(model: &Object<'_>) -> Result<(&'static str, Vec<Node>)> {
         }
     }
     let Some(cost) = cost else { return Err(model.need("cost").expect_err("it is absent")) };
-    let cost = Object::of(cost, &["CrossEntropy", "CrossEntropyMulti", "SumSquaredDiffs"])?;
+    let cost = NeonObject::of(cost, &["CrossEntropy", "CrossEntropyMulti", "SumSquaredDiffs"])?;
     cost.only(&["backend", "name", "olayer", "shortcut_deriv"])?;
     if cost.class == "SumSquaredDiffs" {
         return Ok(("sum_of_squares", result));
     }
-    // The entropy of a softmax is one cost here, on what goes into the softmax.
+    // Cross-entropy after a softmax is a single cost here, a function of the input of the softmax.
     if let Some(last) = result.last_mut()
         && last.get("activation").and_then(Node::text) == Some("softmax")
     {
@@ -112,16 +112,16 @@ pub(super) fn layers(model: &Object<'_>) -> Result<(&'static str, Vec<Node>)> {
     Ok(("cross_entropy", result))
 }
 
-/// The pretraining rate that the first layer's own rule says.
+/// The pretraining rate in the first layer's own rule.
 pub(super) fn pretrain_rate(layer: Option<&Node>) -> Option<Node> {
     let rule = layer?.get("learning_rule").or(layer?.get("lrule_init"))?;
     rule.get("lr_params")?.get("pretrain_learning_rate").cloned()
 }
 
-/// An activation's name, and its slope where it has one.
+/// The name of an activation, and its slope if it has one.
 fn activation(node: &Node) -> Result<(&'static str, Option<Node>)> {
     let function =
-        Object::of(node, &["Logistic", "RectLin", "RectLeaky", "Tanh", "Linear", "Identity", "Softmax"])?;
+        NeonObject::of(node, &["Logistic", "RectLin", "RectLeaky", "Tanh", "Linear", "Identity", "Softmax"])?;
     let leaks = function.class == "RectLeaky";
     function.only(if leaks { &["backend", "name", "slope"] } else { &["backend", "name"] })?;
     Ok(match function.class {
@@ -137,7 +137,7 @@ fn activation(node: &Node) -> Result<(&'static str, Option<Node>)> {
     })
 }
 
-fn translate(model: &Object<'_>, layer: &Object<'_>, index: usize) -> Result<Vec<Node>> {
+fn translate(model: &NeonObject<'_>, layer: &NeonObject<'_>, index: usize) -> Result<Vec<Node>> {
     let place = &layer.node.place;
     let mut entries: Vec<(&'static str, Node)> = Vec::new();
     let mut push = |name: &'static str, node: Node| entries.push((name, node));
@@ -215,31 +215,31 @@ fn translate(model: &Object<'_>, layer: &Object<'_>, index: usize) -> Result<Vec
                 push("first_bias", first);
             }
         }
-        // In 2014 only layers with a bias followed the model's momentum.
+        // In the 2014 format, only layers with a bias used the model's momentum.
         let followed = if layer.class == "Layer" { momentum(model.maybe("momentum"), false)? } else { None };
         push("rule", rule(model, layer, followed)?);
     }
     let mut result = Vec::new();
-    let mut say = |entries: &mut Entries, key: &'static str| {
+    let mut push_activation = |entries: &mut Entries, key: &'static str| {
         entries.push((key, text(function, place)));
         entries.extend(slope.clone().map(|slope| ("slope", slope)));
     };
     if kind == "activation" {
-        say(&mut entries, "function");
+        push_activation(&mut entries, "function");
     } else if learns && !normalizes {
-        say(&mut entries, "activation");
+        push_activation(&mut entries, "activation");
     }
     result.push(map(entries, place));
     if normalizes {
-        result.push(normalization(&name, place, &mut say));
+        result.push(normalization(&name, place, &mut push_activation));
     }
     Ok(result)
 }
 
 /// Batch normalisation between a layer and its activation.
-fn normalization(name: &str, place: &Place, say: &mut dyn FnMut(&mut Entries, &'static str)) -> Node {
+fn normalization(name: &str, place: &Place, push_activation: &mut dyn FnMut(&mut Entries, &'static str)) -> Node {
     let mut entries =
         vec![("name", text(&format!("{name}_norm"), place)), ("type", text("batch_norm", place))];
-    say(&mut entries, "activation");
+    push_activation(&mut entries, "activation");
     map(entries, place)
 }

@@ -1,12 +1,12 @@
-//! First weights, learning rules and momentum of neon files.
+//! Initial weights, learning rules and momentum of neon files.
 
 use unisono::Result;
 
 use super::super::node::{Node, Place, Value};
-use super::object::{Object, map, number, only, text};
+use super::object::{NeonObject, map, number, only, text};
 use unisono::error::nearest::advice;
 
-/// The word of a list that a file says, or a refusal.
+/// The word of a list that matches, or an error.
 pub(super) fn one_of(node: &Node, what: &str, word: &str, words: &[&'static str]) -> Result<&'static str> {
     words.iter().find(|known| **known == word).copied().ok_or_else(|| {
         let advice = advice(word, words.iter().copied(), "this program does not know it");
@@ -14,7 +14,7 @@ pub(super) fn one_of(node: &Node, what: &str, word: &str, words: &[&'static str]
     })
 }
 
-/// First weights, and the first bias where one is given.
+/// The initial weights, and the initial bias if given.
 pub(super) fn weights(node: &Node) -> Result<(Node, Option<Node>)> {
     let place = &node.place;
     let kind = match &node.tag {
@@ -28,7 +28,7 @@ pub(super) fn weights(node: &Node) -> Result<(Node, Option<Node>)> {
                 "OrthoNormalizedValGen",
                 "SparseEigenValGen",
             ];
-            Object::of(node, &classes)?.class
+            NeonObject::of(node, &classes)?.class
         }
         None => {
             let word = node.get("type").and_then(Node::text).unwrap_or_default();
@@ -72,7 +72,7 @@ pub(super) fn weights(node: &Node) -> Result<(Node, Option<Node>)> {
     Ok((map(weights, place), node.get("bias_init").cloned()))
 }
 
-/// The momentum that a file asks for: `nesterov` or not, and its coefficient. Late are files of 2015.
+/// The momentum that a file requests: whether it is Nesterov's, and its coefficient. `is_late` marks the 2015 format.
 pub(super) fn momentum(node: Option<&Node>, is_late: bool) -> Result<Option<(bool, Node)>> {
     let Some(node) = node.filter(|node| node.value != Value::Null) else { return Ok(None) };
     let place = &node.place;
@@ -84,7 +84,7 @@ pub(super) fn momentum(node: Option<&Node>, is_late: bool) -> Result<Option<(boo
     };
     let get = |key: &str| node.get(key).cloned().unwrap_or_else(|| number(0.0, place));
     Ok(Some(match one_of(node, "momentum", word, &["constant", "linear_monotone", "nesterov"])? {
-        // In 2014 `initial_coef` was not read here: files that gave it to a constant trained without momentum.
+        // The 2014 format ignored `initial_coef` here: files that gave it to a constant momentum trained without momentum.
         "constant" if is_late && node.get("coef").is_none() => (false, get("initial_coef")),
         "constant" => (false, get("coef")),
         "nesterov" => (true, get("coef")),
@@ -107,7 +107,7 @@ pub(super) fn momentum(node: Option<&Node>, is_late: bool) -> Result<Option<(boo
     }))
 }
 
-/// What rules are told, most of it in a map `lr_params`.
+/// The settings of rules, most of them in a map `lr_params`.
 const SETTINGS: &[&str] = &[
     "learning_rate",
     "pretrain_learning_rate",
@@ -120,8 +120,8 @@ const SETTINGS: &[&str] = &[
     "batch_size",
 ];
 
-/// A layer's rule: its own, or the rate and momentum of its model.
-pub(super) fn rule(model: &Object<'_>, layer: &Object<'_>, followed: Option<(bool, Node)>) -> Result<Node> {
+/// The rule of a layer: its own, or the rate and momentum of its model.
+pub(super) fn rule(model: &NeonObject<'_>, layer: &NeonObject<'_>, followed: Option<(bool, Node)>) -> Result<Node> {
     let place = &layer.node.place;
     let Some(own) = layer.maybe("learning_rule").or(layer.maybe("lrule_init")) else {
         let rate = layer.maybe("learning_rate").or(model.maybe("learning_rate"));
@@ -132,7 +132,7 @@ pub(super) fn rule(model: &Object<'_>, layer: &Object<'_>, followed: Option<(boo
         Some(_) => {
             let classes =
                 ["GradientDescent", "GradientDescentPretrain", "GradientDescentMomentum", "AdaDelta"];
-            Object::of(own, &classes)?.class
+            NeonObject::of(own, &classes)?.class
         }
         None => {
             let words = [
@@ -186,7 +186,7 @@ fn descent(rate: Node, followed: Option<(bool, Node)>, place: &Place) -> Node {
     }
 }
 
-/// A rate that falls in steps, where the file says so.
+/// A step schedule for the rate, if the file requests one.
 fn scheduled(rate: Node, schedule: Option<&Node>) -> Result<Node> {
     let Some(schedule) = schedule.filter(|node| node.value != Value::Null) else { return Ok(rate) };
     let place = &schedule.place;

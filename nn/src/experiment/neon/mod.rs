@@ -1,7 +1,8 @@
-//! Experiments written for neon, as this crate's own format: a fixed list of names, no tag ever builds anything else.
+//! Translates experiments written for neon to this crate's own format: only a fixed list of class names is accepted, and no
+//! tag can instantiate anything else.
 //!
-//! Both anatomies are known: that of 2014, where layers state their shapes and rates, and that of 2015, with data layers,
-//! cost layers and rules in maps. Shapes that a file repeats by hand are found from the data instead.
+//! Both file formats are supported: that of 2014, where layers state their shapes and rates, and that of 2015, with data
+//! layers, cost layers and rules in maps. Shapes that a file repeats by hand are derived from the data instead.
 
 mod layers;
 mod learning;
@@ -11,9 +12,9 @@ use unisono::Result;
 
 use super::node::{Node, Value};
 use layers::layers;
-use object::{Object, flag, map, number, text};
+use object::{NeonObject, flag, map, number, text};
 
-/// Whether a file is one of neon's: its first tag says so.
+/// Whether a file is a neon file, recognised by its first tag.
 pub(super) fn is_neon(node: &Node) -> bool {
     node.tag.as_deref().is_some_and(|tag| tag.starts_with("!obj:"))
 }
@@ -21,11 +22,11 @@ pub(super) fn is_neon(node: &Node) -> bool {
 const BACKENDS: &[&str] =
     &["Numpy", "Numpy64", "CPU", "CPUDataDist", "Cudamat", "Cudanet", "CC2", "GPU", "GPUDataDist"];
 
-/// The same experiment in this crate's own format.
+/// Translates an experiment to this crate's own format.
 pub(super) fn translate(node: &Node) -> Result<Node> {
-    let experiment = Object::of(node, &["FitExperiment", "FitPredictErrorExperiment", "GradientChecker"])?;
+    let experiment = NeonObject::of(node, &["FitExperiment", "FitPredictErrorExperiment", "GradientChecker"])?;
     experiment.only(&[
-        // What these hold is read where their anchors are named.
+        // These only hold anchors, which are read through their aliases.
         "weight_init",
         "weight_inits",
         "lrule",
@@ -46,7 +47,7 @@ pub(super) fn translate(node: &Node) -> Result<Node> {
     ])?;
     let place = &node.place;
     let mut entries = Vec::new();
-    let model = Object::of(
+    let model = NeonObject::of(
         experiment.need("model")?,
         &["MLP", "Convnet", "Autoencoder", "GB", "ConvnetDist", "MLPDist", "GBDist"],
     )?;
@@ -55,9 +56,9 @@ pub(super) fn translate(node: &Node) -> Result<Node> {
         let advice = "remove it; `initial_weights` takes a .safetensors or .npz file with weights";
         return Err(path.place.error(model.class, "no pickled model", path.to_string(), advice));
     }
-    // 2014 gives the backend to the experiment, 2015 leaves it to the command line.
+    // The 2014 format specifies the backend in the experiment; the 2015 format leaves it to the command line.
     if let Some(backend) = experiment.maybe("backend") {
-        let backend = Object::of(backend, BACKENDS)?;
+        let backend = NeonObject::of(backend, BACKENDS)?;
         backend.only(&["rng_seed", "seterr_handling", "default_dtype", "num_dev", "actual_batch_size"])?;
         if let Some(seed) = backend.given("rng_seed") {
             entries.push(("seed", seed.clone()));
@@ -68,7 +69,7 @@ pub(super) fn translate(node: &Node) -> Result<Node> {
     }
     let (data, batch) = data(&experiment)?;
     entries.push(("epochs", model.need("num_epochs")?.clone()));
-    // Split by samples, a model's batch is its share of the data set's.
+    // With data parallelism, the model's batch size is its share of the data set's.
     entries.push(("batch_size", batch.map_or_else(|| model.need("batch_size").cloned(), Ok)?));
     if let Some(mode) = distribution(&experiment, &model)? {
         entries.push(("distributed", mode));
@@ -78,11 +79,11 @@ pub(super) fn translate(node: &Node) -> Result<Node> {
     Ok(map(entries, place))
 }
 
-/// How a file with `dist_flag` spreads its model: as `dist_mode` says, or as its model does.
-fn distribution(experiment: &Object<'_>, model: &Object<'_>) -> Result<Option<Node>> {
+/// How a file with `dist_flag` distributes its model: according to `dist_mode`, or to the class of the model.
+fn distribution(experiment: &NeonObject<'_>, model: &NeonObject<'_>) -> Result<Option<Node>> {
     let data = data_node(experiment)?;
     let spreads = |node: &Node| node.get("dist_flag").map_or(Ok(None), |node| flag(node, "dist_flag"));
-    // Both are read, so that neither may say nonsense.
+    // Both flags are parsed, so that an invalid value in either is rejected.
     if [spreads(experiment.node)?, spreads(data)?].iter().all(|flag| *flag != Some(true)) {
         return Ok(None);
     }
@@ -103,7 +104,7 @@ fn distribution(experiment: &Object<'_>, model: &Object<'_>) -> Result<Option<No
     Ok(Some(text(name, &mode.place)))
 }
 
-fn data_node<'a>(experiment: &Object<'a>) -> Result<&'a Node> {
+fn data_node<'a>(experiment: &NeonObject<'a>) -> Result<&'a Node> {
     match (experiment.maybe("dataset"), experiment.maybe("datasets")) {
         (Some(node), _) => Ok(node),
         (None, Some(list)) => match list.items() {
@@ -117,10 +118,10 @@ fn data_node<'a>(experiment: &Object<'a>) -> Result<&'a Node> {
     }
 }
 
-/// The data set, and its batch size where it has one.
-fn data(experiment: &Object<'_>) -> Result<(Node, Option<Node>)> {
+/// The data set, and its batch size if it has one.
+fn data(experiment: &NeonObject<'_>) -> Result<(Node, Option<Node>)> {
     let node = data_node(experiment)?;
-    let object = Object::of(node, &["MNIST", "CIFAR10", "Iris", "UniformRandom", "ToyImages"])?;
+    let object = NeonObject::of(node, &["MNIST", "CIFAR10", "Iris", "UniformRandom", "ToyImages"])?;
     object.only(&[
         "name",
         "dist_flag",
@@ -169,7 +170,7 @@ fn data(experiment: &Object<'_>) -> Result<(Node, Option<Node>)> {
         }
     }
     if let Some(percent) = object.given("sample_pct") {
-        // Below one it is a share, not a percentage.
+        // A value below one is a fraction, not a percentage.
         entries.push(match percent.number() {
             Some(share) if share < 1.0 => ("sample", number(share * 100.0, &percent.place)),
             _ => ("sample", percent.clone()),
@@ -216,14 +217,14 @@ const MODEL_KEYS: &[&str] = &[
     "pre_act_dtype",
     "deltas_dtype",
     "make_plots",
-    // Holders of anchors, as at the experiment.
+    // These only hold anchors, as in the experiment.
     "weight_init",
     "weight_inits",
     "lrule",
     "lrules",
 ];
 
-fn translate_model(model: &Object<'_>) -> Result<Node> {
+fn translate_model(model: &NeonObject<'_>) -> Result<Node> {
     let place = &model.node.place;
     let (cost, layers) = layers(model)?;
     let is_sparse = model.class.starts_with("GB");
@@ -235,7 +236,7 @@ fn translate_model(model: &Object<'_>) -> Result<Node> {
     let mut entries = vec![("type", text(kind, place)), ("cost", text(cost, place))];
     entries.push(("layers", Node::new(Value::List(layers), place.clone())));
     if is_sparse {
-        // Some files say these at the model, others at its first layer.
+        // Some files specify these in the model, others in its first layer.
         let first = model.need("layers")?.items().first();
         let find = |key: &str| {
             model

@@ -5,19 +5,19 @@ use unisono::{Error, Result};
 use super::super::node::{Node, Place, Value};
 use unisono::error::nearest::advice;
 
-pub(super) struct Object<'a> {
+pub(super) struct NeonObject<'a> {
     pub(super) class: &'static str,
     pub(super) node: &'a Node,
 }
 
-/// The class in a tag: the last part of its path, without the suffix that says that it is spread over processes.
+/// The class in a tag: the last component of its path.
 fn class(tag: &str) -> &str {
     tag.strip_prefix("!obj:").unwrap_or(tag).rsplit('.').next().unwrap_or_default()
 }
 
-impl<'a> Object<'a> {
-    /// An object of one of these classes. `FooDist` is `Foo`, unless it is listed itself.
-    pub(super) fn of(node: &'a Node, classes: &[&'static str]) -> Result<Object<'a>> {
+impl<'a> NeonObject<'a> {
+    /// An object of one of these classes. `FooDist` is treated as `Foo`, unless it is listed itself.
+    pub(super) fn of(node: &'a Node, classes: &[&'static str]) -> Result<NeonObject<'a>> {
         let Some(tag) = &node.tag else {
             let expected = format!("an !obj: of {}", classes.join(", "));
             return Err(node.place.error("neon file", expected, node.to_string(), "add its tag"));
@@ -25,7 +25,7 @@ impl<'a> Object<'a> {
         let given = class(tag);
         let plain = given.strip_suffix("Dist").unwrap_or(given);
         match classes.iter().find(|class| **class == given || **class == plain) {
-            Some(class) => Ok(Object { class, node }),
+            Some(class) => Ok(NeonObject { class, node }),
             None => {
                 let advice = advice(given, classes.iter().copied(), "this program does not know it");
                 Err(node.place.error(
@@ -42,7 +42,7 @@ impl<'a> Object<'a> {
         self.node.get(key)
     }
 
-    /// The value of a key, where it is there and not null.
+    /// The value of a key, if present and not null.
     pub(super) fn given(&self, key: &str) -> Option<&'a Node> {
         self.maybe(key).filter(|node| node.value != Value::Null)
     }
@@ -51,23 +51,23 @@ impl<'a> Object<'a> {
         self.maybe(key).ok_or_else(|| self.missing(key))
     }
 
-    /// The error about a key that must have a value and has none.
+    /// The error for a required key without a value.
     pub(super) fn missing(&self, key: &str) -> Error {
         self.node.place.error(self.class, format!("a key `{key}`"), "none", "add it")
     }
 
-    /// Refuses keys that are not of this list.
+    /// Rejects keys that are not in this list.
     pub(super) fn only(&self, keys: &[&str]) -> Result<()> {
         only(self.node, self.class, keys)
     }
 
-    /// A key that is true or false; nothing where it is absent or null.
+    /// The value of a Boolean key; `None` if absent or null.
     pub(super) fn flag(&self, key: &str) -> Result<Option<bool>> {
         self.maybe(key).map_or(Ok(None), |node| flag(node, key))
     }
 }
 
-/// Refuses keys of a map that are not of this list.
+/// Rejects keys of a map that are not in this list.
 pub(super) fn only(node: &Node, what: &str, keys: &[&str]) -> Result<()> {
     for (key, value) in node.entries() {
         if !keys.contains(&key.as_str()) {
@@ -79,7 +79,7 @@ pub(super) fn only(node: &Node, what: &str, keys: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// True or false in all the words that Python's YAML has for them; nothing where it is null.
+/// Parses a Boolean in any of the spellings of Python's YAML; `None` if null.
 pub(super) fn flag(node: &Node, key: &str) -> Result<Option<bool>> {
     let word = node.text().map(str::to_lowercase);
     match (&node.value, word.as_deref()) {

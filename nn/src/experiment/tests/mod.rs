@@ -1,4 +1,4 @@
-//! Damaged experiment files, our own and neon's: an error that names its place, or an experiment; never a panic.
+//! Corrupted experiment files, in our format and in neon's, yield an error with a location or an experiment, never a panic.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::node::{Node, Value};
 use super::{Experiment, Extensions, yaml};
 use crate::fuzz::fuzz;
 
-/// The shipped experiments, of both formats.
+/// The shipped experiments, in both formats.
 fn files() -> Vec<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiments");
     let names = |folder: &Path| {
@@ -30,7 +30,7 @@ fn damaged_experiments() {
     fuzz!(|script: &[u8]| {
         let Ok(text) = String::from_utf8(mutate(&good, script)) else { return };
         if let Ok(experiment) = Experiment::parse("damaged.yaml", &text, &[]) {
-            // What was read is written so that it reads back.
+            // What was read can be written and read back.
             let written = experiment.resolved_text();
             let again = Experiment::parse("written.yaml", &written, &[]);
             assert!(
@@ -53,13 +53,13 @@ fn damaged_settings() {
     });
 }
 
-/// Every value of a tree, its own first.
+/// All values of a tree, in pre-order.
 fn all(node: &Node) -> Vec<&Node> {
     let below = node.entries().iter().map(|(_, node)| node).chain(node.items());
     std::iter::once(node).chain(below.flat_map(all)).collect()
 }
 
-/// The value with this number, counted as [`all`] does.
+/// The value with this pre-order number, as in [`all`].
 fn at(node: &mut Node, number: usize) -> Option<&mut Node> {
     let mut left = number;
     let mut waiting = vec![node];
@@ -77,7 +77,7 @@ fn at(node: &mut Node, number: usize) -> Option<&mut Node> {
     None
 }
 
-/// One change of a tree's structure: six bytes say where, what, and from where.
+/// One structural mutation of a tree, encoded in six bytes: the target, the operation and the donor.
 fn change(tree: &mut Node, step: &[u8], files: &[Node]) {
     let pick = |low: u8, high: u8, count: usize| (usize::from(low) | usize::from(high) << 8) % count.max(1);
     let size = all(tree).len();
@@ -86,7 +86,7 @@ fn change(tree: &mut Node, step: &[u8], files: &[Node]) {
     let Some(node) = at(tree, pick(step[1], step[2], size)) else { return };
     let place = usize::from(step[3]);
     match (step[0] % 9, &mut node.value) {
-        // A value of any file.
+        // A value from any file.
         (0, _) => *node = donor,
         (1, _) => node.tag = donor.tag,
         (2, _) => node.value = donor.value,
@@ -120,7 +120,7 @@ fn change(tree: &mut Node, step: &[u8], files: &[Node]) {
     }
 }
 
-/// Files whose lines are all right and whose parts do not belong together, which changes of single bytes hardly reach.
+/// Files with valid lines but inconsistent structure, which single-byte mutations hardly reach.
 #[test]
 fn forged_structures() {
     let files: Vec<Node> =

@@ -1,24 +1,24 @@
-//! Weights in a table that all workers share: each takes them, learns from its own samples, and gives back what changed.
+//! Weights in a parameter table: each worker pulls them, trains on its own samples, and pushes its change.
 
 use unisono::tables::{ArrayTable, Consistency, Role, TableOptions, Tables};
 use unisono::{Result, World};
 
 use super::arrangement::{Arrangement, Mode};
-use super::faults::Faults;
+use super::comm_status::CommStatus;
 use crate::experiment::{Experiment, ModelKind, Node};
 use crate::models::Network;
 use crate::number::Number;
 use crate::weight::Weight;
 
-/// What a run needs to share weights.
-pub(crate) struct Sharing {
+/// Creates the table of a run in the mode `table`.
+pub(crate) struct TableTraining {
     tables: Tables,
     consistency: Consistency,
 }
 
-impl Sharing {
-    /// Joins the tables of a world, where an experiment asks for them. All ranks call it.
-    pub(crate) fn new(world: &World, experiment: &Experiment) -> Result<Option<Sharing>> {
+impl TableTraining {
+    /// Joins the tables of a world if the experiment requests them. All ranks must call this.
+    pub(crate) fn new(world: &World, experiment: &Experiment) -> Result<Option<TableTraining>> {
         let Some(node) = experiment.resolved.get("distributed") else { return Ok(None) };
         if world.size() == 1 || Arrangement::new(experiment, world.size())?.mode != Mode::Table {
             return Ok(None);
@@ -40,38 +40,38 @@ impl Sharing {
             }
             Ok(consistency) => consistency,
         };
-        Ok(Some(Sharing { tables: Tables::join(world, Role::Both)?, consistency }))
+        Ok(Some(TableTraining { tables: Tables::join(world, Role::Both)?, consistency }))
     }
 
-    /// Puts the weights of worker 0 into a table. All workers call it.
-    pub(crate) fn share<T: Number>(&self, network: &mut Network<T>, faults: Faults) -> Result<Shared<T>> {
-        let taken: Vec<T> = weights(network).flat_map(|weight| weight.values.iter().copied()).collect();
+    /// Creates a table with the weights of worker 0. All workers must call this.
+    pub(crate) fn create_table<T: Number>(&self, network: &mut Network<T>, comm: CommStatus) -> Result<SharedWeights<T>> {
+        let pulled: Vec<T> = weights(network).flat_map(|weight| weight.values.iter().copied()).collect();
         let consistency = self.consistency;
         let options = TableOptions { name: Some("weights".into()), consistency, ..TableOptions::default() };
-        let table = ArrayTable::create(&self.tables, taken.len(), Some(&taken), options)?;
-        Ok(Shared { tables: self.tables.clone(), table, consistency, taken, faults })
+        let table = ArrayTable::create(&self.tables, pulled.len(), Some(&pulled), options)?;
+        Ok(SharedWeights { tables: self.tables.clone(), table, consistency, pulled, comm })
     }
 }
 
-/// A network's weights, one after the other, in a table.
-pub(crate) struct Shared<T: Number> {
+/// The weights of a network, consecutively, in a table.
+pub(crate) struct SharedWeights<T: Number> {
     tables: Tables,
     table: ArrayTable<T>,
     consistency: Consistency,
-    /// What this worker took last.
-    taken: Vec<T>,
-    faults: Faults,
+    /// The weights as this worker last pulled them.
+    pulled: Vec<T>,
+    comm: CommStatus,
 }
 
 fn weights<T: Number>(network: &mut Network<T>) -> impl Iterator<Item = &mut Weight<T>> {
     network.layers().iter_mut().flat_map(|layer| layer.weights())
 }
 
-impl<T: Number> Shared<T> {
-    /// Takes the weights as they are in the table.
-    pub(crate) fn take(&mut self, network: &mut Network<T>) -> Result<()> {
-        self.faults.timed("get", || self.table.get(&mut self.taken))?;
-        let mut rest = &self.taken[..];
+impl<T: Number> SharedWeights<T> {
+    /// Pulls the current weights from the table.
+    pub(crate) fn pull(&mut self, network: &mut Network<T>) -> Result<()> {
+        self.comm.timed("get", || self.table.get(&mut self.pulled))?;
+        let mut rest = &self.pulled[..];
         for weight in weights(network) {
             let (own, after) = rest.split_at(weight.values.len());
             weight.values.copy_from_slice(own);
@@ -81,26 +81,26 @@ impl<T: Number> Shared<T> {
         Ok(())
     }
 
-    /// Makes gradients that are a worker's share of the whole batch's as large as those of a batch of its own.
-    pub(crate) fn enlarge(&self, network: &mut Network<T>) {
+    /// Scales gradients, which are a worker's share of the global batch, to those of a batch of its own.
+    pub(crate) fn scale_gradients(&self, network: &mut Network<T>) {
         let workers = T::of(self.tables.workers() as f64);
         for weight in weights(network) {
             weight.gradient.iter_mut().for_each(|gradient| *gradient *= workers);
         }
     }
 
-    /// Adds this worker's share of what it changed since it took the weights.
+    /// Pushes this worker's share of its change since the last pull.
     ///
-    /// The changes of rules that are linear in their gradients (descent, momentum, nesterov, decay) add up to what one
-    /// process does with the whole batch. Other rules, such as adam, add up to the mean of the workers' steps.
-    pub(crate) fn give(&mut self, network: &mut Network<T>) -> Result<()> {
+    /// For rules that are linear in the gradient (descent, momentum, nesterov, decay), the changes sum to the update of a
+    /// single process on the global batch. For other rules, such as adam, they sum to the mean of the workers' updates.
+    pub(crate) fn push(&mut self, network: &mut Network<T>) -> Result<()> {
         let share = T::of(1.0 / self.tables.workers() as f64);
-        let mut change = Vec::with_capacity(self.taken.len());
+        let mut change = Vec::with_capacity(self.pulled.len());
         for weight in weights(network) {
-            let before = &self.taken[change.len()..];
+            let before = &self.pulled[change.len()..];
             change.extend(weight.values.iter().zip(before).map(|(after, before)| (*after - *before) * share));
         }
-        self.faults.timed("add", || {
+        self.comm.timed("add", || {
             self.table.add(&change)?;
             if let Consistency::Ssp { .. } = self.consistency {
                 self.table.tick()?;
@@ -109,9 +109,9 @@ impl<T: Number> Shared<T> {
         })
     }
 
-    /// Waits until everything that anybody gave is in the table, and takes it. All workers call it.
-    pub(crate) fn settle(&mut self, network: &mut Network<T>) -> Result<()> {
-        self.faults.timed("barrier", || self.tables.barrier())?;
-        self.take(network)
+    /// Waits until all pushes are in the table, and pulls the result. All workers must call this.
+    pub(crate) fn synchronize(&mut self, network: &mut Network<T>) -> Result<()> {
+        self.comm.timed("barrier", || self.tables.barrier())?;
+        self.pull(network)
     }
 }

@@ -1,46 +1,46 @@
-//! A fully connected layer that is split by its inputs, and the layer that brings parts together.
+//! A fully connected layer partitioned by its inputs, and a layer that all-gathers the parts of a sample.
 
 use std::ops::Range;
 
 use unisono::Group;
 
-use super::faults::Faults;
-use super::held::slice;
-use super::sums::Over;
+use super::comm_status::CommStatus;
+use super::sharding::slice;
+use super::sums::GroupSum;
 use crate::layers::{Facts, FullyConnected, Layer, Pass, Reach};
 use crate::number::Number;
 use crate::shape::Shape;
 use crate::weight::Weight;
 
-/// Every rank has the weights of some inputs. All get all outputs.
-pub(crate) struct Divided<T> {
+/// Each rank holds the weights of some inputs; all ranks get all outputs.
+pub(crate) struct InputParallelLayer<T> {
     inner: FullyConnected<T>,
-    team: Over,
-    /// Where all ranks have all inputs: how many, and which are this rank's.
+    spatial: GroupSum,
+    /// If the inputs are replicated: their number, and the range of this rank.
     slice: Option<(usize, Range<usize>)>,
     inputs: Vec<T>,
     error: Vec<T>,
 }
 
-impl<T: Number> Divided<T> {
-    /// From the layer of this rank's inputs; with a slice, it takes them from all.
+impl<T: Number> InputParallelLayer<T> {
+    /// Wraps the layer of this rank's inputs; with a slice, selects them from the replicated inputs.
     pub(crate) fn new(
         inner: FullyConnected<T>,
-        team: Over,
+        spatial: GroupSum,
         slice: Option<(usize, Range<usize>)>,
-    ) -> Divided<T> {
-        Divided { inner, team, slice, inputs: Vec::new(), error: Vec::new() }
+    ) -> InputParallelLayer<T> {
+        InputParallelLayer { inner, spatial, slice, inputs: Vec::new(), error: Vec::new() }
     }
 }
 
-impl<T: Number> Layer<T> for Divided<T> {
+impl<T: Number> Layer<T> for InputParallelLayer<T> {
     fn facts(&self) -> Facts<'_> {
         let input = self.slice.as_ref().map_or(self.inner.input(), |(size, _)| Shape::flat(*size));
         Facts { name: self.inner.name(), input, output: self.inner.output(), reach: Reach::All }
     }
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
-        let pass = Pass { sums: &self.team, ..*pass };
+        let pass = Pass { sums: &self.spatial, ..*pass };
         let Some((size, range)) = &self.slice else { return self.inner.fprop(&pass, inputs, outputs) };
         self.inputs.clear();
         inputs.chunks(*size).for_each(|sample| self.inputs.extend_from_slice(&sample[range.clone()]));
@@ -55,7 +55,7 @@ impl<T: Number> Layer<T> for Divided<T> {
         error: &[T],
         input_error: Option<&mut [T]>,
     ) {
-        let pass = Pass { sums: &self.team, ..*pass };
+        let pass = Pass { sums: &self.spatial, ..*pass };
         let Some((size, _)) = &self.slice else {
             return self.inner.bprop(&pass, inputs, outputs, error, input_error);
         };
@@ -63,9 +63,9 @@ impl<T: Number> Layer<T> for Divided<T> {
         let wanted = input_error.is_some();
         self.inner.bprop(&pass, &self.inputs, outputs, error, wanted.then_some(&mut self.error[..]));
         if let Some(input_error) = input_error {
-            let ranks = self.team.group.size();
+            let ranks = self.spatial.group.size();
             let places = |rank: usize| slice(*size, ranks, rank).collect();
-            gather(&self.team.group, &self.team.faults, pass.batch, &self.error, input_error, places);
+            gather(&self.spatial.group, &self.spatial.comm, pass.batch, &self.error, input_error, places);
         }
     }
 
@@ -74,10 +74,10 @@ impl<T: Number> Layer<T> for Divided<T> {
     }
 }
 
-/// Brings the parts of all ranks together: `places` says where the numbers of a rank's part of a sample belong.
+/// Gathers the parts of all ranks; `places` returns the indices of a rank's part within a sample.
 fn gather<T: Number>(
     group: &Group,
-    faults: &Faults,
+    comm: &CommStatus,
     batch: usize,
     part: &[T],
     whole: &mut [T],
@@ -89,7 +89,7 @@ fn gather<T: Number>(
     let places: Vec<Vec<usize>> = (0..group.size()).map(places).collect();
     let counts: Vec<usize> = places.iter().map(|places| batch * places.len()).collect();
     let mut parts = vec![T::ZERO; whole.len()];
-    faults.guard(|| group.all_gather_varied(part, &mut parts, &counts));
+    comm.guard(|| group.all_gather_varied(part, &mut parts, &counts));
     let size = whole.len() / batch;
     let mut rest = &parts[..];
     for places in &places {
@@ -101,29 +101,29 @@ fn gather<T: Number>(
     }
 }
 
-/// Gives every rank all numbers of a sample of which each has a part.
-pub(crate) struct Gathered {
+/// All-gathers samples of which each rank holds a part.
+pub(crate) struct AllGatherLayer {
     pub(crate) name: String,
     pub(crate) input: Shape,
     pub(crate) output: Shape,
-    pub(crate) team: Over,
-    /// Where the parts of all ranks are in the whole.
+    pub(crate) spatial: GroupSum,
+    /// The indices of each rank's part within a sample.
     pub(crate) places: Vec<Vec<usize>>,
 }
 
-impl<T: Number> Layer<T> for Gathered {
+impl<T: Number> Layer<T> for AllGatherLayer {
     fn facts(&self) -> Facts<'_> {
         Facts { name: &self.name, input: self.input, output: self.output, reach: Reach::All }
     }
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
         let places = |rank: usize| self.places[rank].clone();
-        gather(&self.team.group, &self.team.faults, pass.batch, inputs, outputs, places);
+        gather(&self.spatial.group, &self.spatial.comm, pass.batch, inputs, outputs, places);
     }
 
     fn bprop(&mut self, _: &Pass<'_, T>, _: &[T], _: &[T], error: &[T], input_error: Option<&mut [T]>) {
         let Some(input_error) = input_error else { return };
-        let own = &self.places[self.team.group.rank()];
+        let own = &self.places[self.spatial.group.rank()];
         let samples = input_error.chunks_mut(own.len().max(1)).zip(error.chunks(self.output.size()));
         for (part, whole) in samples {
             part.iter_mut().zip(own).for_each(|(part, place)| *part = whole[*place]);

@@ -1,39 +1,39 @@
-//! A layer of a tower: this rank's part of the outputs, from its part of the inputs and their halo.
+//! A spatially partitioned layer: this rank's part of the outputs, from its part of the inputs and their halo.
 
 use super::halos::Halos;
-use super::sums::Over;
-use crate::exact::Exact;
+use super::sums::GroupSum;
+use crate::exact::ExactSums;
 use crate::layers::{Activation, Facts, Filtering, Halo, Layer, Pass, Reach};
 use crate::number::Number;
 use crate::shape::Shape;
 use crate::weight::Weight;
 
-/// A layer that computes on a part. Its sums run over all ranks that have other parts.
-pub(crate) struct Tower<T> {
+/// A layer that computes on a part. Its sums run over all ranks that hold other parts.
+pub(crate) struct PartitionedLayer<T> {
     inner: Box<dyn Layer<T>>,
     input: Shape,
     output: Shape,
     halos: Option<Halos>,
-    sums: Over,
-    gradients: Over,
+    sums: GroupSum,
+    gradients: GroupSum,
     padded: Vec<T>,
     padded_error: Vec<T>,
 }
 
-impl<T: Number> Tower<T> {
-    /// From the layer of this rank's part, which sees its input with the halo around it.
+impl<T: Number> PartitionedLayer<T> {
+    /// Wraps the layer of this rank's part, whose input includes the halo.
     pub(crate) fn new(
         inner: Box<dyn Layer<T>>,
         (input, output): (Shape, Shape),
         halos: Option<Halos>,
-        (sums, gradients): (Over, Over),
-    ) -> Tower<T> {
+        (sums, gradients): (GroupSum, GroupSum),
+    ) -> PartitionedLayer<T> {
         let halos = halos.filter(|halos| !halos.is_trivial);
-        Tower { inner, input, output, halos, sums, gradients, padded: Vec::new(), padded_error: Vec::new() }
+        PartitionedLayer { inner, input, output, halos, sums, gradients, padded: Vec::new(), padded_error: Vec::new() }
     }
 }
 
-impl<T: Number> Layer<T> for Tower<T> {
+impl<T: Number> Layer<T> for PartitionedLayer<T> {
     fn facts(&self) -> Facts<'_> {
         Facts { name: self.inner.name(), input: self.input, output: self.output, reach: self.inner.reach() }
     }
@@ -71,7 +71,7 @@ impl<T: Number> Layer<T> for Tower<T> {
         let padded_error = wanted.then_some(&mut self.padded_error[..]);
         self.inner.bprop(&pass, &self.padded, outputs, error, padded_error);
         if let Some(input_error) = input_error {
-            halos.give_back(pass.batch, &self.padded_error, input_error);
+            halos.adjoint(pass.batch, &self.padded_error, input_error);
         }
     }
 
@@ -97,31 +97,31 @@ impl<T: Number> Layer<T> for Tower<T> {
     }
 }
 
-/// How errors of inputs cross the borders of parts.
+/// How input errors cross the borders between parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Crossing {
-    /// They do not.
+pub(crate) enum ErrorExchange {
+    /// Input errors do not cross borders.
     Nothing,
-    /// As they are: there is one for each input.
-    Plain,
-    /// As sums.
-    Overlapping,
+    /// Each input has one error at most, which is copied.
+    Copied,
+    /// The errors of overlapping windows are summed.
+    Summed,
 }
 
-/// A layer on a rank that has none of its outputs: it takes the errors of its inputs that others bring.
-pub(crate) struct Idle<T> {
+/// A layer on a rank that owns none of its outputs: it still receives input errors from other ranks.
+pub(crate) struct IdleLayer<T> {
     pub(crate) name: String,
     pub(crate) input: Shape,
     pub(crate) output: Shape,
     pub(crate) reach: Reach,
     pub(crate) weights: Vec<Weight<T>>,
-    /// How errors of its input cross the borders of parts.
-    pub(crate) crossing: Crossing,
-    /// Whether it stands for local filters.
+    /// How input errors cross the borders between parts.
+    pub(crate) error_exchange: ErrorExchange,
+    /// Whether the layer stands in for local filters.
     pub(crate) filters: bool,
 }
 
-impl<T: Number> Layer<T> for Idle<T> {
+impl<T: Number> Layer<T> for IdleLayer<T> {
     fn facts(&self) -> Facts<'_> {
         Facts { name: &self.name, input: self.input, output: self.output, reach: self.reach }
     }
@@ -131,12 +131,12 @@ impl<T: Number> Layer<T> for Idle<T> {
     fn bprop(&mut self, pass: &Pass<'_, T>, _: &[T], _: &[T], _: &[T], input_error: Option<&mut [T]>) {
         self.weights.iter_mut().for_each(|weight| weight.gradient.fill(T::ZERO));
         let Some(input_error) = input_error else { return };
-        // The others bring errors here; this rank has none for them.
-        match (self.crossing, pass.halo) {
-            (Crossing::Overlapping, _) if pass.exact => {
-                pass.settle(Exact::new(pass, 0, [0.0, 1.0]), input_error);
+        // Other ranks contribute errors to this one; this rank has none to contribute.
+        match (self.error_exchange, pass.halo) {
+            (ErrorExchange::Summed, _) if pass.exact => {
+                pass.round_input_error(ExactSums::new(pass, 0, [0.0, 1.0]), input_error);
             }
-            (Crossing::Plain, Some(halo)) => halo.give_back(pass.batch, &[], input_error),
+            (ErrorExchange::Copied, Some(halo)) => halo.adjoint(pass.batch, &[], input_error),
             _ => input_error.fill(T::ZERO),
         }
     }

@@ -1,7 +1,7 @@
-//! The first thing that went wrong between ranks, kept until someone asks.
+//! The first communication error of a rank, kept until it is checked, and the time spent in communication.
 //!
-//! Layers compute without results that could fail. After a fault every further call between ranks is left out, what is
-//! computed is thrown away, and the trainer stops at the end of the batch.
+//! Layers have no return value through which they could report an error. After the first error, all further communication is
+//! skipped, the results are discarded, and the trainer stops at the end of the batch.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -12,15 +12,15 @@ use unisono::{Error, Result};
 use crate::timeline::{Activity, Timeline};
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Faults {
+pub(crate) struct CommStatus {
     first: Arc<Mutex<Option<Error>>>,
     timeline: Arc<OnceLock<Arc<Timeline>>>,
-    /// Nanoseconds in calls between ranks.
+    /// Nanoseconds spent in communication.
     spent: Arc<AtomicU64>,
 }
 
-impl Faults {
-    /// Makes a call between ranks, unless one has failed before.
+impl CommStatus {
+    /// Runs a collective, unless an earlier one has failed.
     pub(crate) fn guard(&self, call: impl FnOnce() -> Result<()>) {
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         if first.is_none() {
@@ -28,7 +28,7 @@ impl Faults {
         }
     }
 
-    /// Makes a call between ranks and counts its time.
+    /// Runs a collective and measures its time.
     pub(crate) fn timed<R>(&self, name: &str, call: impl FnOnce() -> R) -> R {
         let began = Instant::now();
         let timeline = self.timeline.get().map(|timeline| &**timeline);
@@ -37,18 +37,18 @@ impl Faults {
         result
     }
 
-    /// How long all calls between ranks have taken.
+    /// The total time spent in communication.
     pub(crate) fn spent(&self) -> Duration {
         Duration::from_nanos(self.spent.load(Ordering::Relaxed))
     }
 
-    /// From now on, notes calls between ranks on a timeline.
+    /// Records all further communication on a timeline.
     pub(crate) fn record(&self, timeline: Arc<Timeline>) {
-        // Whoever came first keeps it.
+        // The first timeline that is set stays.
         let _ = self.timeline.set(timeline);
     }
 
-    /// Fails if a call has.
+    /// Returns the first communication error, if any.
     pub(crate) fn check(&self) -> Result<()> {
         self.first.lock().unwrap_or_else(PoisonError::into_inner).clone().map_or(Ok(()), Err)
     }

@@ -1,20 +1,20 @@
-//! First weights from a file: of another program, or a checkpoint of another run.
+//! Loads initial weights from a file: of another program, or a checkpoint of another run.
 
 use std::path::Path;
 
 use unisono::{Error, Result};
 
-use super::checkpoint::{everything, of_one_worker};
-use super::tensors::{Tensor, read};
+use super::checkpoint::{for_each_weight, strip_worker_suffix};
+use super::tensors::{F64Tensor, read};
 use super::trainer::Trainer;
 use crate::number::Number;
 
-/// Puts weights from a file in place of those that were drawn. Names are `layer/weights`, `layer/bias`. Of a checkpoint it
-/// takes the model, with what layers remember of their samples, and leaves what rules remember.
+/// Replaces the drawn weights by those of a file. Names are `layer/weights`, `layer/bias`. From a checkpoint, this loads the
+/// model including the state of layers, but not the optimiser state.
 pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<()> {
     let (mut tensors, settings) = read(path)?;
     let mut known: Vec<(String, Vec<usize>)> = Vec::new();
-    everything(trainer, |name, weight| known.push((name, weight.shape.clone())));
+    for_each_weight(trainer, |name, weight| known.push((name, weight.shape.clone())));
     let weights = known.len();
     for layer in trainer.network.layers() {
         let name = layer.name().to_string();
@@ -26,12 +26,12 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<(
             let mut weights = known[..weights].iter();
             weights.any(|(weight, _)| name.strip_prefix(weight).is_some_and(|rest| rest.starts_with('.')))
         };
-        tensors.retain(|name, _| of_one_worker(name).is_none() && !is_of_a_rule(name));
+        tensors.retain(|name, _| strip_worker_suffix(name).is_none() && !is_of_a_rule(name));
     }
     let refused = |expected: String, received: String, advice: &str| {
         Err(Error::usage(format!("read {}", path.display()), expected, received, advice))
     };
-    let numbers = |tensor: &Tensor| -> Vec<T> { tensor.values.iter().map(|value| T::of(*value)).collect() };
+    let numbers = |tensor: &F64Tensor| -> Vec<T> { tensor.values.iter().map(|value| T::of(*value)).collect() };
     for (name, tensor) in &tensors {
         let Some((_, shape)) = known.iter().find(|(known, _)| known == name) else {
             let names: Vec<&str> = known.iter().map(|(name, _)| name.as_str()).collect();
@@ -51,7 +51,7 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<(
             return refused(format!("finite numbers in `{name}`"), received, "mend or replace the file");
         }
     }
-    everything(trainer, |name, weight| {
+    for_each_weight(trainer, |name, weight| {
         if let Some(tensor) = tensors.get(&name) {
             weight.values = match &weight.cut {
                 Some(cut) => cut.take(&numbers(tensor)),

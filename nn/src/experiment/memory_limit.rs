@@ -1,5 +1,5 @@
-//! Whether the memory of this machine has room for what a file asks for. All that is counted is sure to be needed, and not
-//! all that is needed is counted: what would have fit is never refused.
+//! Checks that a run fits into the memory of this machine. The estimate is a lower bound, so a run that would fit is never
+//! rejected.
 
 use unisono::Result;
 
@@ -9,28 +9,29 @@ use crate::memory;
 use crate::models::Phase;
 use crate::shape::Shape;
 
-/// What each rank has of a run, at the least.
-pub(crate) struct Share<'a> {
-    /// How many ranks are on this machine.
+/// A lower bound on each rank's share of a run.
+pub(crate) struct RankShare<'a> {
+    /// The number of ranks on this machine.
     pub(crate) ranks: usize,
-    /// Samples of a batch.
+    /// The samples per rank in a batch.
     pub(crate) samples: usize,
-    /// Numbers of a shape that a team divides.
+    /// The values per rank of a shape that is divided within a spatial group.
     pub(crate) part: Box<dyn Fn(Shape) -> usize + 'a>,
 }
 
 impl Experiment {
-    /// Bytes of a number.
-    fn number(&self) -> usize {
+    /// The size of a number in bytes.
+    fn bytes_per_number(&self) -> usize {
         match self.precision {
             Precision::Single => size_of::<f32>(),
             Precision::Double => size_of::<f64>(),
         }
     }
 
-    /// Bytes that the ranks of this machine need for training, at the least, and the layer that needs most of them.
-    pub(crate) fn needed(&self, shapes: &[Shape], share: &Share<'_>) -> (usize, &LayerSpec) {
-        // Where no epoch trains all layers, weights are all that is sure.
+    /// A lower bound, in bytes, on the memory that the ranks of this machine need for training, and the layer that needs
+    /// most of it.
+    pub(crate) fn required_bytes(&self, shapes: &[Shape], share: &RankShare<'_>) -> (usize, &LayerSpec) {
+        // If no epoch trains all layers, only the weights are certain to be needed.
         let trains = self.phases().last() == Some(Phase::Full);
         let samples = if trains { share.samples } else { 0 };
         let mut divided = true;
@@ -41,18 +42,18 @@ impl Experiment {
             let weights = layer.weight_shape(input, output).map_or(0, |shape| product(&shape));
             let weights = match layer.kind {
                 LayerKind::FullyConnected { outputs } => outputs.saturating_mul((share.part)(input)),
-                // Filters of a place are where their outputs are.
+                // Local filters are stored where their outputs are computed.
                 LayerKind::Local { .. } if divided => {
                     (weights / output.size().max(1)).saturating_mul((share.part)(output))
                 }
                 _ => weights,
             };
-            // Every rank of a team gets all outputs of a fully connected layer, and of what is above it.
+            // Every rank of a spatial group holds all outputs of a fully connected layer and of all layers above it.
             divided &= !matches!(layer.kind, LayerKind::FullyConnected { .. });
             let numbers = if divided { (share.part)(output) } else { output.size() };
             let outputs = samples.saturating_mul(numbers);
             let follows = layer.activation != Activation::Identity && layer.kind != LayerKind::Activation;
-            // Values, gradients, and what the rule remembers.
+            // Values, gradients, and the optimiser state.
             let copies = if trains { 2 + layer.rule.method.memory().len() } else { 1 };
             let own = outputs
                 .saturating_mul(1 + usize::from(follows))
@@ -61,33 +62,33 @@ impl Experiment {
             longest = longest.max(outputs);
             most = if own > most.0 { (own, layer) } else { most };
         }
-        // On the way back there are the errors of two layers, in memory that is long enough for any.
+        // Backpropagation holds the errors of two layers, in buffers that fit the largest.
         let numbers = total.saturating_add(longest.saturating_mul(2));
-        (numbers.saturating_mul(self.number()).saturating_mul(share.ranks), most.1)
+        (numbers.saturating_mul(self.bytes_per_number()).saturating_mul(share.ranks), most.1)
     }
 
-    /// Refuses a run that the memory of this machine cannot hold.
-    pub(crate) fn must_have_room(&self, shapes: &[Shape], share: &Share<'_>) -> Result<()> {
-        let (bytes, layer) = self.needed(shapes, share);
+    /// Rejects a run that does not fit into the memory of this machine.
+    pub(crate) fn check_memory(&self, shapes: &[Shape], share: &RankShare<'_>) -> Result<()> {
+        let (bytes, layer) = self.required_bytes(shapes, share);
         let what = format!("layer `{}` and the others", layer.name);
         let numbers = "weights and the outputs of a batch";
         let advice = "make the batch or this layer smaller, or spread the run over more machines";
-        memory::must_hold(&what, numbers, bytes, advice).map_err(|error| layer.place.locate(error))
+        memory::check_fits(&what, numbers, bytes, advice).map_err(|error| layer.place.locate(error))
     }
 }
 
-/// Refuses a layer whose weights, or whose outputs for the part of a sample that each of so many ranks has, do not fit.
-pub(super) fn must_fit(
+/// Rejects a layer whose weights, or whose outputs for one of `parts` parts of a sample, do not fit into memory.
+pub(super) fn check_layer_memory(
     experiment: &Experiment,
     layer: &LayerSpec,
     (input, output): (Shape, Shape),
     parts: usize,
 ) -> Result<()> {
-    // Every rank draws all weights, and keeps its part.
+    // Every rank draws the full weights and then keeps its part.
     let weights = layer.weight_shape(input, output).map_or(0, |shape| product(&shape));
-    let bytes = weights.saturating_add(output.size() / parts).saturating_mul(experiment.number());
+    let bytes = weights.saturating_add(output.size() / parts).saturating_mul(experiment.bytes_per_number());
     let advice = "make the layer smaller, or pool more below it";
-    let fits = memory::must_hold(&format!("layer `{}`", layer.name), "weights and outputs", bytes, advice);
+    let fits = memory::check_fits(&format!("layer `{}`", layer.name), "weights and outputs", bytes, advice);
     fits.map_err(|error| layer.place.locate(error))
 }
 

@@ -1,0 +1,245 @@
+//! The process topology of a run: the groups of ranks that this rank belongs to.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use unisono::error::Lost;
+use unisono::halo::{Grid, Partition};
+use unisono::{Error, Group, Kind, ReduceOp, Result};
+
+use super::arrangement::{Arrangement, Mode};
+use super::failure::Failure;
+use super::comm_status::CommStatus;
+use super::sums::GroupSum;
+use crate::experiment::Experiment;
+use crate::layers::Sums;
+use crate::memory;
+use crate::models::Network;
+use crate::number::Number;
+use crate::weight::{Cut, Spread};
+
+/// Gradients with more elements than this are reduced on their own: copying them into the fused buffer does not pay off.
+const FUSION_LIMIT: usize = 1 << 15;
+
+/// The ranks that train one model together. The ranks of a spatial group hold parts of the same samples; different groups
+/// have different samples.
+pub(crate) struct Topology {
+    pub(crate) world: GroupSum,
+    /// The ranks that hold parts of the same samples.
+    pub(crate) spatial: GroupSum,
+    /// The ranks that hold the same part of different samples.
+    pub(crate) data: GroupSum,
+    pub(crate) grid: Grid,
+    pub(crate) mode: Mode,
+    pub(crate) comm: CommStatus,
+    /// The number of ranks on this machine; at least 1, if the machine cannot be identified.
+    pub(crate) local_size: usize,
+}
+
+impl Topology {
+    /// Arranges the ranks of a group. All of them must call this.
+    pub(crate) fn new(group: &Group, experiment: &Experiment) -> Result<Topology> {
+        let arrangement = Arrangement::new(experiment, group.size())?;
+        let (data_index, spatial_index) = arrangement.position(group.rank());
+        let comm = CommStatus::default();
+        let group_sum = |group: Group| GroupSum { group, comm: comm.clone() };
+        let split = |color: usize| -> Result<GroupSum> {
+            Ok(group_sum(group.split(Some(color as u64), group.rank() as i64)?.expect("every rank has a color")))
+        };
+        let machine = memory::boot_id();
+        let mut machines = vec![0; group.size()];
+        group.all_gather(&[machine.unwrap_or(0)], &mut machines)?;
+        let local_size = machines.iter().filter(|other| Some(**other) == machine).count().max(1);
+        Ok(Topology {
+            spatial: split(data_index)?,
+            data: split(spatial_index)?,
+            local_size,
+            world: group_sum(group.clone()),
+            grid: arrangement.team,
+            mode: arrangement.mode,
+            comm,
+        })
+    }
+
+    /// Whether this rank is the root, which writes files and shows progress.
+    pub(crate) fn is_root(&self) -> bool {
+        self.world.group.rank() == 0
+    }
+
+    /// The range of this rank's samples in a batch.
+    pub(crate) fn local_samples(&self, batch: usize) -> Range<usize> {
+        Partition::balanced(batch, self.data.group.size()).range(self.data.group.rank())
+    }
+
+    /// Gathers a weight that is partitioned within a spatial group, on the root. Other ranks take part and get `None`.
+    pub(crate) fn gather_weight<T: Number>(&self, cut: &Cut, values: &[T], size: usize) -> Option<Vec<T>> {
+        // All spatial groups have the same weights: one of them is enough.
+        if self.data.group.rank() != 0 {
+            return None;
+        }
+        // The neutral element of addition is −0: adding +0 would turn −0 into +0.
+        let mut whole = vec![-T::ZERO; size];
+        cut.put(values, &mut whole);
+        if self.spatial.group.size() > 1 {
+            self.comm.guard(|| self.spatial.group.reduce(&mut whole, ReduceOp::Sum, 0));
+        }
+        self.is_root().then_some(whole)
+    }
+
+    /// Fails on all ranks if it failed on one. All ranks must call this. The rank with the root cause reports it; a rank
+    /// that only waited for others in vain reports its error if there is no root cause.
+    pub(crate) fn agree<R>(&self, result: Result<R>) -> Result<R, Failure> {
+        agree(&self.world.group, result)
+    }
+
+    /// [`Topology::agree`] after a long operation of one rank: the others wait without a deadline, as long as that rank
+    /// lives. They must not leave earlier, since with MPI as the transport that would end the job.
+    pub(crate) fn agree_without_timeout<R>(&self, result: Result<R>) -> Result<R, Failure> {
+        agree(&self.world.group.with_timeout(Duration::MAX), result)
+    }
+
+    /// Sums the counts of one rank per spatial group over all groups; fails on all ranks if one could not read its samples.
+    /// All ranks must call this after the batch with this number.
+    pub(crate) fn sum_counts<const N: usize>(
+        &self,
+        counted: [f64; N],
+        read: Result<()>,
+        batch: u64,
+    ) -> Result<[f64; N]> {
+        // The ranks of a spatial group have the same samples.
+        let counts_here = self.spatial.group.rank() == 0;
+        let mut sums: Vec<f64> = counted.iter().map(|count| if counts_here { *count } else { 0.0 }).collect();
+        sums.push(f64::from(u8::from(read.is_err())));
+        Sums::<f64>::add(&self.world, &mut sums);
+        if sums[N] > 0.0 {
+            let all = Sums::<f64>::gather_whole(&self.world, &[i64::from(read.is_err())]);
+            read?;
+            self.comm.check()?;
+            return Err(self.read_failure(&all, batch));
+        }
+        self.comm.check()?;
+        Ok(std::array::from_fn(|index| sums[index]))
+    }
+
+    /// The error on ranks that are not the cause: it names the ranks that could not read their samples. Those report the
+    /// reason.
+    fn read_failure(&self, failed: &[i64], batch: u64) -> Error {
+        let ranks = (0..failed.len()).filter(|rank| failed[*rank] != 0);
+        let how = "it could not read its samples";
+        Error::PeerLost {
+            rank: self.world.group.rank(),
+            operation: "batch".into(),
+            number: batch,
+            group: self.world.group.name().into(),
+            lost: ranks.map(|rank| Lost { rank, pid: None, how: how.into() }).collect(),
+        }
+    }
+
+    /// Sums the gradients of layers from `lowest` on over the global batch. Small gradients are fused into one reduction in
+    /// `all`, a buffer that is reused for the next batch.
+    pub(crate) fn sum_gradients<T: Number>(&self, network: &mut Network<T>, lowest: usize, all: &mut Vec<T>) {
+        for (spread, group_sum) in [(true, &self.world), (false, &self.data)] {
+            if group_sum.group.size() == 1 {
+                continue;
+            }
+            all.clear();
+            each_gradient(network, lowest, spread, |gradient| match gradient.len() > FUSION_LIMIT {
+                true => group_sum.sum(gradient),
+                false => all.extend_from_slice(gradient),
+            });
+            group_sum.sum(all);
+            let mut rest = &all[..];
+            each_gradient(network, lowest, spread, |gradient| {
+                if gradient.len() > FUSION_LIMIT {
+                    return;
+                }
+                let (own, others) = rest.split_at(gradient.len());
+                gradient.copy_from_slice(own);
+                rest = others;
+            });
+        }
+    }
+}
+
+/// Calls `each` with the gradients that are summed over all ranks, or with the others.
+fn each_gradient<T: Number>(
+    network: &mut Network<T>,
+    lowest: usize,
+    everywhere: bool,
+    mut each: impl FnMut(&mut [T]),
+) {
+    for layer in &mut network.layers()[lowest..] {
+        let weights = layer.weights().into_iter();
+        let chosen = weights.filter(|weight| (weight.spread == Spread::Everywhere) == everywhere);
+        chosen.for_each(|weight| each(&mut weight.gradient));
+    }
+}
+
+fn agree<R>(group: &Group, result: Result<R>) -> Result<R, Failure> {
+    let mut kinds = vec![0_i32; group.size()];
+    let own = result.as_ref().err().map_or(0, |error| error.kind() as i32);
+    if let Err(broken) = group.all_gather(&[own], &mut kinds) {
+        // An error of this rank is more likely the cause than the failure to reach the others.
+        return Err(result.err().unwrap_or(broken).into());
+    }
+    let is_cause = |kind: &i32| *kind != 0 && kind_of(*kind) != Kind::Internal;
+    let cause = kinds.iter().position(is_cause).or_else(|| kinds.iter().position(|kind| *kind != 0));
+    let Some(reporter) = cause else { return Ok(result?) };
+    match result {
+        Err(error) if reporter == group.rank() => Err(error.into()),
+        _ => Err(Failure::on_other_rank(reporter, kind_of(kinds[reporter]))),
+    }
+}
+
+/// The kind of an error that is a root cause; `Internal` for all others.
+fn kind_of(number: i32) -> Kind {
+    let kinds = [Kind::Usage, Kind::Io, Kind::Unsupported];
+    kinds.into_iter().find(|kind| *kind as i32 == number).unwrap_or(Kind::Internal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unisono::testing::spawn;
+
+    fn topology(group: &Group) -> Topology {
+        let text = "{epochs: 1, batch_size: 9, data: iris, model: {type: network, cost: sum_of_squares, \
+                    layers: [{type: fully_connected, outputs: 3}]}}";
+        let experiment = Experiment::parse("x.yaml", text, &[]).expect("it is right");
+        Topology::new(group, &experiment).expect("ranks are arranged")
+    }
+
+    #[test]
+    fn who_found_the_cause_speaks() {
+        let usage = || Error::usage("read", "a file", "none", "write it");
+        for (errors, reporter) in [
+            ([Some(Error::internal("wait", "nobody came")), None, Some(usage())], 2),
+            ([None, Some(Error::internal("wait", "nobody came")), None], 1),
+            ([None, Some(usage()), Some(usage())], 1),
+        ] {
+            let failures = spawn(3, |group| {
+                let own = errors[group.rank()].clone().map_or(Ok(()), Err);
+                topology(&group).agree(own).expect_err("one failed")
+            });
+            for (rank, failure) in failures.iter().enumerate() {
+                assert_eq!(failure.own, rank == reporter, "{rank}: {}", failure.error);
+                let expected = errors[reporter].as_ref().expect("it failed").kind();
+                assert_eq!(failure.error.kind(), expected, "{rank}: {}", failure.error);
+            }
+        }
+        assert!(spawn(3, |group| topology(&group).agree(Ok(7))).into_iter().all(|result| result.is_ok()));
+    }
+
+    #[test]
+    fn ranks_wait_for_the_long_work_of_one() {
+        let results = spawn(2, |group| {
+            let mut topology = topology(&group);
+            topology.world.group = group.with_timeout(Duration::from_millis(50));
+            if group.rank() == 0 {
+                std::thread::sleep(Duration::from_millis(400));
+            }
+            topology.agree_without_timeout(Ok(()))
+        });
+        assert!(results.iter().all(|result| result.is_ok()), "{results:?}");
+    }
+}
