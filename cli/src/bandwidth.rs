@@ -2,33 +2,33 @@
 
 /// A kernel over two buffers of equal length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kernel {
+pub(crate) enum MemoryKernel {
     Copy,
     Add,
 }
 
-impl Kernel {
-    pub(crate) const BOTH: [Kernel; 2] = [Kernel::Copy, Kernel::Add];
+impl MemoryKernel {
+    pub(crate) const BOTH: [MemoryKernel; 2] = [MemoryKernel::Copy, MemoryKernel::Add];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Kernel::Copy => "copy",
-            Kernel::Add => "y += x",
+            MemoryKernel::Copy => "copy",
+            MemoryKernel::Add => "y += x",
         }
     }
 
     /// Bytes read and written for each byte of one buffer.
     pub(crate) fn traffic(self) -> f64 {
         match self {
-            Kernel::Copy => 2.0,
-            Kernel::Add => 3.0,
+            MemoryKernel::Copy => 2.0,
+            MemoryKernel::Add => 3.0,
         }
     }
 
     pub(crate) fn run(self, y: &mut [f32], x: &[f32]) {
         match self {
-            Kernel::Copy => y.copy_from_slice(x),
-            Kernel::Add => add(y, x),
+            MemoryKernel::Copy => y.copy_from_slice(x),
+            MemoryKernel::Add => add(y, x),
         }
     }
 }
@@ -93,9 +93,9 @@ mod tests {
     fn kernels_do_what_they_say() {
         let x: Vec<f32> = (0..1003).map(|i| i as f32).collect();
         let mut y = vec![1.0; x.len()];
-        Kernel::Add.run(&mut y, &x);
+        MemoryKernel::Add.run(&mut y, &x);
         assert!(y.iter().zip(&x).all(|(y, x)| *y == x + 1.0));
-        Kernel::Copy.run(&mut y, &x);
+        MemoryKernel::Copy.run(&mut y, &x);
         assert_eq!(y, x);
     }
 

@@ -24,25 +24,25 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Start ranks on this host and stay with them until all have ended.
-    Run(run::Options),
+    Run(run::RunArgs),
     /// Train the model of an experiment file.
-    Train(train::Options),
+    Train(train::TrainArgs),
     /// Compare an experiment on many processes with one process, layer by layer.
-    Check(train::CheckOptions),
+    Check(train::CheckArgs),
     /// Compare the curves and the last weights of two runs.
-    Compare(train::CompareOptions),
+    Compare(train::CompareArgs),
     /// Check the gradients of an experiment against finite differences.
-    Grad(train::GradientOptions),
+    Grad(train::GradientArgs),
     /// Predict the test samples of an experiment with a checkpoint of it.
-    Predict(train::PredictOptions),
+    Predict(train::PredictArgs),
     /// Print the JSON schema of experiment files.
-    Schema(train::SchemaOptions),
+    Schema(train::SchemaArgs),
     /// Show what this machine has, and whether each transport works.
-    Doctor(doctor::Options),
+    Doctor(doctor::DoctorArgs),
     /// Measure how fast this machine is at something.
-    Bench(bench::Options),
+    Bench(bench::BenchArgs),
     #[command(hide = true)]
-    Keeper,
+    Reaper,
     #[command(hide = true)]
     CheckRank(doctor::CheckRank),
     #[command(hide = true)]
@@ -80,7 +80,7 @@ pub fn main(arguments: Vec<OsString>, this_program: Vec<OsString>) -> i32 {
         Command::Schema(options) => train::schema(&options),
         Command::Doctor(options) => doctor::doctor(&options, &this_program),
         Command::Bench(options) => bench::bench(&options, &this_program),
-        Command::Keeper => launcher::keeper::keep(),
+        Command::Reaper => launcher::reaper::run(),
         Command::CheckRank(options) => doctor::check_rank(&options),
         Command::BenchRank(options) => bench::bench_rank(&options),
     };

@@ -190,15 +190,15 @@ fn a_launcher_killed_at_any_moment_leaves_no_process() {
 }
 
 #[test]
-fn ranks_die_with_the_launcher_even_without_its_keeper() {
+fn ranks_die_with_the_launcher_even_without_its_reaper() {
     let mark = mark();
     let mut command = run_shell(&["-n", "2", "--env", &mark], "echo ready; exec sleep 1000");
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     await_lines(&mut child, 2, |line| line.ends_with("ready\n"));
     let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap();
-    let is_keeper = |pid: &u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap().ends_with(b"keeper\0");
-    let keeper = children.split_whitespace().map(|pid| pid.parse().unwrap()).find(is_keeper);
-    kill("KILL", keeper.expect("a keeper"));
+    let is_reaper = |pid: &u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap().ends_with(b"reaper\0");
+    let reaper = children.split_whitespace().map(|pid| pid.parse().unwrap()).find(is_reaper);
+    kill("KILL", reaper.expect("a reaper"));
     kill("KILL", child.id());
     child.wait().unwrap();
     eventually("the end of every rank", || marked(&mark).is_empty());

@@ -3,15 +3,15 @@
 use std::ffi::c_void;
 
 use crate::errors::guard;
-use crate::group::{GroupHandle, verb};
+use crate::group::{GroupHandle, collective};
 use crate::session;
 
 /// Waits until every member has called this. What they added to tables before is applied afterwards.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_barrier(group: GroupHandle) -> i32 {
-    verb("barrier", group, |_, call| {
+    collective("barrier", group, |_, call| {
         session::current("barrier")?.flush()?;
-        call.made().barrier()
+        call.disarm().barrier()
     })
 }
 
@@ -24,10 +24,10 @@ pub extern "C" fn unisono_broadcast(
     dtype: i32,
     root: i32,
 ) -> i32 {
-    verb("broadcast", group, |border, call| {
-        let (dtype, root) = (border.dtype(dtype)?, border.rank(root)?);
-        let values = border.output(values, count, dtype)?;
-        call.made().raw().broadcast(values, dtype, root)
+    collective("broadcast", group, |args, call| {
+        let (dtype, root) = (args.dtype(dtype)?, args.rank(root)?);
+        let values = args.output(values, count, dtype)?;
+        call.disarm().raw().broadcast(values, dtype, root)
     })
 }
 
@@ -40,10 +40,10 @@ pub extern "C" fn unisono_all_reduce(
     dtype: i32,
     op: i32,
 ) -> i32 {
-    verb("all_reduce", group, |border, call| {
-        let (dtype, op) = (border.dtype(dtype)?, border.operation(op)?);
-        let values = border.output(values, count, dtype)?;
-        call.made().raw().all_reduce(values, dtype, op)
+    collective("all_reduce", group, |args, call| {
+        let (dtype, op) = (args.dtype(dtype)?, args.operation(op)?);
+        let values = args.output(values, count, dtype)?;
+        call.disarm().raw().all_reduce(values, dtype, op)
     })
 }
 
@@ -57,10 +57,10 @@ pub extern "C" fn unisono_reduce(
     op: i32,
     root: i32,
 ) -> i32 {
-    verb("reduce", group, |border, call| {
-        let (dtype, op, root) = (border.dtype(dtype)?, border.operation(op)?, border.rank(root)?);
-        let values = border.output(values, count, dtype)?;
-        call.made().raw().reduce(values, dtype, op, root)
+    collective("reduce", group, |args, call| {
+        let (dtype, op, root) = (args.dtype(dtype)?, args.operation(op)?, args.rank(root)?);
+        let values = args.output(values, count, dtype)?;
+        call.disarm().raw().reduce(values, dtype, op, root)
     })
 }
 
@@ -75,12 +75,12 @@ pub extern "C" fn unisono_gather(
     dtype: i32,
     root: i32,
 ) -> i32 {
-    verb("gather", group, |border, call| {
-        let (dtype, root) = (border.dtype(dtype)?, border.rank(root)?);
+    collective("gather", group, |args, call| {
+        let (dtype, root) = (args.dtype(dtype)?, args.rank(root)?);
         let counts = vec![count; call.size()];
-        let room = if root == call.rank() { border.sum(&counts)? } else { 0 };
-        let (input, output) = border.apart((input, count), (output, room), dtype)?;
-        call.made().raw().gather(input, Some(output), &counts, dtype, root)
+        let room = if root == call.rank() { args.sum(&counts)? } else { 0 };
+        let (input, output) = args.disjoint((input, count), (output, room), dtype)?;
+        call.disarm().raw().gather(input, Some(output), &counts, dtype, root)
     })
 }
 
@@ -95,12 +95,12 @@ pub extern "C" fn unisono_scatter(
     dtype: i32,
     root: i32,
 ) -> i32 {
-    verb("scatter", group, |border, call| {
-        let (dtype, root) = (border.dtype(dtype)?, border.rank(root)?);
+    collective("scatter", group, |args, call| {
+        let (dtype, root) = (args.dtype(dtype)?, args.rank(root)?);
         let counts = vec![count; call.size()];
-        let whole = if root == call.rank() { border.sum(&counts)? } else { 0 };
-        let (input, output) = border.apart((input, whole), (output, count), dtype)?;
-        call.made().raw().scatter(Some(input), &counts, output, dtype, root)
+        let whole = if root == call.rank() { args.sum(&counts)? } else { 0 };
+        let (input, output) = args.disjoint((input, whole), (output, count), dtype)?;
+        call.disarm().raw().scatter(Some(input), &counts, output, dtype, root)
     })
 }
 
@@ -113,11 +113,11 @@ pub extern "C" fn unisono_all_gather(
     count: usize,
     dtype: i32,
 ) -> i32 {
-    verb("all_gather", group, |border, call| {
-        let dtype = border.dtype(dtype)?;
+    collective("all_gather", group, |args, call| {
+        let dtype = args.dtype(dtype)?;
         let counts = vec![count; call.size()];
-        let (input, output) = border.apart((input, count), (output, border.sum(&counts)?), dtype)?;
-        call.made().raw().all_gather(input, output, &counts, dtype)
+        let (input, output) = args.disjoint((input, count), (output, args.sum(&counts)?), dtype)?;
+        call.disarm().raw().all_gather(input, output, &counts, dtype)
     })
 }
 
@@ -132,11 +132,11 @@ pub extern "C" fn unisono_reduce_scatter(
     dtype: i32,
     op: i32,
 ) -> i32 {
-    verb("reduce_scatter", group, |border, call| {
-        let (dtype, op) = (border.dtype(dtype)?, border.operation(op)?);
+    collective("reduce_scatter", group, |args, call| {
+        let (dtype, op) = (args.dtype(dtype)?, args.operation(op)?);
         let counts = vec![count; call.size()];
-        let (input, output) = border.apart((input, border.sum(&counts)?), (output, count), dtype)?;
-        call.made().raw().reduce_scatter(input, output, &counts, dtype, op)
+        let (input, output) = args.disjoint((input, args.sum(&counts)?), (output, count), dtype)?;
+        call.disarm().raw().reduce_scatter(input, output, &counts, dtype, op)
     })
 }
 
@@ -150,12 +150,12 @@ pub extern "C" fn unisono_all_to_all(
     count: usize,
     dtype: i32,
 ) -> i32 {
-    verb("all_to_all", group, |border, call| {
-        let dtype = border.dtype(dtype)?;
+    collective("all_to_all", group, |args, call| {
+        let dtype = args.dtype(dtype)?;
         let counts = vec![count; call.size()];
         let (input, output) =
-            border.apart((input, border.sum(&counts)?), (output, border.sum(&counts)?), dtype)?;
-        call.made().raw().all_to_all(input, &counts, output, &counts, dtype)
+            args.disjoint((input, args.sum(&counts)?), (output, args.sum(&counts)?), dtype)?;
+        call.disarm().raw().all_to_all(input, &counts, output, &counts, dtype)
     })
 }
 
@@ -170,10 +170,10 @@ pub extern "C" fn unisono_send(
     to: i32,
     tag: u32,
 ) -> i32 {
-    guard("send", |border| {
-        let group = border.group(group)?;
-        let (dtype, to) = (border.dtype(dtype)?, border.rank(to)?);
-        group.raw().send(border.input(values, count, dtype)?, dtype, to, tag)
+    guard("send", |args| {
+        let group = args.group(group)?;
+        let (dtype, to) = (args.dtype(dtype)?, args.rank(to)?);
+        group.raw().send(args.input(values, count, dtype)?, dtype, to, tag)
     })
 }
 
@@ -187,9 +187,9 @@ pub extern "C" fn unisono_recv(
     from: i32,
     tag: u32,
 ) -> i32 {
-    guard("recv", |border| {
-        let group = border.group(group)?;
-        let (dtype, from) = (border.dtype(dtype)?, border.rank(from)?);
-        group.raw().recv(border.output(values, count, dtype)?, dtype, from, tag)
+    guard("recv", |args| {
+        let group = args.group(group)?;
+        let (dtype, from) = (args.dtype(dtype)?, args.rank(from)?);
+        group.raw().recv(args.output(values, count, dtype)?, dtype, from, tag)
     })
 }

@@ -2,7 +2,7 @@
 
 use unisono::{DType, Error, ReduceOp, Result};
 
-use crate::border::Border;
+use crate::ffi_args::FfiArgs;
 
 /// What a function returns: fine, or what sort of error it was. Numbers are never used again for something else.
 #[repr(C)]
@@ -64,7 +64,7 @@ pub enum Operation {
     UNISONO_MAX = 5,
 }
 
-impl Border {
+impl FfiArgs {
     /// The element type with this number.
     pub(crate) fn dtype(&self, number: i32) -> Result<DType> {
         let known = u8::try_from(number).ok().and_then(DType::from_number);
@@ -80,11 +80,11 @@ impl Border {
     /// A rank; its upper limit is looked at by whoever knows the group.
     pub(crate) fn rank(&self, number: i32) -> Result<usize> {
         usize::try_from(number)
-            .map_err(|_| self.refuse("a rank from 0", number.to_string(), "ranks count from 0"))
+            .map_err(|_| self.usage_error("a rank from 0", number.to_string(), "ranks count from 0"))
     }
 
     fn unknown(&self, expected: &str, number: i32) -> Error {
-        self.refuse(expected, number.to_string(), "unisono.h has the list")
+        self.usage_error(expected, number.to_string(), "unisono.h has the list")
     }
 }
 
@@ -118,9 +118,9 @@ mod tests {
             (ElementType::UNISONO_I32, DType::I32),
             (ElementType::UNISONO_I64, DType::I64),
         ];
-        let border = Border::new("test");
+        let args = FfiArgs::new("test");
         for (number, dtype) in types {
-            assert_eq!(border.dtype(number as i32).unwrap(), dtype);
+            assert_eq!(args.dtype(number as i32).unwrap(), dtype);
         }
         let operations = [
             (Operation::UNISONO_SUM, ReduceOp::Sum),
@@ -130,9 +130,9 @@ mod tests {
             (Operation::UNISONO_MAX, ReduceOp::Max),
         ];
         for (number, operation) in operations {
-            assert_eq!(border.operation(number as i32).unwrap(), operation);
+            assert_eq!(args.operation(number as i32).unwrap(), operation);
         }
-        assert!(border.dtype(0).is_err() && border.dtype(257).is_err() && border.dtype(-1).is_err());
-        assert!(border.operation(6).is_err());
+        assert!(args.dtype(0).is_err() && args.dtype(257).is_err() && args.dtype(-1).is_err());
+        assert!(args.operation(6).is_err());
     }
 }

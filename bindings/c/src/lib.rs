@@ -3,7 +3,7 @@
 //! The functions are in no public module: they are for C, which sees them through `include/unisono.h`.
 
 // Every call passes here.
-mod border;
+mod ffi_args;
 mod handles;
 mod kinds;
 mod session;

@@ -21,12 +21,12 @@ fn buffers() -> MutexGuard<'static, Buffers> {
 /// particular values. It stays until it is freed, also after the shutdown.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_memory_new(bytes: usize, memory: *mut *mut c_void) -> i32 {
-    guard("memory_new", |border| {
-        let place = border.place(memory, "a place for the address")?;
+    guard("memory_new", |args| {
+        let out = args.out_param(memory, "a place for the address")?;
         let mut buffer = session::empty("memory_new", bytes)?;
         let address = buffer.as_mut_ptr();
         buffers().insert(address as usize, buffer);
-        place.put(address.cast());
+        out.write(address.cast());
         Ok(())
     })
 }
@@ -34,11 +34,11 @@ pub extern "C" fn unisono_memory_new(bytes: usize, memory: *mut *mut c_void) -> 
 /// Frees such memory. NULL is fine.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_memory_free(memory: *mut c_void) -> i32 {
-    guard("memory_free", |border| {
+    guard("memory_free", |args| {
         let found = memory.is_null() || buffers().remove(&(memory as usize)).is_some();
         match found {
             true => Ok(()),
-            false => Err(border.refuse(
+            false => Err(args.usage_error(
                 "an address that unisono_memory_new wrote",
                 format!("{memory:p}"),
                 "free it once, and other memory with free()",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use unisono::error::Missing;
 use unisono::{Error, Pending, Result};
 
-use crate::border::Border;
+use crate::ffi_args::FfiArgs;
 use crate::errors::guard;
 use crate::{handles, session};
 
@@ -15,48 +15,48 @@ use crate::{handles, session};
 pub type PendingHandle = u64;
 
 /// Memory that C lends until the call is over.
-pub(crate) struct Lent {
+pub(crate) struct CallerBuffer {
     start: *mut u8,
     bytes: usize,
 }
 
 // SAFETY: C promises to leave the memory alone until it has waited for the call, whichever thread fills it.
-unsafe impl Send for Lent {}
+unsafe impl Send for CallerBuffer {}
 
-impl Lent {
+impl CallerBuffer {
     /// Takes elements that a call reads.
-    pub(crate) fn input(bytes: &[u8]) -> Lent {
-        Lent { start: bytes.as_ptr().cast_mut(), bytes: bytes.len() }
+    pub(crate) fn input(bytes: &[u8]) -> CallerBuffer {
+        CallerBuffer { start: bytes.as_ptr().cast_mut(), bytes: bytes.len() }
     }
 
     /// Takes elements that a call writes.
-    pub(crate) fn output(bytes: &mut [u8]) -> Lent {
-        Lent { start: bytes.as_mut_ptr(), bytes: bytes.len() }
+    pub(crate) fn output(bytes: &mut [u8]) -> CallerBuffer {
+        CallerBuffer { start: bytes.as_mut_ptr(), bytes: bytes.len() }
     }
 }
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for CallerBuffer {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: it was made of such a slice, and C keeps it until the call is over.
         unsafe { slice::from_raw_parts(self.start, self.bytes) }
     }
 }
 
-impl AsMut<[u8]> for Lent {
+impl AsMut<[u8]> for CallerBuffer {
     fn as_mut(&mut self) -> &mut [u8] {
-        // SAFETY: calls that write take what `Lent::output` made, and C keeps it until the call is over.
+        // SAFETY: calls that write take what `CallerBuffer::output` made, and C keeps it until the call is over.
         unsafe { slice::from_raw_parts_mut(self.start, self.bytes) }
     }
 }
 
 /// A call and its result. Dropped, it waits for the call: nobody may write to C's memory afterwards.
 pub(crate) struct InFlight {
-    call: Pending<Lent>,
+    call: Pending<CallerBuffer>,
     result: OnceLock<Result<()>>,
 }
 
 impl InFlight {
-    pub(crate) fn new(call: Pending<Lent>) -> Arc<InFlight> {
+    pub(crate) fn new(call: Pending<CallerBuffer>) -> Arc<InFlight> {
         Arc::new(InFlight { call, result: OnceLock::new() })
     }
 
@@ -85,10 +85,10 @@ impl Drop for InFlight {
     }
 }
 
-impl Border {
+impl FfiArgs {
     /// Hands a started call over to C.
-    pub(crate) fn keep_pending(&self, call: Pending<Lent>) -> PendingHandle {
-        handles::keep(InFlight::new(call))
+    pub(crate) fn register_pending(&self, call: Pending<CallerBuffer>) -> PendingHandle {
+        handles::register(InFlight::new(call))
     }
 }
 
@@ -96,13 +96,13 @@ impl Border {
 /// If it still runs then, the status is UNISONO_TIMEOUT and the handle stays; else the handle is freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_pending_wait(pending: PendingHandle, timeout: f64) -> i32 {
-    guard("pending_wait", |border| {
-        let limit = if timeout == 0.0 { None } else { Some(border.seconds(timeout)?) };
-        let call: Arc<InFlight> = border.held(pending)?;
+    guard("pending_wait", |args| {
+        let limit = if timeout == 0.0 { None } else { Some(args.seconds(timeout)?) };
+        let call: Arc<InFlight> = args.object(pending)?;
         match call.wait(limit) {
             Some(result) => {
                 // Another thread that waited too may have freed it.
-                let _ = border.free::<Arc<InFlight>>(pending);
+                let _ = args.free::<Arc<InFlight>>(pending);
                 result
             }
             None => Err(still_running(pending, limit.unwrap_or_default())),
@@ -113,10 +113,10 @@ pub extern "C" fn unisono_pending_wait(pending: PendingHandle, timeout: f64) -> 
 /// Whether a wait would return at once: 1 if so, 0 if not.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_pending_done(pending: PendingHandle, done: *mut i32) -> i32 {
-    guard("pending_done", |border| {
-        let place = border.place(done, "a place for the result")?;
-        let call: Arc<InFlight> = border.held(pending)?;
-        place.put(call.call.is_done().into());
+    guard("pending_done", |args| {
+        let out = args.out_param(done, "a place for the result")?;
+        let call: Arc<InFlight> = args.object(pending)?;
+        out.write(call.call.is_done().into());
         Ok(())
     })
 }

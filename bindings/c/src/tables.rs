@@ -6,25 +6,25 @@ use unisono::Result;
 use unisono::tables::{Role, Tables};
 
 use crate::errors::guard;
-use crate::group::Unmade;
+use crate::group::CallGuard;
 use crate::session;
 
 /// Gives this rank its role for tables: "worker", "server", "both" or "none"; NULL is "both". Every rank calls it, once,
 /// before it makes tables. It may be left out: then the first table makes everybody both.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_tables_join(role: *const c_char) -> i32 {
-    guard("tables_join", |border| {
-        let role = border.optional_text(role, "a role")?.unwrap_or("both");
+    guard("tables_join", |args| {
+        let role = args.optional_text(role, "a role")?.unwrap_or("both");
         session::join_tables(Role::from_name(role)?)
     })
 }
 
 /// A fact about the roles; -1 is nobody.
-fn fact(operation: &'static str, place: *mut i32, look: impl FnOnce(&Tables) -> Option<usize>) -> i32 {
-    guard(operation, |border| {
-        let place = border.place(place, "a place for the result")?;
+fn query(operation: &'static str, out: *mut i32, read: impl FnOnce(&Tables) -> Option<usize>) -> i32 {
+    guard(operation, |args| {
+        let out = args.out_param(out, "a place for the result")?;
         let tables = session::current(operation)?.joined(operation)?;
-        place.put(look(&tables).map_or(-1, |number| number as i32));
+        out.write(read(&tables).map_or(-1, |number| number as i32));
         Ok(())
     })
 }
@@ -32,37 +32,37 @@ fn fact(operation: &'static str, place: *mut i32, look: impl FnOnce(&Tables) -> 
 /// How many workers there are.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_workers(count: *mut i32) -> i32 {
-    fact("workers", count, |tables| Some(tables.workers()))
+    query("workers", count, |tables| Some(tables.workers()))
 }
 
 /// How many servers there are.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_servers(count: *mut i32) -> i32 {
-    fact("servers", count, |tables| Some(tables.servers()))
+    query("servers", count, |tables| Some(tables.servers()))
 }
 
 /// This rank's number among the workers, in the order of ranks; -1 if it is none.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_worker_id(id: *mut i32) -> i32 {
-    fact("worker_id", id, Tables::worker_id)
+    query("worker_id", id, Tables::worker_id)
 }
 
 /// This rank's number among the servers, in the order of ranks; -1 if it is none.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_server_id(id: *mut i32) -> i32 {
-    fact("server_id", id, Tables::server_id)
+    query("server_id", id, Tables::server_id)
 }
 
 /// The rank of a worker; -1 if there is no such worker.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_worker_rank(id: i32, rank: *mut i32) -> i32 {
-    fact("worker_rank", rank, |tables| tables.worker_rank(usize::try_from(id).ok()?))
+    query("worker_rank", rank, |tables| tables.worker_rank(usize::try_from(id).ok()?))
 }
 
 /// The rank of a server; -1 if there is no such server.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_server_rank(id: i32, rank: *mut i32) -> i32 {
-    fact("server_rank", rank, |tables| tables.server_rank(usize::try_from(id).ok()?))
+    query("server_rank", rank, |tables| tables.server_rank(usize::try_from(id).ok()?))
 }
 
 fn on_all(operation: &'static str, work: impl FnOnce(&Tables) -> Result<()>) -> i32 {
@@ -83,11 +83,11 @@ pub extern "C" fn unisono_finish() -> i32 {
 }
 
 fn with_target(operation: &'static str, target: *const c_char, work: fn(&Tables, &str) -> Result<()>) -> i32 {
-    guard(operation, |border| {
-        let unmade = Unmade::new(session::current(operation)?.group.clone());
-        let target = border.text(target, "a path or an address")?;
+    guard(operation, |args| {
+        let call_guard = CallGuard::new(session::current(operation)?.group.clone());
+        let target = args.text(target, "a path or an address")?;
         let tables = session::current(operation)?.joined(operation)?;
-        unmade.made();
+        call_guard.disarm();
         work(&tables, target)
     })
 }

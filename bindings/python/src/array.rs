@@ -11,7 +11,7 @@ use std::sync::Arc;
 use unisono::cuda::{Device, Event};
 use unisono::{DType, Error, Result};
 
-use crate::dlpack::{self, Reach};
+use crate::dlpack::{self, AllowedMemory};
 use crate::errors::raise;
 use crate::tensor;
 
@@ -32,17 +32,17 @@ unsafe impl Send for View {}
 impl View {
     /// A view that the call may write: the array must be contiguous and writable.
     pub(crate) fn in_place(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<View> {
-        let lent = Lent::of(x, operation, true, Reach::Host)?;
-        lent.check_in_place(x)?;
-        let view = lent.view().map_err(|error| raise(x.py(), error))?;
+        let borrowed = BorrowedArray::of(x, operation, true, AllowedMemory::Host)?;
+        borrowed.check_in_place(x)?;
+        let view = borrowed.view().map_err(|error| raise(x.py(), error))?;
         tensor::record_write(x)?;
         Ok(view)
     }
 
     /// A view that the call only reads: where the array is not contiguous, of a contiguous copy.
     pub(crate) fn input(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<View> {
-        let lent = Lent::input(x, operation, Reach::Host)?;
-        lent.view().map_err(|error| raise(x.py(), error))
+        let borrowed = BorrowedArray::input(x, operation, AllowedMemory::Host)?;
+        borrowed.view().map_err(|error| raise(x.py(), error))
     }
 
     /// The bytes, to read.
@@ -79,7 +79,7 @@ impl AsMut<[u8]> for View {
 }
 
 /// What an array says of its memory, before a view is made of it.
-pub(crate) struct Lent<'a> {
+pub(crate) struct BorrowedArray<'a> {
     pub(crate) operation: &'a str,
     pub(crate) pointer: *mut u8,
     pub(crate) elements: usize,
@@ -96,43 +96,43 @@ pub(crate) struct Lent<'a> {
     pub(crate) owner: Py<PyAny>,
 }
 
-impl<'a> Lent<'a> {
+impl<'a> BorrowedArray<'a> {
     pub(crate) fn of(
         x: &Bound<'_, PyAny>,
         operation: &'a str,
         with_shape: bool,
-        reach: Reach,
-    ) -> PyResult<Lent<'a>> {
+        allowed: AllowedMemory,
+    ) -> PyResult<BorrowedArray<'a>> {
         match x.cast::<PyUntypedArray>() {
             Ok(array) => {
                 if !x.is_exact_instance_of::<PyUntypedArray>() {
                     reject_mask(x, operation)?;
                 }
-                Ok(Lent::of_numpy(array, operation, with_shape))
+                Ok(BorrowedArray::of_numpy(array, operation, with_shape))
             }
-            Err(_) => dlpack::lend(x, operation, reach),
+            Err(_) => dlpack::borrow(x, operation, allowed),
         }
     }
 
     /// An array to read: where it is not contiguous, or its values are not what is in memory, a copy.
-    pub(crate) fn input(x: &Bound<'_, PyAny>, operation: &'a str, reach: Reach) -> PyResult<Lent<'a>> {
-        let lent = Lent::of(x, operation, true, reach)?;
+    pub(crate) fn input(x: &Bound<'_, PyAny>, operation: &'a str, allowed: AllowedMemory) -> PyResult<BorrowedArray<'a>> {
+        let borrowed = BorrowedArray::of(x, operation, true, allowed)?;
         if tensor::is_lazy(x)? {
-            return Lent::input(&tensor::resolved(x)?, operation, reach);
+            return BorrowedArray::input(&tensor::resolved(x)?, operation, allowed);
         }
-        if lent.is_contiguous && lent.is_aligned {
-            return Ok(lent);
+        if borrowed.is_contiguous && borrowed.is_aligned {
+            return Ok(borrowed);
         }
-        Lent::of(&contiguous_copy(x, lent.device.is_some(), operation)?, operation, true, reach)
+        BorrowedArray::of(&contiguous_copy(x, borrowed.device.is_some(), operation)?, operation, true, allowed)
     }
 
-    fn of_numpy(array: &Bound<'_, PyUntypedArray>, operation: &'a str, with_shape: bool) -> Lent<'a> {
+    fn of_numpy(array: &Bound<'_, PyUntypedArray>, operation: &'a str, with_shape: bool) -> BorrowedArray<'a> {
         // SAFETY: `cast` has found a NumPy array, whose header is valid while we are attached and hold it.
         let (pointer, flags) = unsafe {
             let header = _PyArray_GET_ITEM_DATA(array.as_array_ptr());
             ((*header).data.cast(), (*header).flags)
         };
-        Lent {
+        BorrowedArray {
             operation,
             pointer,
             elements: array.len(),
@@ -149,7 +149,7 @@ impl<'a> Lent<'a> {
 
     /// Fails for an array that a call may not write.
     pub(crate) fn check_in_place(&self, x: &Bound<'_, PyAny>) -> PyResult<()> {
-        let lazy = tensor::is_lazy(x)?.then(|| tensor::lazy(self.operation));
+        let lazy = tensor::is_lazy(x)?.then(|| tensor::lazy_error(self.operation));
         lazy.map_or_else(|| self.check_memory(), Err).map_err(|error| raise(x.py(), error))
     }
 

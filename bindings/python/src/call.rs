@@ -7,22 +7,22 @@ use pyo3::types::PyList;
 use unisono::{Error, ReduceOp, Result};
 
 use crate::errors::raise;
-use crate::product::Product;
+use crate::result_array::ResultArray;
 
 /// What a verb leaves behind.
-pub(crate) enum Outcome {
+pub(crate) enum CallOutcome {
     Nothing,
-    One(Product),
+    One(ResultArray),
     /// One result in parts, each of its own shape.
-    Many(Product, Vec<Vec<usize>>),
+    Many(ResultArray, Vec<Vec<usize>>),
 }
 
-impl Outcome {
+impl CallOutcome {
     pub(crate) fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self {
-            Outcome::Nothing => Ok(py.None()),
-            Outcome::One(product) => product.into_python(py),
-            Outcome::Many(whole, shapes) => {
+            CallOutcome::Nothing => Ok(py.None()),
+            CallOutcome::One(result) => result.into_python(py),
+            CallOutcome::Many(whole, shapes) => {
                 Ok(PyList::new(py, whole.parts(py, &shapes)?)?.into_any().unbind())
             }
         }
@@ -31,19 +31,19 @@ impl Outcome {
 
 /// How a verb is to be run.
 #[derive(Clone, Copy)]
-pub(crate) struct Call {
+pub(crate) struct CallOptions {
     pub(crate) wait: bool,
     pub(crate) timeout: Option<f64>,
     pub(crate) deterministic: bool,
 }
 
-impl Call {
-    pub(crate) fn new(wait: bool, timeout: Option<f64>) -> Call {
-        Call { wait, timeout, deterministic: false }
+impl CallOptions {
+    pub(crate) fn new(wait: bool, timeout: Option<f64>) -> CallOptions {
+        CallOptions { wait, timeout, deterministic: false }
     }
 
-    pub(crate) fn reduction(wait: bool, timeout: Option<f64>, deterministic: bool) -> Call {
-        Call { deterministic, ..Call::new(wait, timeout) }
+    pub(crate) fn reduction(wait: bool, timeout: Option<f64>, deterministic: bool) -> CallOptions {
+        CallOptions { deterministic, ..CallOptions::new(wait, timeout) }
     }
 }
 
@@ -70,16 +70,16 @@ pub(crate) fn number<'py, N: FromPyObjectOwned<'py>>(
     expected: &str,
     advice: &str,
 ) -> PyResult<N> {
-    x.extract().map_err(|_| raise(x.py(), Error::usage(operation, expected, shown(x), advice)))
+    x.extract().map_err(|_| raise(x.py(), Error::usage(operation, expected, repr_of(x), advice)))
 }
 
 /// A value that a user passed, for an error.
-pub(crate) fn shown(x: &Bound<'_, PyAny>) -> String {
+pub(crate) fn repr_of(x: &Bound<'_, PyAny>) -> String {
     x.repr().map_or_else(|_| "something else".into(), |text| text.to_string())
 }
 
 /// The reduction that a user named.
-pub(crate) fn operation_named(name: &str, operation: &str) -> Result<ReduceOp> {
+pub(crate) fn parse_reduce_op(name: &str, operation: &str) -> Result<ReduceOp> {
     ReduceOp::from_name(name).ok_or_else(|| {
         let known = ReduceOp::ALL.map(ReduceOp::name).join(", ");
         Error::usage(

@@ -8,12 +8,12 @@ use pyo3::types::PyDict;
 use unisono::cuda::Device;
 use unisono::{DType, Error};
 
-use crate::array::Lent;
+use crate::array::BorrowedArray;
 use crate::errors::raise;
 use crate::nvidia;
 
 /// What an array says of its memory; our work comes after that of the stream that it names.
-pub(crate) fn lend<'a>(x: &Bound<'_, PyAny>, operation: &'a str) -> PyResult<Lent<'a>> {
+pub(crate) fn borrow<'a>(x: &Bound<'_, PyAny>, operation: &'a str) -> PyResult<BorrowedArray<'a>> {
     let py = x.py();
     let description = x.getattr(intern!(py, "__cuda_array_interface__"))?;
     let description = description.cast::<PyDict>()?;
@@ -31,7 +31,7 @@ pub(crate) fn lend<'a>(x: &Bound<'_, PyAny>, operation: &'a str) -> PyResult<Len
     let stream: Option<u64> = optional("stream")?.map(|value| value.extract()).transpose()?;
 
     let failed = |error| raise(py, error);
-    nvidia::look_in_packages(py)?;
+    nvidia::add_package_folders(py)?;
     // No bytes have no address that says where they are.
     let device = match shape.contains(&0) {
         true => current_device(py),
@@ -47,7 +47,7 @@ pub(crate) fn lend<'a>(x: &Bound<'_, PyAny>, operation: &'a str) -> PyResult<Len
     }
     let dtype = named(&name);
     let size = dtype.as_ref().map_or(1, |dtype| dtype.size());
-    Ok(Lent {
+    Ok(BorrowedArray {
         operation,
         pointer: std::ptr::without_provenance_mut(address as usize),
         elements: shape.iter().product(),

@@ -13,7 +13,7 @@ use crate::locate;
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
 /// Counts forks from now on.
-pub(crate) fn watch(module: &Bound<'_, PyModule>) -> PyResult<()> {
+pub(crate) fn register_hooks(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     let arguments = pyo3::types::PyDict::new(py);
     arguments.set_item("after_in_child", wrap_pyfunction!(forked, module)?)?;
@@ -28,23 +28,23 @@ fn forked() {
 }
 
 /// A value that is only dropped in the process that made it: a forked child leaves it as it is.
-pub(crate) struct OwnProcess<T> {
+pub(crate) struct ProcessLocal<T> {
     value: ManuallyDrop<T>,
     generation: u64,
 }
 
-impl<T> OwnProcess<T> {
-    pub(crate) fn new(value: T) -> OwnProcess<T> {
-        OwnProcess { value: ManuallyDrop::new(value), generation: GENERATION.load(Ordering::Relaxed) }
+impl<T> ProcessLocal<T> {
+    pub(crate) fn new(value: T) -> ProcessLocal<T> {
+        ProcessLocal { value: ManuallyDrop::new(value), generation: GENERATION.load(Ordering::Relaxed) }
     }
 
-    fn is_ours(&self) -> bool {
+    fn is_current_process(&self) -> bool {
         self.generation == GENERATION.load(Ordering::Relaxed)
     }
 
     /// Takes the value out; nothing in a forked child.
     pub(crate) fn into_inner(mut self) -> Option<T> {
-        let ours = self.is_ours();
+        let ours = self.is_current_process();
         // SAFETY: `self` is forgotten on the next line, so the value is taken at most once.
         let value = ours.then(|| unsafe { ManuallyDrop::take(&mut self.value) });
         std::mem::forget(self);
@@ -53,20 +53,20 @@ impl<T> OwnProcess<T> {
 
     /// The value; nothing in a forked child.
     pub(crate) fn get(&self) -> Option<&T> {
-        self.is_ours().then_some(&*self.value)
+        self.is_current_process().then_some(&*self.value)
     }
 }
 
-impl<T> Deref for OwnProcess<T> {
+impl<T> Deref for ProcessLocal<T> {
     type Target = T;
     fn deref(&self) -> &T {
         &self.value
     }
 }
 
-impl<T> Drop for OwnProcess<T> {
+impl<T> Drop for ProcessLocal<T> {
     fn drop(&mut self) {
-        if self.is_ours() {
+        if self.is_current_process() {
             // SAFETY: dropped once, here; `into_inner` forgets `self` instead.
             unsafe { ManuallyDrop::drop(&mut self.value) }
         }
@@ -74,7 +74,7 @@ impl<T> Drop for OwnProcess<T> {
 }
 
 /// Whether a world may still be used; shared by the world and all its groups.
-pub(crate) struct Life {
+pub(crate) struct WorldLiveness {
     rank: usize,
     /// Whether it has no other ranks: a rank of a job joins once, one that is alone may begin again.
     alone: bool,
@@ -82,10 +82,10 @@ pub(crate) struct Life {
     generation: u64,
 }
 
-impl Life {
-    pub(crate) fn new(rank: usize, alone: bool) -> Life {
+impl WorldLiveness {
+    pub(crate) fn new(rank: usize, alone: bool) -> WorldLiveness {
         let generation = GENERATION.load(Ordering::Relaxed);
-        Life { rank, alone, closed: AtomicBool::new(false), generation }
+        WorldLiveness { rank, alone, closed: AtomicBool::new(false), generation }
     }
 
     /// Ends the world's use in this process.

@@ -13,32 +13,32 @@ const PAGE: usize = 4096;
 
 /// A block of this process alone, with no particular contents: every verb fills its whole result or fails, and what
 /// failed is never shown.
-pub(crate) struct Heap {
+pub(crate) struct HeapBlock {
     start: *mut u8,
     layout: Layout,
 }
 
 // SAFETY: the block is owned; whoever uses the pointer orders access to it.
-unsafe impl Send for Heap {}
+unsafe impl Send for HeapBlock {}
 // SAFETY: as above.
-unsafe impl Sync for Heap {}
+unsafe impl Sync for HeapBlock {}
 
-impl Heap {
-    pub(crate) fn new(bytes: usize) -> Result<Heap> {
-        let refused = || {
+impl HeapBlock {
+    pub(crate) fn new(bytes: usize) -> Result<HeapBlock> {
+        let allocation_error = || {
             let what = format!("{bytes} bytes of memory for the result are not to be had");
             Error::unsupported("allocate", what, "free some, or use more ranks")
         };
-        let layout = Layout::from_size_align(bytes.max(1), ALIGNMENT).map_err(|_| refused())?;
+        let layout = Layout::from_size_align(bytes.max(1), ALIGNMENT).map_err(|_| allocation_error())?;
         // SAFETY: the layout is not empty.
         let start = unsafe { alloc(layout) };
         if start.is_null() {
-            return Err(refused());
+            return Err(allocation_error());
         }
         if bytes >= LARGE {
             prefer_large_pages(start, bytes);
         }
-        Ok(Heap { start, layout })
+        Ok(HeapBlock { start, layout })
     }
 
     pub(crate) fn pointer(&self) -> *mut u8 {
@@ -46,7 +46,7 @@ impl Heap {
     }
 }
 
-impl Drop for Heap {
+impl Drop for HeapBlock {
     fn drop(&mut self) {
         // SAFETY: allocated in `new` with this layout, freed once.
         unsafe { dealloc(self.start, self.layout) }

@@ -7,13 +7,13 @@ use unisono::InitOptions;
 
 use crate::call::seconds;
 use crate::errors::{guard, raise};
-use crate::fork::OwnProcess;
+use crate::fork::ProcessLocal;
 use crate::interrupt;
 use crate::world::World;
 
 /// The memory of a job, held by whoever starts its ranks.
 #[pyclass(frozen, module = "unisono._native")]
-pub(crate) struct Job(OwnProcess<unisono::launch::Job>);
+pub(crate) struct Job(ProcessLocal<unisono::launch::Job>);
 
 #[pymethods]
 impl Job {
@@ -21,7 +21,7 @@ impl Job {
     #[new]
     fn new(py: Python<'_>, size: usize) -> PyResult<Job> {
         let made = guard("fork", || unisono::launch::Job::create(size));
-        Ok(Job(OwnProcess::new(made.map_err(|error| raise(py, error))?)))
+        Ok(Job(ProcessLocal::new(made.map_err(|error| raise(py, error))?)))
     }
 
     /// The variables that make a process the given rank.

@@ -8,9 +8,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use unisono::{ArenaBuffer, DType, Result, WholeArena};
 
-use crate::dlpack::{self, PLAIN, PlainTensor, Tensor, VERSIONED, VersionedTensor};
-use crate::fork::OwnProcess;
-use crate::heap::Heap;
+use crate::dlpack::{self, UNVERSIONED, DLManagedTensor, DLTensor, VERSIONED, DLManagedTensorVersioned};
+use crate::fork::ProcessLocal;
+use crate::heap::HeapBlock;
 
 /// Bytes with an owner, an element type and a shape.
 #[pyclass(frozen, module = "unisono._native")]
@@ -24,14 +24,14 @@ pub(crate) struct Memory {
 
 /// Who owns the bytes; they are freed when the last array over them is gone.
 enum Store {
-    Heap(Heap),
+    Heap(HeapBlock),
     Arena(Arena),
-    Whole(OwnProcess<WholeArena>),
+    Whole(ProcessLocal<WholeArena>),
 }
 
 struct Arena {
     pointer: *mut u8,
-    buffer: OwnProcess<ArenaBuffer>,
+    buffer: ProcessLocal<ArenaBuffer>,
 }
 
 // SAFETY: the buffer is owned and may be used and freed by any thread; access as for `Heap`.
@@ -42,7 +42,7 @@ unsafe impl Sync for Arena {}
 impl Memory {
     /// Private memory for a result of this shape.
     pub(crate) fn on_heap(dtype: DType, shape: Vec<usize>) -> Result<Memory> {
-        let store = Arc::new(Store::Heap(Heap::new(shape.iter().product::<usize>() * dtype.size())?));
+        let store = Arc::new(Store::Heap(HeapBlock::new(shape.iter().product::<usize>() * dtype.size())?));
         Ok(Memory { store, offset: 0, dtype, shape })
     }
 
@@ -57,14 +57,14 @@ impl Memory {
 
     /// Memory in the job's arena.
     pub(crate) fn in_arena(mut buffer: ArenaBuffer, dtype: DType, shape: Vec<usize>) -> Memory {
-        let arena = Arena { pointer: buffer.as_mut_ptr(), buffer: OwnProcess::new(buffer) };
+        let arena = Arena { pointer: buffer.as_mut_ptr(), buffer: ProcessLocal::new(buffer) };
         Memory { store: Arc::new(Store::Arena(arena)), offset: 0, dtype, shape }
     }
 
     /// All of the job's arena, as bytes.
     pub(crate) fn whole_arena(arena: WholeArena) -> Memory {
         let shape = vec![arena.len()];
-        let store = Arc::new(Store::Whole(OwnProcess::new(arena)));
+        let store = Arc::new(Store::Whole(ProcessLocal::new(arena)));
         Memory { store, offset: 0, dtype: DType::U8, shape }
     }
 
@@ -154,14 +154,14 @@ impl Memory {
                 "unisono lends its memory as it is: no copy, no other device",
             ));
         }
-        let context = Box::new(Loan::new(self));
-        let tensor = context.tensor(self);
-        let context = Box::into_raw(context).cast::<c_void>();
+        let manager_ctx = Box::new(ExportContext::new(self));
+        let tensor = manager_ctx.tensor(self);
+        let manager_ctx = Box::into_raw(manager_ctx).cast::<c_void>();
         let capsule = if max_version.is_some_and(|(major, _)| major >= 1) {
-            let held = Box::new(VersionedTensor {
+            let held = Box::new(DLManagedTensorVersioned {
                 version: [1, 0],
-                context,
-                delete: Some(delete_versioned),
+                manager_ctx,
+                deleter: Some(delete_versioned),
                 flags: 0,
                 tensor,
             });
@@ -170,9 +170,9 @@ impl Memory {
             unsafe { pyo3::ffi::PyCapsule_New(held, VERSIONED.as_ptr(), Some(forget_versioned)) }
         } else {
             let held =
-                Box::into_raw(Box::new(PlainTensor { tensor, context, delete: Some(delete_plain) })).cast();
+                Box::into_raw(Box::new(DLManagedTensor { tensor, manager_ctx, deleter: Some(delete_plain) })).cast();
             // SAFETY: as above.
-            unsafe { pyo3::ffi::PyCapsule_New(held, PLAIN.as_ptr(), Some(forget_plain)) }
+            unsafe { pyo3::ffi::PyCapsule_New(held, UNVERSIONED.as_ptr(), Some(forget_plain)) }
         };
         // SAFETY: a new reference, or null with an exception set.
         unsafe { Bound::from_owned_ptr_or_err(py, capsule) }.map(Bound::unbind)
@@ -180,23 +180,23 @@ impl Memory {
 }
 
 /// What a borrower of the memory holds on to.
-struct Loan {
+struct ExportContext {
     _store: Arc<Store>,
     shape: Vec<i64>,
     strides: Vec<i64>,
 }
 
-impl Loan {
-    fn new(memory: &Memory) -> Loan {
+impl ExportContext {
+    fn new(memory: &Memory) -> ExportContext {
         let shape: Vec<i64> = memory.shape.iter().map(|&extent| extent as i64).collect();
         let mut strides = vec![1; shape.len()];
         for axis in (1..shape.len()).rev() {
             strides[axis - 1] = strides[axis] * shape[axis].max(1);
         }
-        Loan { _store: memory.store.clone(), shape, strides }
+        ExportContext { _store: memory.store.clone(), shape, strides }
     }
 
-    fn tensor(&self, memory: &Memory) -> Tensor {
+    fn tensor(&self, memory: &Memory) -> DLTensor {
         // The borrower reads these lists and never writes them.
         let (shape, strides) = (self.shape.as_ptr().cast_mut(), self.strides.as_ptr().cast_mut());
         dlpack::tensor_of(memory.pointer(), memory.dtype, self.shape.len(), shape, strides)
@@ -205,16 +205,16 @@ impl Loan {
 
 /// # Safety
 /// `held` must come from `__dlpack__` and be deleted once.
-unsafe extern "C" fn delete_versioned(held: *mut VersionedTensor) {
+unsafe extern "C" fn delete_versioned(held: *mut DLManagedTensorVersioned) {
     // SAFETY: both were boxed in `__dlpack__`.
-    unsafe { drop(Box::from_raw(Box::from_raw(held).context.cast::<Loan>())) }
+    unsafe { drop(Box::from_raw(Box::from_raw(held).manager_ctx.cast::<ExportContext>())) }
 }
 
 /// # Safety
 /// As for `delete_versioned`.
-unsafe extern "C" fn delete_plain(held: *mut PlainTensor) {
+unsafe extern "C" fn delete_plain(held: *mut DLManagedTensor) {
     // SAFETY: both were boxed in `__dlpack__`.
-    unsafe { drop(Box::from_raw(Box::from_raw(held).context.cast::<Loan>())) }
+    unsafe { drop(Box::from_raw(Box::from_raw(held).manager_ctx.cast::<ExportContext>())) }
 }
 
 /// The destructor of a capsule: a borrower has renamed it, otherwise the tensor is still ours to delete.
@@ -237,8 +237,8 @@ unsafe extern "C" fn forget_versioned(capsule: *mut pyo3::ffi::PyObject) {
 unsafe extern "C" fn forget_plain(capsule: *mut pyo3::ffi::PyObject) {
     // SAFETY: as above.
     unsafe {
-        if pyo3::ffi::PyCapsule_IsValid(capsule, PLAIN.as_ptr()) != 0 {
-            delete_plain(pyo3::ffi::PyCapsule_GetPointer(capsule, PLAIN.as_ptr()).cast());
+        if pyo3::ffi::PyCapsule_IsValid(capsule, UNVERSIONED.as_ptr()) != 0 {
+            delete_plain(pyo3::ffi::PyCapsule_GetPointer(capsule, UNVERSIONED.as_ptr()).cast());
         }
     }
 }

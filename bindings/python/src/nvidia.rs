@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
 /// Looks once, when something of CUDA is first wanted.
-pub(crate) fn look_in_packages(py: Python<'_>) -> PyResult<()> {
+pub(crate) fn add_package_folders(py: Python<'_>) -> PyResult<()> {
     static DONE: PyOnceLock<()> = PyOnceLock::new();
     DONE.get_or_try_init(py, || {
         let found = py.import("unisono.on_device")?.call_method0("folders")?;

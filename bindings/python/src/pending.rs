@@ -7,21 +7,21 @@ use pyo3::sync::PyOnceLock;
 use unisono::{Error, POLL_INTERVAL, Result};
 
 use crate::array::View;
-use crate::call::{Outcome, seconds};
+use crate::call::{CallOutcome, seconds};
 use crate::errors::raise;
-use crate::fork::OwnProcess;
+use crate::fork::ProcessLocal;
 use crate::memory::Memory;
-use crate::placed::OnDevice;
-use crate::product::Product;
+use crate::any_array::CudaArray;
+use crate::result_array::ResultArray;
 
 /// What runs: a verb, a call that gives the caller's array back, or a get into new memory.
 pub(crate) enum Running {
-    Verb(unisono::Pending<Outcome>),
+    Verb(unisono::Pending<CallOutcome>),
     Message(unisono::Pending<View>),
-    DeviceMessage(unisono::Pending<OnDevice>),
+    DeviceMessage(unisono::Pending<CudaArray>),
     Get(unisono::Pending<Memory>),
     /// A table's rows, to a device.
-    DeviceGet(unisono::Pending<OnDevice>),
+    DeviceGet(unisono::Pending<CudaArray>),
 }
 
 impl Running {
@@ -46,14 +46,14 @@ impl Running {
     }
 
     /// The outcome, once the call has ended; only one thread gets it.
-    fn take(&self) -> Option<Result<Outcome>> {
+    fn take(&self) -> Option<Result<CallOutcome>> {
         Some(match self {
             Running::Verb(pending) => pending.take()?,
-            Running::Message(pending) => pending.take()?.map(|_array| Outcome::Nothing),
+            Running::Message(pending) => pending.take()?.map(|_array| CallOutcome::Nothing),
             Running::DeviceMessage(pending) | Running::DeviceGet(pending) => {
-                pending.take()?.map(|_array| Outcome::Nothing)
+                pending.take()?.map(|_array| CallOutcome::Nothing)
             }
-            Running::Get(pending) => pending.take()?.map(|memory| Outcome::One(Product::Host(memory))),
+            Running::Get(pending) => pending.take()?.map(|memory| CallOutcome::One(ResultArray::Host(memory))),
         })
     }
 }
@@ -62,14 +62,14 @@ impl Running {
 #[pyclass(frozen, module = "unisono._native")]
 pub(crate) struct Pending {
     operation: &'static str,
-    running: OwnProcess<Running>,
+    running: ProcessLocal<Running>,
     /// What the call returned or raised, from when a thread has fetched it.
     outcome: PyOnceLock<PyResult<Py<PyAny>>>,
 }
 
 impl Pending {
     pub(crate) fn new(operation: &'static str, running: Running) -> Pending {
-        Pending { operation, running: OwnProcess::new(running), outcome: PyOnceLock::new() }
+        Pending { operation, running: ProcessLocal::new(running), outcome: PyOnceLock::new() }
     }
 
     fn fetched(&self, py: Python<'_>) -> Option<PyResult<Py<PyAny>>> {

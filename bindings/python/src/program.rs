@@ -10,6 +10,6 @@ use crate::nvidia;
 #[pyfunction]
 pub(crate) fn main(py: Python<'_>, arguments: Vec<OsString>, this_program: Vec<OsString>) -> i32 {
     // Where they are not to be found, what needs them says so.
-    let _ = nvidia::look_in_packages(py);
+    let _ = nvidia::add_package_folders(py);
     py.detach(|| unisono_cli::main(arguments, this_program))
 }

@@ -8,10 +8,10 @@ use unisono::{DType, Error, Result};
 /// What the Python classes pass on; their signatures have the defaults.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub(crate) struct Wishes<'py> {
+pub(crate) struct TableSpec<'py> {
     dtype: String,
     name: Option<String>,
-    init: First,
+    init: InitialValues,
     updater: String,
     consistency: String,
     reject_nan: bool,
@@ -22,12 +22,12 @@ pub(crate) struct Wishes<'py> {
 
 /// One whole number, which must arrive as it is; or a kind of first values, two numbers and a seed.
 #[derive(FromPyObject)]
-enum First {
+enum InitialValues {
     Whole(i64),
     Rule(String, f64, f64, u64),
 }
 
-impl Wishes<'_> {
+impl TableSpec<'_> {
     /// The type of the elements.
     pub(crate) fn dtype(&self) -> Result<DType> {
         DType::from_name(&self.dtype).ok_or_else(|| {
@@ -67,10 +67,10 @@ impl Wishes<'_> {
     }
 }
 
-fn init(given: &First) -> Result<Init> {
+fn init(given: &InitialValues) -> Result<Init> {
     let (kind, first, second, seed) = match given {
-        First::Whole(value) => return Ok(Init::Whole(*value)),
-        First::Rule(kind, first, second, seed) => (kind.as_str(), *first, *second, *seed),
+        InitialValues::Whole(value) => return Ok(Init::Whole(*value)),
+        InitialValues::Rule(kind, first, second, seed) => (kind.as_str(), *first, *second, *seed),
     };
     match kind {
         "zero" => Ok(Init::Zero),

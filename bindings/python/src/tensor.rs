@@ -72,7 +72,7 @@ pub(crate) fn resolved<'py>(x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>
 }
 
 /// The error for a lazy tensor that a call is to write.
-pub(crate) fn lazy(operation: &str) -> Error {
+pub(crate) fn lazy_error(operation: &str) -> Error {
     let received = "a view with PyTorch's negative or conjugate bit";
     let advice = "pass x.resolve_conj().resolve_neg(), and use what is returned";
     Error::usage(operation, "a tensor whose values are in its memory", received, advice)

@@ -8,7 +8,7 @@ use unisono::{DType, Error, InitOptions, Result, Series};
 
 use crate::call::seconds;
 use crate::errors::{guard, raise, remember_rank};
-use crate::fork::{Life, OwnProcess};
+use crate::fork::{WorldLiveness, ProcessLocal};
 use crate::group::Group;
 use crate::memory::Memory;
 use crate::tables::Tables;
@@ -18,10 +18,10 @@ use crate::{interrupt, locate};
 #[pyclass(frozen, module = "unisono._native")]
 pub(crate) struct World {
     /// Taken out by `shutdown`. The lock is never held while a thread waits for the interpreter.
-    world: Mutex<Option<OwnProcess<Arc<unisono::World>>>>,
-    life: Arc<Life>,
+    world: Mutex<Option<ProcessLocal<Arc<unisono::World>>>>,
+    liveness: Arc<WorldLiveness>,
     /// Collectives that do not count, begun and not ended: see `begin_series`.
-    series: Mutex<Vec<OwnProcess<Series>>>,
+    series: Mutex<Vec<ProcessLocal<Series>>>,
     #[pyo3(get)]
     rank: usize,
     #[pyo3(get)]
@@ -44,7 +44,7 @@ impl World {
     /// A world whose rank is a thread of this process.
     fn of(world: unisono::World) -> World {
         World {
-            life: Arc::new(Life::new(world.rank(), world.size() == 1)),
+            liveness: Arc::new(WorldLiveness::new(world.rank(), world.size() == 1)),
             series: Mutex::default(),
             rank: world.rank(),
             size: world.size(),
@@ -54,13 +54,13 @@ impl World {
             transport: world.transport(),
             launcher: world.launcher().to_owned(),
             restarts: world.restarts(),
-            world: Mutex::new(Some(OwnProcess::new(Arc::new(world)))),
+            world: Mutex::new(Some(ProcessLocal::new(Arc::new(world)))),
         }
     }
 
     /// A world whose rank is this process: others are told where its program is.
     pub(crate) fn new(world: unisono::World) -> World {
-        world.set_locator(locate::where_is_main);
+        world.set_locator(locate::main_location);
         World::of(world)
     }
 
@@ -71,7 +71,7 @@ impl World {
         operation: &'static str,
         job: impl FnOnce(&unisono::World) -> Result<R> + Send,
     ) -> PyResult<R> {
-        self.life.check(operation).map_err(|error| raise(py, error))?;
+        self.liveness.check(operation).map_err(|error| raise(py, error))?;
         let world = self.world.lock().unwrap_or_else(PoisonError::into_inner).as_deref().cloned();
         let done = py.detach(|| {
             let world = world.ok_or_else(|| Error::internal(operation, "a world that is alive and gone"))?;
@@ -109,14 +109,14 @@ impl World {
 
     /// The group of everybody.
     fn group(&self, py: Python<'_>) -> PyResult<Group> {
-        self.with(py, "init", |world| Ok(Group::new(world.group(), self.life.clone())))
+        self.with(py, "init", |world| Ok(Group::new(world.group(), self.liveness.clone())))
     }
 
     /// Gives this rank its role for tables; every rank calls it.
     fn tables(&self, py: Python<'_>, role: &str) -> PyResult<Tables> {
         let role = Role::from_name(role).map_err(|error| raise(py, error))?;
         let tables = self.with(py, "tables", |world| tables::Tables::join(world, role))?;
-        Ok(Tables::new(tables, self.life.clone()))
+        Ok(Tables::new(tables, self.liveness.clone()))
     }
 
     /// Sets the deadline of calls that are given none.
@@ -138,7 +138,7 @@ impl World {
 
     /// Collectives until `end_series` are not counted: a restarted rank does not repeat them.
     fn begin_series(&self, py: Python<'_>) -> PyResult<()> {
-        let series = self.with(py, "series", |world| Ok(OwnProcess::new(world.series())))?;
+        let series = self.with(py, "series", |world| Ok(ProcessLocal::new(world.series())))?;
         self.series.lock().unwrap_or_else(PoisonError::into_inner).push(series);
         Ok(())
     }
@@ -150,12 +150,12 @@ impl World {
     /// Whether this process is a forked child of the world's own.
     #[getter]
     fn is_forked(&self) -> bool {
-        self.life.is_forked()
+        self.liveness.is_forked()
     }
 
     /// Memory in the job's arena.
     fn empty(&self, py: Python<'_>, shape: Vec<usize>, dtype: &str) -> PyResult<Memory> {
-        self.life.check("empty").map_err(|error| raise(py, error))?;
+        self.liveness.check("empty").map_err(|error| raise(py, error))?;
         let dtype = DType::from_name(dtype).ok_or_else(|| {
             let supported = DType::ALL.map(DType::name).join(", ");
             raise(py, Error::usage("empty", supported, dtype, "choose one of these"))
@@ -178,9 +178,9 @@ impl World {
 
     /// Leaves the world; a second time does nothing, and a forked child leaves its parent's alone.
     fn shutdown(&self, py: Python<'_>) -> PyResult<()> {
-        self.life.close();
+        self.liveness.close();
         let taken = self.world.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(world) = taken.and_then(OwnProcess::into_inner) else { return Ok(()) };
+        let Some(world) = taken.and_then(ProcessLocal::into_inner) else { return Ok(()) };
         let ended = py.detach(|| {
             guard("shutdown", || {
                 drop(world);

@@ -3,13 +3,13 @@
 use std::ffi::OsString;
 use std::process::Command;
 
-use super::ranks::{Row, complain};
+use super::ranks::{Row, report_error};
 use super::size::time;
 use crate::json::Json;
 
 /// How a figure is compared with its reference.
 #[derive(Clone, Copy)]
-pub(super) enum Target {
+pub(super) enum SpeedTarget {
     /// It takes at most so many times as long.
     Times(f64),
     /// It is at least so many times as fast.
@@ -21,20 +21,20 @@ pub(super) enum Target {
 }
 
 /// One line of the table.
-pub(super) struct Figure {
+pub(super) struct BenchFigure {
     pub name: &'static str,
     pub row: Row,
     pub reference: Row,
-    pub target: Target,
+    pub target: SpeedTarget,
 }
 
-impl Figure {
+impl BenchFigure {
     /// The comparison, from two times.
     fn ratio(&self, own: f64, reference: f64) -> f64 {
         match self.target {
-            Target::Times(_) | Target::Open => own / reference,
-            Target::Faster(_) => reference / own,
-            Target::More(_) => (own / reference - 1.0).max(0.0),
+            SpeedTarget::Times(_) | SpeedTarget::Open => own / reference,
+            SpeedTarget::Faster(_) => reference / own,
+            SpeedTarget::More(_) => (own / reference - 1.0).max(0.0),
         }
     }
 
@@ -47,44 +47,44 @@ impl Figure {
     fn reached(&self) -> bool {
         let (ratio, _) = self.ratios();
         match self.target {
-            Target::Times(most) | Target::More(most) => ratio <= most,
-            Target::Faster(least) => ratio >= least,
-            Target::Open => true,
+            SpeedTarget::Times(most) | SpeedTarget::More(most) => ratio <= most,
+            SpeedTarget::Faster(least) => ratio >= least,
+            SpeedTarget::Open => true,
         }
     }
 
     fn show(&self, ratio: f64) -> String {
         match self.target {
-            Target::More(_) => format!("+{:.1} %", 100.0 * ratio),
+            SpeedTarget::More(_) => format!("+{:.1} %", 100.0 * ratio),
             _ => format!("{ratio:.2} ×"),
         }
     }
 
     fn wanted(&self) -> String {
         let target = match self.target {
-            Target::Times(most) => format!("≤ {most} ×"),
-            Target::Faster(least) => format!("≥ {least} × faster"),
-            Target::More(most) => format!("≤ +{:.0} %", 100.0 * most),
-            Target::Open => return String::new(),
+            SpeedTarget::Times(most) => format!("≤ {most} ×"),
+            SpeedTarget::Faster(least) => format!("≥ {least} × faster"),
+            SpeedTarget::More(most) => format!("≤ +{:.0} %", 100.0 * most),
+            SpeedTarget::Open => return String::new(),
         };
         format!("{target} {}", if self.reached() { "yes" } else { "NO" })
     }
 }
 
 /// What a figure is called, its group, what was measured in it, its reference, and what is wanted.
-pub(super) type Wanted = (&'static str, &'static str, &'static str, &'static str, Target);
+pub(super) type FigureSpec = (&'static str, &'static str, &'static str, &'static str, SpeedTarget);
 
 /// The figures that ranks have measured, of those that are wanted.
-pub(super) fn figures(rows: &[Row], wanted: &[Wanted]) -> Vec<Figure> {
+pub(super) fn figures(rows: &[Row], wanted: &[FigureSpec]) -> Vec<BenchFigure> {
     let find = |verb: &str, what: &str| rows.iter().find(|row| row.verb == verb && row.what == what).cloned();
-    let figure = |&(name, verb, what, reference, target): &Wanted| {
-        Some(Figure { name, row: find(verb, what)?, reference: find(verb, reference)?, target })
+    let figure = |&(name, verb, what, reference, target): &FigureSpec| {
+        Some(BenchFigure { name, row: find(verb, what)?, reference: find(verb, reference)?, target })
     };
     wanted.iter().filter_map(figure).collect()
 }
 
 /// A line for each figure, under a head.
-pub(super) fn lines(figures: &[Figure]) -> String {
+pub(super) fn lines(figures: &[BenchFigure]) -> String {
     let mut text = format!(
         "{:<38}{:>10}{:>10}{:>12}{:>10}{:>11}  {}\n",
         "what / reference", "minimum", "median", "reference", "reached", "by median", "wanted"
@@ -106,8 +106,8 @@ pub(super) fn lines(figures: &[Figure]) -> String {
 }
 
 /// The figures for other programs.
-pub(super) fn records(figures: &[Figure]) -> Vec<Json> {
-    let record = |figure: &Figure| {
+pub(super) fn records(figures: &[BenchFigure]) -> Vec<Json> {
+    let record = |figure: &BenchFigure| {
         let (ratio, by_median) = figure.ratios();
         Json::Object(vec![
             ("workers", figure.row.ranks.into()),
@@ -131,6 +131,6 @@ pub(super) fn check_module(program: &[OsString]) -> Result<(), i32> {
     match Command::new(&program[0]).args(&program[1..]).arg("--check").status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(status.code().unwrap_or(1)),
-        Err(error) => Err(complain(1, &format!("cannot start {}: {error}", program[0].display()))),
+        Err(error) => Err(report_error(1, &format!("cannot start {}: {error}", program[0].display()))),
     }
 }

@@ -22,7 +22,7 @@ pub(crate) trait Cases {
     fn call(&mut self, case: usize) -> Result<()>;
 
     /// Is everything as it must be after so many calls? All ranks have made theirs, and none has begun the next case.
-    fn is_right(&mut self, case: usize, calls: usize) -> bool;
+    fn is_correct(&mut self, case: usize, calls: usize) -> bool;
 
     /// How many calls in a row a repetition may have.
     fn calls(&self, _case: usize) -> RangeInclusive<usize> {
@@ -30,7 +30,7 @@ pub(crate) trait Cases {
     }
 
     /// Whether a call lasts for each rank until the others have come.
-    fn waits(&self, _case: usize) -> bool {
+    fn synchronizes(&self, _case: usize) -> bool {
         false
     }
 }
@@ -46,7 +46,7 @@ fn time(group: &Group, cases: &mut dyn Cases, case: usize, calls: usize) -> Resu
     let end = now();
     // Nobody checks or prepares while others are still busy: that would disturb them.
     group.barrier()?;
-    match cases.is_right(case, calls) {
+    match cases.is_correct(case, calls) {
         true => Ok((start, end)),
         false => Err(Error::internal("bench", format!("wrong result at rank {}", group.rank()))),
     }
@@ -107,7 +107,7 @@ pub(crate) fn measure(group: &Group, cases: &mut dyn Cases, seconds: f64) -> Res
     let of_case = |case: usize| {
         let mut times: Vec<f64> = (case..slowest.len())
             .step_by(calls.len())
-            .map(|i| match cases.waits(case) {
+            .map(|i| match cases.synchronizes(case) {
                 true => slowest[i],
                 // Who does not wait may end before another begins, with more ranks than cores.
                 false => ends[i] - starts[i],

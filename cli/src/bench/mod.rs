@@ -12,21 +12,21 @@ mod rank;
 mod ranks;
 mod size;
 mod tables;
-mod verb;
+mod collective_cases;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use halo::Array;
+use halo::HaloArray;
 pub(crate) use rank::{BenchRank, bench_rank};
 use size::Size;
 use tables::Sizes;
-use verb::Verb;
+use collective_cases::Collective;
 
 #[derive(Args)]
-pub(crate) struct Options {
+pub(crate) struct BenchArgs {
     #[command(subcommand)]
     what: What,
 }
@@ -34,9 +34,9 @@ pub(crate) struct Options {
 #[derive(Subcommand)]
 enum What {
     /// Time collectives between processes on this host.
-    Collectives(Collectives),
+    Collectives(CollectiveBench),
     /// Time training steps of convolutional networks in one process, and on several.
-    Nn(nn::Options),
+    Nn(nn::NnBenchArgs),
     /// Time gets and adds of tables by processes on this host.
     Tables(TableBench),
     /// Time halos of an array that is divided between processes on this host.
@@ -46,11 +46,11 @@ enum What {
     /// Time calls of functions by a master and its workers on this host.
     Functions(FunctionBench),
     /// Time calls on CUDA memory next to PyTorch's; needs a device.
-    Gpu(gpu::Options),
+    Gpu(gpu::GpuBenchArgs),
 }
 
 #[derive(Args)]
-struct Collectives {
+struct CollectiveBench {
     /// How many ranks, one run each.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "2,4", value_parser = crate::run::rank_count)]
     ranks: Vec<usize>,
@@ -59,7 +59,7 @@ struct Collectives {
     sizes: Vec<Size>,
     /// The collective to time at every size; the others are timed at 1 MB.
     #[arg(long, value_enum, default_value = "all_reduce")]
-    verb: Verb,
+    verb: Collective,
     /// About how long to measure each size, in seconds; large sizes take longer.
     #[arg(long, value_name = "S", default_value = "2")]
     seconds: f64,
@@ -83,7 +83,7 @@ struct TableBench {
 #[derive(Args)]
 struct HaloBench {
     #[command(flatten)]
-    array: Array,
+    array: HaloArray,
     /// The height and width of the image that a stack of convolutions is timed on.
     #[arg(long, value_name = "N", default_value = "512", value_parser = crate::run::positive)]
     stack: usize,
@@ -124,7 +124,7 @@ struct FunctionBench {
     json: Option<PathBuf>,
 }
 
-pub(crate) fn bench(options: &Options, this_program: &[OsString]) -> i32 {
+pub(crate) fn bench(options: &BenchArgs, this_program: &[OsString]) -> i32 {
     match &options.what {
         What::Collectives(options) => collectives::run(options, this_program),
         What::Nn(options) => nn::run(options, this_program),

@@ -4,10 +4,10 @@ use std::fs;
 
 use rustix::fs::{MemfdFlags, memfd_create, statvfs};
 
-use super::report::{Mark, Section};
+use super::report::{Mark, ReportSection};
 
-pub(super) fn machine() -> Section {
-    let mut section = Section::new("Machine");
+pub(super) fn machine() -> ReportSection {
+    let mut section = ReportSection::new("Machine");
     section.add(Mark::Fact, "unisono", env!("CARGO_PKG_VERSION"));
     section.add(Mark::Fact, "cores", cores());
     section.add(Mark::Fact, "memory", memory());
@@ -19,8 +19,8 @@ pub(super) fn machine() -> Section {
     section
 }
 
-pub(super) fn shared_memory() -> Section {
-    let mut section = Section::new("Shared memory");
+pub(super) fn shared_memory() -> ReportSection {
+    let mut section = ReportSection::new("Shared memory");
     match memfd_create("unisono-doctor", MemfdFlags::CLOEXEC)
         .and_then(|file| rustix::fs::ftruncate(&file, 1 << 20).map(|()| file))
         .map_err(std::io::Error::from)

@@ -4,20 +4,20 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::report::{Mark, Section};
-use crate::bandwidth::Kernel;
+use super::report::{Mark, ReportSection};
+use crate::bandwidth::MemoryKernel;
 
 /// Larger than the caches of most machines, small enough to touch in a moment.
 const ELEMENTS: usize = 8 << 20;
 /// All buffers together stay below this.
-const MOST: usize = 1 << 30;
+const MAX_TOTAL_BYTES: usize = 1 << 30;
 /// How long each of the four measurements may take.
 const LIMIT: Duration = Duration::from_millis(250);
 
-pub(super) fn bandwidth() -> Section {
-    let mut section = Section::new("Memory bandwidth (bytes read and written)");
+pub(super) fn bandwidth() -> ReportSection {
+    let mut section = ReportSection::new("Memory bandwidth (bytes read and written)");
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    for kernel in Kernel::BOTH {
+    for kernel in MemoryKernel::BOTH {
         let one = measure(kernel, 1);
         let all = if cores > 1 { measure(kernel, cores) } else { one };
         let text = format!("{:.1} GB/s on 1 core, {:.1} GB/s on {cores}", one / 1e9, all / 1e9);
@@ -27,8 +27,8 @@ pub(super) fn bandwidth() -> Section {
 }
 
 /// The best of several rounds in which all threads start together; bytes per second.
-fn measure(kernel: Kernel, threads: usize) -> f64 {
-    let elements = ELEMENTS.min(MOST / (2 * size_of::<f32>() * threads));
+fn measure(kernel: MemoryKernel, threads: usize) -> f64 {
+    let elements = ELEMENTS.min(MAX_TOTAL_BYTES / (2 * size_of::<f32>() * threads));
     let (barrier, late) = (Barrier::new(threads), AtomicBool::new(false));
     let begin = Instant::now();
     let work = || {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::capture::Helper;
-use super::report::{Mark, Section};
+use super::capture::ProbeRunner;
+use super::report::{Mark, ReportSection};
 use crate::launcher::mps::{PROGRAM, find};
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -13,7 +13,7 @@ const ASK: &str = "echo get_server_list | exec \"$0\"";
 const NONE: &str = "Cannot find MPS";
 
 /// One line, on machines that have a device or the program.
-pub(super) fn add(section: &mut Section, helper: &mut Helper, has_device: bool) {
+pub(super) fn add(section: &mut ReportSection, runner: &mut ProbeRunner, has_device: bool) {
     let Some(program) = find() else {
         if has_device {
             let text = format!("no {PROGRAM}: ranks that share a device take turns");
@@ -23,7 +23,7 @@ pub(super) fn add(section: &mut Section, helper: &mut Helper, has_device: bool) 
     };
     let shown = program.display().to_string();
     let ask = vec!["sh".into(), "-c".into(), ASK.into(), program.into_os_string()];
-    let captured = helper.capture(1, ask, Vec::new(), LIMIT);
+    let captured = runner.capture(1, ask, Vec::new(), LIMIT);
     let runs = captured.problem.is_none() && !captured.output.iter().any(|line| line.contains(NONE));
     let state = match runs {
         true => "a daemon runs for this environment",

@@ -1,11 +1,11 @@
 //! Starts the ranks of a job on this host, stays with them, and leaves nothing behind.
 //!
 //! One thread does everything in one `poll` loop ([`supervisor`]). Three nets catch what a killed launcher would leave:
-//! each rank has a parent-death signal, the launcher adopts orphaned grandchildren, and a [`keeper`] outlives it.
+//! each rank has a parent-death signal, the launcher adopts orphaned grandchildren, and a [`reaper`] outlives it.
 
-mod aftermath;
-mod ending;
-pub(crate) mod keeper;
+mod cleanup;
+mod termination;
+pub(crate) mod reaper;
 mod listener;
 pub(crate) mod mps;
 mod processes;
@@ -20,7 +20,7 @@ use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub(crate) use ending::{Ending, signal_name};
+pub(crate) use termination::{Termination, signal_name};
 pub(crate) use listener::Listener;
 pub(crate) use rank::find_program;
 use rustix::io::Errno;
@@ -32,7 +32,7 @@ pub(crate) use supervisor::launch;
 pub(crate) const JOB_VARIABLE: &str = "UNISONO_JOB";
 
 /// What to start, and for how long.
-pub(crate) struct Plan<'a> {
+pub(crate) struct JobSpec<'a> {
     /// How many ranks.
     pub(crate) size: usize,
     /// The executable and its arguments, the same for every rank.
@@ -53,29 +53,29 @@ pub(crate) struct Plan<'a> {
 
 /// Which of a rank's two outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stream {
+pub(crate) enum OutputStream {
     Stdout,
     Stderr,
 }
 
-impl Stream {
-    pub(crate) const BOTH: [Stream; 2] = [Stream::Stdout, Stream::Stderr];
+impl OutputStream {
+    pub(crate) const BOTH: [OutputStream; 2] = [OutputStream::Stdout, OutputStream::Stderr];
 }
 
 /// Who listens to the ranks.
-pub(crate) trait Audience {
+pub(crate) trait RankOutput {
     /// A rank printed this.
-    fn hear(&mut self, rank: usize, stream: Stream, bytes: &[u8]);
+    fn write(&mut self, rank: usize, stream: OutputStream, bytes: &[u8]);
     /// A rank will print nothing more here, unless it is started again.
-    fn end(&mut self, rank: usize, stream: Stream);
+    fn end(&mut self, rank: usize, stream: OutputStream);
     /// The launcher itself has something to say while the job goes on.
     fn notice(&mut self, _line: &str) {}
-    /// May `hear` be called now, or would too much pile up?
+    /// May `write` be called now, or would too much pile up?
     fn has_room(&self) -> bool {
         true
     }
     /// Becomes readable when `has_room` or `failure` have changed, until the next `failure`.
-    fn news(&self) -> Option<BorrowedFd<'_>> {
+    fn wakeup_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
     /// Why nothing can be written any more, by the system's number: the job may as well end.
@@ -101,30 +101,30 @@ pub(crate) enum Cause {
 #[derive(Debug)]
 pub(crate) struct RankReport {
     pub(crate) pid: i32,
-    pub(crate) ending: Ending,
+    pub(crate) termination: Termination,
     /// How often it was started again before.
     pub(crate) restarts: usize,
     /// How long after the start it ended.
     pub(crate) after: Duration,
     /// The last signal that the launcher sent it.
-    pub(crate) told: Option<Signal>,
+    pub(crate) last_signal: Option<Signal>,
     /// What it was doing when the job began to end, if it still ran then.
     pub(crate) activity: Option<String>,
 }
 
 /// What became of a job.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct JobOutcome {
     pub(crate) cause: Option<Cause>,
     pub(crate) ranks: Vec<RankReport>,
 }
 
-impl Outcome {
+impl JobOutcome {
     /// The launcher's own exit status.
     pub(crate) fn exit_status(&self) -> i32 {
         match self.cause {
             None => 0,
-            Some(Cause::Rank(rank)) => self.ranks[rank].ending.exit_status(),
+            Some(Cause::Rank(rank)) => self.ranks[rank].termination.exit_status(),
             Some(Cause::Timeout) => 124,
             // Ranks that took the request well, and ended well, ended well; but Ctrl-C always shows.
             Some(Cause::Signal(signal)) if signal != Signal::INT && self.all_ended_well() => 0,
@@ -135,6 +135,6 @@ impl Outcome {
     }
 
     fn all_ended_well(&self) -> bool {
-        !self.ranks.is_empty() && self.ranks.iter().all(|rank| !rank.ending.failed())
+        !self.ranks.is_empty() && self.ranks.iter().all(|rank| !rank.termination.failed())
     }
 }

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::rank::{bind_to_launcher, find_program};
-use super::{Ending, processes};
+use super::{Termination, processes};
 
 /// Where a daemon listens, for everybody who looks for one.
 pub(crate) const PIPE_VARIABLE: &str = "CUDA_MPS_PIPE_DIRECTORY";
@@ -27,9 +27,9 @@ pub(crate) const FOLDERS: [&str; 2] = ["/usr/local/nvidia/bin", "/usr/bin"];
 /// What the daemon prints, beside the logs that it writes itself.
 const OUTPUT: &str = "output.log";
 /// How many of the last lines of each log are shown.
-const LAST: usize = 10;
+const TAIL_LINES: usize = 10;
 /// The longest path, in bytes, of the folder's parent: sockets in the folder must stay below 108.
-const SHORT: usize = 40;
+const MAX_PARENT_LENGTH: usize = 40;
 
 /// The program that is the daemon, where there is one.
 pub(crate) fn find() -> Option<PathBuf> {
@@ -49,9 +49,9 @@ pub(super) struct Mps {
     folder: String,
     marker: (String, String),
     pub(super) pid: Pid,
-    pub(super) ended: Option<Ending>,
+    pub(super) ended: Option<Termination>,
     /// It was asked to end.
-    pub(super) leaving: bool,
+    pub(super) quitting: bool,
 }
 
 impl Mps {
@@ -61,7 +61,7 @@ impl Mps {
         let mut command = command(program, &folder, &marker);
         command.arg("-f").stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let pid = Pid::from_child(&command.spawn()?);
-        Ok(Mps { program: program.into(), folder, marker, pid, ended: None, leaving: false })
+        Ok(Mps { program: program.into(), folder, marker, pid, ended: None, quitting: false })
     }
 
     /// What leads ranks to it.
@@ -79,10 +79,10 @@ impl Mps {
 
     /// Asks the daemon to end, with its own program, and does not wait for it.
     pub(super) fn ask_to_quit(&mut self) -> io::Result<()> {
-        self.leaving = true;
+        self.quitting = true;
         let mut command = command(&self.program, &self.folder, &self.marker);
-        let mut asking = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        asking.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?.write_all(b"quit\n")
+        let mut client = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        client.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?.write_all(b"quit\n")
     }
 
     /// Everything that was started with this daemon's folder: itself, its server, a rank's descendant that escaped.
@@ -92,20 +92,20 @@ impl Mps {
 
     /// Kills the daemon's whole group, unless its number may be somebody else's.
     pub(super) fn kill(&mut self) {
-        self.leaving = true;
+        self.quitting = true;
         if self.ended.is_none() {
             let _ = kill_process_group(self.pid, Signal::KILL);
         }
     }
 
     /// The last lines of what the daemon wrote, as a sentence.
-    pub(super) fn last_words(&self) -> String {
+    pub(super) fn log_tail(&self) -> String {
         let mut shown = String::new();
         for name in ["control.log", "server.log", OUTPUT] {
             let log = fs::read(self.folder().join(name)).unwrap_or_default();
             let log = String::from_utf8_lossy(&log);
             let lines: Vec<&str> = log.lines().collect();
-            for line in &lines[lines.len().saturating_sub(LAST)..] {
+            for line in &lines[lines.len().saturating_sub(TAIL_LINES)..] {
                 shown += &format!("\n    {line}");
             }
         }
@@ -121,7 +121,7 @@ fn command(program: &Path, folder: &str, marker: &(String, String)) -> Command {
     let mut command = Command::new(program);
     command.env(PIPE_VARIABLE, folder).env(LOG_VARIABLE, folder).env(&marker.0, &marker.1).process_group(0);
     // A server counts the devices that it sees from 0, and ranks count among those: a number would be applied twice.
-    if std::env::var_os(DEVICES_VARIABLE).is_some_and(|devices| !are_names(&devices)) {
+    if std::env::var_os(DEVICES_VARIABLE).is_some_and(|devices| !are_uuids(&devices)) {
         command.env_remove(DEVICES_VARIABLE);
     }
     bind_to_launcher(&mut command);
@@ -129,14 +129,14 @@ fn command(program: &Path, folder: &str, marker: &(String, String)) -> Command {
 }
 
 /// Whether devices are named by what they are, which means the same to everybody.
-fn are_names(devices: &OsStr) -> bool {
-    let is_name = |name: &str| name.starts_with("GPU-") || name.starts_with("MIG-");
-    devices.to_str().is_some_and(|devices| devices.split(',').map(str::trim).all(is_name))
+fn are_uuids(devices: &OsStr) -> bool {
+    let is_uuid = |name: &str| name.starts_with("GPU-") || name.starts_with("MIG-");
+    devices.to_str().is_some_and(|devices| devices.split(',').map(str::trim).all(is_uuid))
 }
 
 /// A new folder that only this user can look into, with a path that is short enough for sockets.
 pub(super) fn private_folder() -> io::Result<String> {
-    let is_short = |path: &String| path.starts_with('/') && path.len() <= SHORT && !path.contains('\n');
+    let is_short = |path: &String| path.starts_with('/') && path.len() <= MAX_PARENT_LENGTH && !path.contains('\n');
     let asked = std::env::temp_dir().into_os_string().into_string().ok();
     let parent = asked.filter(is_short).unwrap_or_else(|| "/tmp".into());
     let parent = parent.trim_end_matches('/');
@@ -160,9 +160,9 @@ mod tests {
 
     #[test]
     fn only_names_of_devices_are_passed_on() {
-        assert!(are_names(OsStr::new("GPU-1a2b, MIG-3c")));
+        assert!(are_uuids(OsStr::new("GPU-1a2b, MIG-3c")));
         assert!(
-            !are_names(OsStr::new("0")) && !are_names(OsStr::new("GPU-1a,1")) && !are_names(OsStr::new(""))
+            !are_uuids(OsStr::new("0")) && !are_uuids(OsStr::new("GPU-1a,1")) && !are_uuids(OsStr::new(""))
         );
     }
 

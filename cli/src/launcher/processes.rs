@@ -46,12 +46,12 @@ pub(crate) fn in_group(leader: Pid) -> Vec<Pid> {
 
 fn living_descendants(except: &HashSet<i32>) -> Vec<Process> {
     let mut all = processes();
-    let mut family = vec![rustix::process::getpid().as_raw_nonzero().get()];
+    let mut frontier = vec![rustix::process::getpid().as_raw_nonzero().get()];
     let mut found = Vec::new();
-    while let Some(parent) = family.pop() {
+    while let Some(parent) = frontier.pop() {
         let (children, others): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|process| process.parent == parent && !except.contains(&process.pid));
-        family.extend(children.iter().map(|process| process.pid));
+        frontier.extend(children.iter().map(|process| process.pid));
         found.extend(children.into_iter().filter(|process| !process.ended));
         all = others;
     }

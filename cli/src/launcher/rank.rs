@@ -10,25 +10,25 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::{Ending, Stream};
+use super::{Termination, OutputStream};
 
-pub(crate) struct Rank {
+pub(crate) struct RankProcess {
     pub(crate) pid: Pid,
     pipes: [Option<File>; 2],
     /// How often this rank was started before.
     pub(crate) restarts: usize,
     /// How and how long after the start it ended.
-    pub(crate) ended: Option<(Ending, Duration)>,
+    pub(crate) ended: Option<(Termination, Duration)>,
     /// The last signal that the launcher sent it.
-    pub(crate) told: Option<Signal>,
+    pub(crate) last_signal: Option<Signal>,
     /// What it was doing when the job began to end.
     pub(crate) activity: Option<String>,
 }
 
-impl Rank {
+impl RankProcess {
     /// Starts one rank. Call this on a thread that lives as long as the launcher: the parent-death signal follows the
     /// thread that starts the child, not the process.
-    pub(crate) fn start(program: &[OsString], environment: &[(OsString, OsString)]) -> io::Result<Rank> {
+    pub(crate) fn start(program: &[OsString], environment: &[(OsString, OsString)]) -> io::Result<RankProcess> {
         let (executable, arguments) = program.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(executable);
         command
@@ -46,12 +46,12 @@ impl Rank {
         }
         // The standard library's handle is let go: the supervisor waits for all children at once.
         let pid = Pid::from_child(&child);
-        Ok(Rank {
+        Ok(RankProcess {
             pid,
             pipes: pipes.map(|pipe| pipe.map(File::from)),
             restarts: 0,
             ended: None,
-            told: None,
+            last_signal: None,
             activity: None,
         })
     }
@@ -61,22 +61,22 @@ impl Rank {
     }
 
     /// Sends a signal to the rank's whole group, as a terminal would.
-    pub(crate) fn tell(&mut self, signal: Signal) {
+    pub(crate) fn send_signal(&mut self, signal: Signal) {
         // Once waited for, the number may belong to somebody else.
         if self.alive() {
             let _ = kill_process_group(self.pid, signal);
-            self.told = Some(signal);
+            self.last_signal = Some(signal);
         }
     }
 
     /// The pipes that are still open.
-    pub(crate) fn open_pipes(&self) -> impl Iterator<Item = (Stream, BorrowedFd<'_>)> {
-        let both = Stream::BOTH.into_iter().zip(&self.pipes);
+    pub(crate) fn open_pipes(&self) -> impl Iterator<Item = (OutputStream, BorrowedFd<'_>)> {
+        let both = OutputStream::BOTH.into_iter().zip(&self.pipes);
         both.filter_map(|(stream, pipe)| Some((stream, pipe.as_ref()?.as_fd())))
     }
 
     /// Reads what is there. `None`: nothing now. `Some(0)`: that was all; the pipe is closed.
-    pub(crate) fn read(&mut self, stream: Stream, buffer: &mut [u8]) -> Option<usize> {
+    pub(crate) fn read(&mut self, stream: OutputStream, buffer: &mut [u8]) -> Option<usize> {
         let pipe = &mut self.pipes[stream as usize];
         match pipe.as_mut()?.read(buffer) {
             Ok(count @ 1..) => Some(count),

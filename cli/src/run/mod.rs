@@ -17,10 +17,10 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
-use crate::launcher::{self, Audience, Plan, Signals};
+use crate::launcher::{self, RankOutput, JobSpec, Signals};
 use crate::stdout;
 use mps::Service;
-use output::Output;
+use output::PrefixedOutput;
 pub(crate) use program::python;
 pub(crate) use summary::summary;
 use unisono::launch::MAX_RANKS;
@@ -31,7 +31,7 @@ const FAILURE: i32 = 1;
 const USAGE: i32 = 2;
 
 #[derive(Args)]
-pub(crate) struct Options {
+pub(crate) struct RunArgs {
     /// How many ranks to start [default: one for each core].
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = rank_count)]
     ranks: Option<usize>,
@@ -66,31 +66,31 @@ pub(crate) struct Options {
     program: Vec<OsString>,
 }
 
-pub(crate) fn run(options: Options, this_program: &[OsString]) -> i32 {
+pub(crate) fn run(options: RunArgs, this_program: &[OsString]) -> i32 {
     let program = match program::command_line(&options.program, this_program) {
         Ok(program) => program,
-        Err(message) => return complain(program::NOT_FOUND, message),
+        Err(message) => return report_error(program::NOT_FOUND, message),
     };
     let service = match options.mps.then(|| Service::choose(&options.env)).transpose() {
         Ok(service) => service,
-        Err(message) => return complain(USAGE, message),
+        Err(message) => return report_error(USAGE, message),
     };
     if let Some(Err(error)) = options.log_dir.as_ref().map(std::fs::create_dir_all) {
-        return complain(FAILURE, format!("--log-dir {:?}: {error}", options.log_dir.unwrap_or_default()));
+        return report_error(FAILURE, format!("--log-dir {:?}: {error}", options.log_dir.unwrap_or_default()));
     }
     let size = options.ranks.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, Into::into));
     let mut signals = match Signals::install() {
         Ok(signals) => signals,
-        Err(error) => return complain(FAILURE, format!("cannot listen to signals: {error}")),
+        Err(error) => return report_error(FAILURE, format!("cannot listen to signals: {error}")),
     };
-    let mut output = match Output::new(size, options.log_dir.as_deref(), options.quiet) {
+    let mut output = match PrefixedOutput::new(size, options.log_dir.as_deref(), options.quiet) {
         Ok(output) => output,
-        Err(error) => return complain(FAILURE, format!("cannot open the output: {error}")),
+        Err(error) => return report_error(FAILURE, format!("cannot open the output: {error}")),
     };
     if let Some(Service::Shared(line)) = &service {
         output.notice(line);
     }
-    let plan = Plan {
+    let spec = JobSpec {
         size,
         program,
         environment: environment(options.env, options.wait_timeout),
@@ -100,10 +100,10 @@ pub(crate) fn run(options: Options, this_program: &[OsString]) -> i32 {
         mps: service.and_then(Service::program),
         this_program,
     };
-    let status = match launcher::launch(&plan, &mut output, &mut signals) {
+    let status = match launcher::launch(&spec, &mut output, &mut signals) {
         Ok(outcome) => {
             if !options.quiet {
-                output.note(summary(&outcome, plan.timeout, |rank| output.last_lines(rank)));
+                output.note(summary(&outcome, spec.timeout, |rank| output.last_lines(rank)));
             }
             outcome.exit_status()
         }
@@ -120,7 +120,7 @@ pub(crate) fn run(options: Options, this_program: &[OsString]) -> i32 {
 }
 
 /// Waits until everything is written; a signal ends that, because the reader may never continue.
-fn finish(output: &mut Output, signals: &mut Signals) {
+fn finish(output: &mut PrefixedOutput, signals: &mut Signals) {
     output.writer.close();
     signals.take();
     while !output.writer.is_finished() {
@@ -152,7 +152,7 @@ fn environment(
     asked
 }
 
-fn complain(status: i32, message: String) -> i32 {
+fn report_error(status: i32, message: String) -> i32 {
     eprintln!("unisono: {message}");
     status
 }

@@ -9,15 +9,15 @@ use unisono::{Error, Result, World};
 use unisono_nn::{Arrangement, Experiment, NodeValue};
 
 use super::terminal::WIDTH_VARIABLE;
-use crate::launcher::{Audience, Ending, Outcome, Plan, Signals, Stream, launch};
+use crate::launcher::{RankOutput, Termination, JobOutcome, JobSpec, Signals, OutputStream, launch};
 use crate::run::summary;
 
 /// Where a run takes place.
 pub(super) enum Processes {
     /// In this process, together with those that a launcher started, or alone.
-    Here(Box<World>),
+    Joined(Box<World>),
     /// In so many processes that are still to be started.
-    Start(usize),
+    Spawn(usize),
 }
 
 impl Processes {
@@ -33,7 +33,7 @@ impl Processes {
             return Err(Error::usage("train", format!("{asked} processes"), received, "leave -n out"));
         }
         Arrangement::new(experiment, size)?;
-        Ok(if size == world.size() { Processes::Here(Box::new(world)) } else { Processes::Start(size) })
+        Ok(if size == world.size() { Processes::Joined(Box::new(world)) } else { Processes::Spawn(size) })
     }
 }
 
@@ -59,7 +59,7 @@ pub(super) fn start(size: usize, arguments: &[OsString], this_program: &[OsStrin
     };
     let width = || std::env::var("COLUMNS").unwrap_or_else(|_| "80".into());
     let width = std::io::stderr().is_terminal().then(width);
-    let plan = Plan {
+    let spec = JobSpec {
         size,
         program: this_program.iter().chain(arguments).cloned().collect(),
         environment: width.map(|width| (WIDTH_VARIABLE.into(), width.into())).into_iter().collect(),
@@ -69,9 +69,9 @@ pub(super) fn start(size: usize, arguments: &[OsString], this_program: &[OsStrin
         mps: None,
         this_program,
     };
-    match launch(&plan, &mut Front, &mut signals) {
+    match launch(&spec, &mut PassThrough, &mut signals) {
         Ok(outcome) => {
-            if !told(&outcome) {
+            if !all_exited(&outcome) {
                 let _ = std::io::stderr().write_all(&summary(&outcome, None, |_| std::iter::empty()));
             }
             outcome.exit_status()
@@ -81,21 +81,21 @@ pub(super) fn start(size: usize, arguments: &[OsString], this_program: &[OsStrin
 }
 
 /// Whether every rank ended by itself, so that one of them has said why.
-fn told(outcome: &Outcome) -> bool {
-    outcome.ranks.iter().all(|rank| matches!(rank.ending, Ending::Status(_)))
+fn all_exited(outcome: &JobOutcome) -> bool {
+    outcome.ranks.iter().all(|rank| matches!(rank.termination, Termination::Status(_)))
 }
 
 /// Shows what ranks print as it is: only the first one prints, unless something is wrong.
-struct Front;
+struct PassThrough;
 
-impl Audience for Front {
-    fn hear(&mut self, _: usize, stream: Stream, bytes: &[u8]) {
+impl RankOutput for PassThrough {
+    fn write(&mut self, _: usize, stream: OutputStream, bytes: &[u8]) {
         match stream {
-            Stream::Stdout => crate::stdout::bytes(bytes),
+            OutputStream::Stdout => crate::stdout::bytes(bytes),
             // There is no other place to report that standard error cannot be written.
-            Stream::Stderr => drop(std::io::stderr().write_all(bytes)),
+            OutputStream::Stderr => drop(std::io::stderr().write_all(bytes)),
         }
     }
 
-    fn end(&mut self, _: usize, _: Stream) {}
+    fn end(&mut self, _: usize, _: OutputStream) {}
 }

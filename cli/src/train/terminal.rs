@@ -8,7 +8,7 @@ use indicatif::{ProgressDrawTarget, TermLike};
 pub(super) const WIDTH_VARIABLE: &str = "UNISONO_TERMINAL_WIDTH";
 
 #[derive(Debug)]
-struct Behind {
+struct ParentTerminal {
     width: u16,
 }
 
@@ -16,14 +16,14 @@ struct Behind {
 pub(super) fn target() -> ProgressDrawTarget {
     const TIMES_A_SECOND: u8 = 8;
     match std::env::var(WIDTH_VARIABLE).ok().and_then(|width| width.parse().ok()) {
-        Some(width) => ProgressDrawTarget::term_like_with_hz(Box::new(Behind { width }), TIMES_A_SECOND),
+        Some(width) => ProgressDrawTarget::term_like_with_hz(Box::new(ParentTerminal { width }), TIMES_A_SECOND),
         None => ProgressDrawTarget::stderr_with_hz(TIMES_A_SECOND),
     }
 }
 
-impl Behind {
+impl ParentTerminal {
     /// Moves the cursor by an escape sequence of this letter.
-    fn moved(&self, count: usize, letter: char) -> io::Result<()> {
+    fn move_cursor(&self, count: usize, letter: char) -> io::Result<()> {
         match count {
             0 => Ok(()),
             _ => write!(io::stderr(), "\x1b[{count}{letter}"),
@@ -31,25 +31,25 @@ impl Behind {
     }
 }
 
-impl TermLike for Behind {
+impl TermLike for ParentTerminal {
     fn width(&self) -> u16 {
         self.width
     }
 
     fn move_cursor_up(&self, count: usize) -> io::Result<()> {
-        self.moved(count, 'A')
+        self.move_cursor(count, 'A')
     }
 
     fn move_cursor_down(&self, count: usize) -> io::Result<()> {
-        self.moved(count, 'B')
+        self.move_cursor(count, 'B')
     }
 
     fn move_cursor_right(&self, count: usize) -> io::Result<()> {
-        self.moved(count, 'C')
+        self.move_cursor(count, 'C')
     }
 
     fn move_cursor_left(&self, count: usize) -> io::Result<()> {
-        self.moved(count, 'D')
+        self.move_cursor(count, 'D')
     }
 
     fn write_line(&self, text: &str) -> io::Result<()> {

@@ -15,7 +15,7 @@ pub(super) struct Flags {
 }
 
 /// Flags of the original about matters that are solved in another way here: they are taken out and not looked at.
-const WITHOUT_MEANING: &[&str] =
+const IGNORED: &[&str] =
     &["omp_threads", "allocator_type", "allocator_alignment", "logtostderr", "machine_file", "port"];
 
 impl Flags {
@@ -44,7 +44,7 @@ impl Flags {
             "backup_worker_ratio" => self.backup_worker_ratio = leading_number(value),
             "ps_role" => value.clone_into(&mut self.ps_role),
             "updater_type" => value.clone_into(&mut self.updater_type),
-            other => return WITHOUT_MEANING.contains(&other),
+            other => return IGNORED.contains(&other),
         }
         true
     }

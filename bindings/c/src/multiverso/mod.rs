@@ -11,9 +11,9 @@ use flags::Flags;
 use unisono::tables::{AddOptions, Rows, Table, Tables};
 use unisono::{DType, Error, Result};
 
-use crate::border::Border;
+use crate::ffi_args::FfiArgs;
 use crate::errors::attempt;
-use crate::table::Named;
+use crate::table::NamedTable;
 use crate::{handles, session};
 
 /// A table of floats.
@@ -27,7 +27,7 @@ fn flags() -> MutexGuard<'static, Flags> {
 }
 
 /// Runs one call. Its callers cannot be told of an error: it ends the program.
-fn run<R>(function: &'static str, work: impl FnOnce(&Border) -> Result<R>) -> R {
+fn run<R>(function: &'static str, work: impl FnOnce(&FfiArgs) -> Result<R>) -> R {
     attempt(function, work).unwrap_or_else(|error| {
         let rank = session::rank()
             .map_or_else(|| "a rank that has not joined".into(), |rank| format!("rank {rank}"));
@@ -49,22 +49,22 @@ fn tables(function: &str) -> Result<Tables> {
     session::current(function)?.joined(function)
 }
 
-impl Border {
+impl FfiArgs {
     /// The table behind a handler; these functions know only floats.
     fn floats(&self, handler: TableHandler) -> Result<Table> {
-        let named: Arc<Named> = self.held(handler as usize as u64)?;
+        let named: Arc<NamedTable> = self.object(handler as usize as u64)?;
         let table = named.rows(self)?;
         match table.dtype() {
             DType::F32 => Ok(table.clone()),
             other => {
-                Err(self.refuse("a table of float32", other.to_string(), "use the functions unisono_table_*"))
+                Err(self.usage_error("a table of float32", other.to_string(), "use the functions unisono_table_*"))
             }
         }
     }
 
     fn count(&self, number: c_int) -> Result<usize> {
         usize::try_from(number)
-            .map_err(|_| self.refuse("a size from 0", number.to_string(), "pass its real size"))
+            .map_err(|_| self.usage_error("a size from 0", number.to_string(), "pass its real size"))
     }
 
     fn row_ids(&self, row_ids: *const c_int, count: c_int) -> Result<Vec<i64>> {
@@ -77,10 +77,10 @@ impl Border {
 /// updater_type, ps_role (worker, server, none, default), backup_worker_ratio (percent), ma (no tables). Others stay.
 #[unsafe(no_mangle)]
 pub extern "C" fn MV_Init(argc: *mut c_int, argv: *mut *mut c_char) {
-    run("MV_Init", |border| {
+    run("MV_Init", |args| {
         let mut read = Flags::new();
         if !argc.is_null() && !argv.is_null() {
-            border.take_arguments(argc, argv, |argument| read.take(argument))?;
+            args.take_arguments(argc, argv, |argument| read.take(argument))?;
         }
         read.check()?;
         let (role, without_tables) = (read.role()?, read.ma);
@@ -145,11 +145,11 @@ pub extern "C" fn MV_ServerId() -> c_int {
     })
 }
 
-fn make(function: &'static str, out: *mut TableHandler, how: impl FnOnce(&Border, &Tables) -> Result<Table>) {
-    run(function, |border| {
-        let place = border.place(out, "a place for the handler")?;
-        let table = how(border, &tables(function)?)?;
-        place.put(handles::keep(Named::new(table)) as usize as TableHandler);
+fn make(function: &'static str, out: *mut TableHandler, how: impl FnOnce(&FfiArgs, &Tables) -> Result<Table>) {
+    run(function, |args| {
+        let out = args.out_param(out, "a place for the handler")?;
+        let table = how(args, &tables(function)?)?;
+        out.write(handles::register(NamedTable::new(table)) as usize as TableHandler);
         Ok(())
     });
 }
@@ -161,10 +161,10 @@ fn get(
     size: c_int,
     rows: Option<(*mut c_int, c_int)>,
 ) {
-    run(function, |border| {
-        let table = border.floats(handler)?;
-        let ids = rows.map(|(row_ids, count)| border.row_ids(row_ids, count)).transpose()?;
-        let values = border.output(data.cast(), border.count(size)?, DType::F32)?;
+    run(function, |args| {
+        let table = args.floats(handler)?;
+        let ids = rows.map(|(row_ids, count)| args.row_ids(row_ids, count)).transpose()?;
+        let values = args.output(data.cast(), args.count(size)?, DType::F32)?;
         table.get(ids.as_deref().map_or(Rows::All, Rows::List), values)
     });
 }
@@ -176,10 +176,10 @@ fn add(
     (data, size): (*mut f32, c_int),
     rows: Option<(*mut c_int, c_int)>,
 ) {
-    run(function, |border| {
-        let table = border.floats(handler)?;
-        let ids = rows.map(|(row_ids, count)| border.row_ids(row_ids, count)).transpose()?;
-        let delta = border.input(data.cast(), border.count(size)?, DType::F32)?;
+    run(function, |args| {
+        let table = args.floats(handler)?;
+        let ids = rows.map(|(row_ids, count)| args.row_ids(row_ids, count)).transpose()?;
+        let delta = args.input(data.cast(), args.count(size)?, DType::F32)?;
         how(&table, ids.as_deref().map_or(Rows::All, Rows::List), delta, &AddOptions::default())
     });
 }
@@ -187,9 +187,9 @@ fn add(
 /// Makes an array of zeros. Every process calls it.
 #[unsafe(no_mangle)]
 pub extern "C" fn MV_NewArrayTable(size: c_int, out: *mut TableHandler) {
-    make("MV_NewArrayTable", out, |border, tables| {
+    make("MV_NewArrayTable", out, |args, tables| {
         let options = flags().options(tables.workers())?;
-        Table::array(tables, border.count(size)?, DType::F32, None, options)
+        Table::array(tables, args.count(size)?, DType::F32, None, options)
     });
 }
 
@@ -214,9 +214,9 @@ pub extern "C" fn MV_AddAsyncArrayTable(handler: TableHandler, data: *mut f32, s
 /// Makes a matrix of zeros. Every process calls it.
 #[unsafe(no_mangle)]
 pub extern "C" fn MV_NewMatrixTable(num_row: c_int, num_col: c_int, out: *mut TableHandler) {
-    make("MV_NewMatrixTable", out, |border, tables| {
+    make("MV_NewMatrixTable", out, |args, tables| {
         let options = flags().options(tables.workers())?;
-        Table::matrix(tables, (border.count(num_row)?, border.count(num_col)?), DType::F32, None, options)
+        Table::matrix(tables, (args.count(num_row)?, args.count(num_col)?), DType::F32, None, options)
     });
 }
 

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use unisono::halo::{Exchange, ExchangeOptions, Plan, Region};
 use unisono::{DType, Result, World};
 
-use crate::bandwidth::Kernel;
+use crate::bandwidth::MemoryKernel;
 use crate::bench::measure::Cases;
 
 /// A part, a padded array, and what stands in the padded one after an exchange.
@@ -82,15 +82,15 @@ impl Cases for ExchangeCases {
     fn call(&mut self, case: usize) -> Result<()> {
         let Arrays { exchange, part, padded, expected, .. } = &mut self.arrays;
         match case {
-            0 => Kernel::Copy.run(black_box(padded), black_box(expected)),
+            0 => MemoryKernel::Copy.run(black_box(padded), black_box(expected)),
             1 => exchange.forward(black_box(part), black_box(padded))?,
-            2 => Kernel::Copy.run(black_box(&mut self.gradient), black_box(part)),
+            2 => MemoryKernel::Copy.run(black_box(&mut self.gradient), black_box(part)),
             _ => exchange.adjoint(black_box(&self.other), black_box(&mut self.gradient))?,
         }
         Ok(())
     }
 
-    fn is_right(&mut self, case: usize, _calls: usize) -> bool {
+    fn is_correct(&mut self, case: usize, _calls: usize) -> bool {
         match case {
             0 | 1 => self.arrays.padded == self.arrays.expected,
             2 => self.gradient == self.arrays.part,
@@ -98,7 +98,7 @@ impl Cases for ExchangeCases {
         }
     }
 
-    fn waits(&self, case: usize) -> bool {
+    fn synchronizes(&self, case: usize) -> bool {
         case % 2 == 1
     }
 }
@@ -131,14 +131,14 @@ impl Cases for HaloCases {
 
     fn call(&mut self, case: usize) -> Result<()> {
         match case {
-            0 => Kernel::Copy.run(black_box(&mut self.y), black_box(&self.x)),
+            0 => MemoryKernel::Copy.run(black_box(&mut self.y), black_box(&self.x)),
             1 => self.arrays.exchange.copy_alone(black_box(&mut self.arrays.padded), &mut self.room)?,
             _ => self.arrays.exchange.refresh(black_box(&mut self.arrays.padded))?,
         }
         Ok(())
     }
 
-    fn is_right(&mut self, case: usize, _calls: usize) -> bool {
+    fn is_correct(&mut self, case: usize, _calls: usize) -> bool {
         let Arrays { exchange, padded, expected, .. } = &mut self.arrays;
         match case {
             0 => self.y == self.x,
@@ -148,7 +148,7 @@ impl Cases for HaloCases {
         }
     }
 
-    fn waits(&self, case: usize) -> bool {
+    fn synchronizes(&self, case: usize) -> bool {
         case == 2
     }
 }
@@ -205,11 +205,11 @@ impl Cases for OverlapCases {
         Ok(())
     }
 
-    fn is_right(&mut self, case: usize, _calls: usize) -> bool {
+    fn is_correct(&mut self, case: usize, _calls: usize) -> bool {
         case == 0 || self.arrays.padded == self.arrays.expected
     }
 
-    fn waits(&self, case: usize) -> bool {
+    fn synchronizes(&self, case: usize) -> bool {
         case > 0
     }
 }

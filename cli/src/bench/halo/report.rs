@@ -2,13 +2,13 @@
 
 use unisono::halo::Plan;
 
-use super::Array;
+use super::HaloArray;
 use crate::bench::ranks::Row;
 use crate::bench::size::{Size, time};
 use crate::json::Json;
 
 /// One line of the table.
-pub(super) struct Figure {
+pub(super) struct HaloFigure {
     name: &'static str,
     row: Row,
     reference: Row,
@@ -16,14 +16,14 @@ pub(super) struct Figure {
     wanted: Option<f64>,
 }
 
-impl Figure {
+impl HaloFigure {
     /// The speed as a part of the reference's: by the minimum and by the median.
     fn share(&self) -> (f64, f64) {
         (self.reference.minimum / self.row.minimum, self.reference.median / self.row.median)
     }
 }
 
-pub(super) fn figures(rows: &[Row]) -> Vec<Figure> {
+pub(super) fn figures(rows: &[Row]) -> Vec<HaloFigure> {
     let find = |verb: &str, what: &str| rows.iter().find(|row| row.verb == verb && row.what == what).cloned();
     let lines = [
         ("forward / copy of the padded bytes", "exchange", "forward", "copy", Some(0.6)),
@@ -34,12 +34,12 @@ pub(super) fn figures(rows: &[Row]) -> Vec<Figure> {
         ("forward behind work / work", "overlap", "overlapped", "work", None),
     ];
     let figure = |(name, verb, what, reference, wanted)| {
-        Some(Figure { name, row: find(verb, what)?, reference: find(verb, reference)?, wanted })
+        Some(HaloFigure { name, row: find(verb, what)?, reference: find(verb, reference)?, wanted })
     };
     lines.into_iter().filter_map(figure).collect()
 }
 
-pub(super) fn table(figures: &[Figure], plan: &Plan, array: &Array) -> String {
+pub(super) fn table(figures: &[HaloFigure], plan: &Plan, array: &HaloArray) -> String {
     let received: usize = plan.sources().map(|(_, elements)| elements).sum();
     let bytes = |elements: usize| Size(elements * size_of::<f32>());
     let mut text = format!(
@@ -79,8 +79,8 @@ pub(super) fn table(figures: &[Figure], plan: &Plan, array: &Array) -> String {
 }
 
 /// These figures, and `more` after them.
-pub(super) fn json(figures: &[Figure], more: Vec<Json>) -> Json {
-    let record = |figure: &Figure| {
+pub(super) fn json(figures: &[HaloFigure], more: Vec<Json>) -> Json {
+    let record = |figure: &HaloFigure| {
         let (share, by_median) = figure.share();
         let mut fields: Vec<(&'static str, Json)> = vec![
             ("ranks", figure.row.ranks.into()),

@@ -2,10 +2,10 @@
 
 use std::ffi::OsString;
 
-use super::Array;
+use super::HaloArray;
 use crate::bench::HaloBench;
-use crate::bench::figures::{Figure, Target, Wanted, check_module, figures, lines, records};
-use crate::bench::ranks::{Row, gather_from, list};
+use crate::bench::figures::{BenchFigure, SpeedTarget, FigureSpec, check_module, figures, lines, records};
+use crate::bench::ranks::{Row, run_program_ranks, list};
 use crate::bench::size::Size;
 use crate::json::Json;
 use crate::launcher::Signals;
@@ -21,21 +21,21 @@ const TOGETHER: usize = 2;
 const MANY: usize = 4;
 
 /// A rank of these needs at most this part of the memory that one rank alone needs.
-const WANTED_MEMORY: f64 = 0.35;
+const TARGET_MEMORY: f64 = 0.35;
 
-const WANTED: [Wanted; 7] = [
-    ("halos in place / Gloo", "gloo_halos", "ours", "gloo", Target::Faster(4.0)),
-    ("halos in place, small array / Gloo", "gloo_small", "ours", "gloo", Target::Faster(4.0)),
-    ("forward / Gloo", "gloo_forward", "ours", "gloo", Target::Faster(1.0)),
-    ("conv stack on 2 ranks / on one", "stack", "parts", "one", Target::Times(0.6)),
-    ("the same, halos behind work / on one", "stack", "overlapped", "one", Target::Times(0.6)),
-    ("its training step on 2 ranks / on one", "training", "parts", "one", Target::Open),
-    ("the same, halos behind work / on one", "training", "overlapped", "one", Target::Open),
+const FIGURES: [FigureSpec; 7] = [
+    ("halos in place / Gloo", "gloo_halos", "ours", "gloo", SpeedTarget::Faster(4.0)),
+    ("halos in place, small array / Gloo", "gloo_small", "ours", "gloo", SpeedTarget::Faster(4.0)),
+    ("forward / Gloo", "gloo_forward", "ours", "gloo", SpeedTarget::Faster(1.0)),
+    ("conv stack on 2 ranks / on one", "stack", "parts", "one", SpeedTarget::Times(0.6)),
+    ("the same, halos behind work / on one", "stack", "overlapped", "one", SpeedTarget::Times(0.6)),
+    ("its training step on 2 ranks / on one", "training", "parts", "one", SpeedTarget::Open),
+    ("the same, halos behind work / on one", "training", "overlapped", "one", SpeedTarget::Open),
 ];
 
 /// What was measured.
 pub(super) struct Measured {
-    figures: Vec<Figure>,
+    figures: Vec<BenchFigure>,
     memory: Option<Memory>,
     side: usize,
 }
@@ -88,9 +88,9 @@ pub(super) fn measure(
     }
     let mut ranks = |count: usize, arguments: Vec<OsString>| {
         let command = program.iter().cloned().chain(arguments).collect();
-        gather_from(command, count, this_program, signals)
+        run_program_ranks(command, count, this_program, signals)
     };
-    let Array { shape, grid, halo, seconds } = &options.array;
+    let HaloArray { shape, grid, halo, seconds } = &options.array;
     let numbers = |numbers: &[usize]| list(numbers.iter().map(usize::to_string));
     let measure = |what: &str, more: Vec<OsString>| {
         let seconds = ["--seconds".into(), seconds.to_string().into()];
@@ -110,7 +110,7 @@ pub(super) fn measure(
     let alone = ranks(1, measure("memory", side(options.image)))?;
     let shared = ranks(MANY, measure("memory", side(options.image)))?;
     let memory = Memory::from(&alone, &shared);
-    Ok(Some(Measured { figures: figures(&rows, &WANTED), memory, side: options.image }))
+    Ok(Some(Measured { figures: figures(&rows, &FIGURES), memory, side: options.image }))
 }
 
 pub(super) fn table(measured: &Measured) -> String {
@@ -121,12 +121,12 @@ pub(super) fn table(measured: &Measured) -> String {
         let side = measured.side;
         text += &format!(
             "memory for a training step of a U-Net on {side} x {side}, the most that a process has had: {} alone, at most {} \
-             on each of {MANY} ranks: {:.2}, wanted ≤ {WANTED_MEMORY} {};\n\
+             on each of {MANY} ranks: {:.2}, wanted ≤ {TARGET_MEMORY} {};\n\
              without the interpreter and the libraries: {} and {}: {:.2}\n",
             mebibytes(memory.alone),
             mebibytes(memory.shared),
             memory.share(),
-            if memory.share() <= WANTED_MEMORY { "yes" } else { "NO" },
+            if memory.share() <= TARGET_MEMORY { "yes" } else { "NO" },
             mebibytes(memory.alone_beyond),
             mebibytes(memory.shared_beyond),
             memory.share_beyond(),
@@ -148,7 +148,7 @@ pub(super) fn json(measured: &Measured) -> Vec<Json> {
             ("reference_bytes_beyond_start", memory.alone_beyond.into()),
             ("share", memory.share().into()),
             ("share_beyond_start", memory.share_beyond().into()),
-            ("wanted_share", WANTED_MEMORY.into()),
+            ("wanted_share", TARGET_MEMORY.into()),
         ])
     }));
     list

@@ -1,6 +1,6 @@
 //! `unisono bench nn`: one training step of two convolutional networks, where its time goes, and what processes gain.
 
-mod spread;
+mod scaling;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,15 +9,15 @@ use clap::Args;
 use rustix::time::{ClockId, clock_gettime};
 use unisono_nn::{Experiment, Layer, Network, Pass, Shape, Stream};
 
-use super::figures::{Target, Wanted, figures, lines, records};
-use super::ranks::gather;
+use super::figures::{SpeedTarget, FigureSpec, figures, lines, records};
+use super::ranks::run_bench_ranks;
 use crate::json::Json;
 use crate::launcher::Signals;
 use crate::stdout;
-pub(super) use spread::measure_steps;
+pub(super) use scaling::measure_steps;
 
 #[derive(Args)]
-pub(super) struct Options {
+pub(super) struct NnBenchArgs {
     /// Samples of a batch.
     #[arg(long, value_name = "N", default_value = "128", value_parser = crate::run::positive)]
     batch: usize,
@@ -45,9 +45,9 @@ const NETWORKS: &[(&str, [usize; 3], &str)] = &[
 ];
 
 /// What two processes shall gain over one.
-const WANTED: [Wanted; 2] = [
-    ("data: all / one", "data", "all", "one", Target::Faster(1.7)),
-    ("halo, 128 x 128: all / one", "halo", "all", "one", Target::Faster(1.5)),
+const FIGURES: [FigureSpec; 2] = [
+    ("data: all / one", "data", "all", "one", SpeedTarget::Faster(1.7)),
+    ("halo, 128 x 128: all / one", "halo", "all", "one", SpeedTarget::Faster(1.5)),
 ];
 
 /// Seconds of the processor for one thread, which other programs disturb less; seconds of the wall for several.
@@ -114,7 +114,7 @@ impl Bench {
     }
 }
 
-pub(super) fn run(options: &Options, this_program: &[OsString]) -> i32 {
+pub(super) fn run(options: &NnBenchArgs, this_program: &[OsString]) -> i32 {
     let mut results = match measure_networks(options) {
         Ok(results) => results,
         Err(error) => return crate::train::failed(&error),
@@ -136,26 +136,26 @@ pub(super) fn run(options: &Options, this_program: &[OsString]) -> i32 {
 }
 
 /// Steps of several processes in turns with steps of one.
-fn measure_ranks(options: &Options, this_program: &[OsString]) -> Result<Vec<Json>, i32> {
+fn measure_ranks(options: &NnBenchArgs, this_program: &[OsString]) -> Result<Vec<Json>, i32> {
     let mut signals =
-        Signals::install().map_err(|error| super::ranks::complain(1, &format!("no signals: {error}")))?;
+        Signals::install().map_err(|error| super::ranks::report_error(1, &format!("no signals: {error}")))?;
     let arguments = ["nn".to_string(), options.seconds.to_string(), options.batch.to_string()];
     let arguments = arguments.into_iter().map(OsString::from).collect();
-    let rows = gather(options.ranks, arguments, this_program, &mut signals)?;
+    let rows = run_bench_ranks(options.ranks, arguments, this_program, &mut signals)?;
     stdout::line(format_args!(
         "one training step on {} processes with one thread each, in turns with one process",
         options.ranks
     ));
-    let mut wanted = WANTED;
+    let mut wanted = FIGURES;
     if options.ranks != 2 {
-        wanted.iter_mut().for_each(|(.., target)| *target = Target::Open);
+        wanted.iter_mut().for_each(|(.., target)| *target = SpeedTarget::Open);
     }
     let figures = figures(&rows, &wanted);
     stdout::bytes(lines(&figures).as_bytes());
     Ok(records(&figures))
 }
 
-fn measure_networks(options: &Options) -> unisono::Result<Vec<Json>> {
+fn measure_networks(options: &NnBenchArgs) -> unisono::Result<Vec<Json>> {
     let pass = Pass { threads: options.threads, ..Pass::alone(options.batch, true, 0) };
     let mut results = Vec::new();
     let (batch, threads) = (options.batch, options.threads);

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use unisono::tables::{AddOptions, Rows, Table, TableOptions, Tables};
 use unisono::{DType, Result};
 
-use crate::bandwidth::Kernel;
+use crate::bandwidth::MemoryKernel;
 use crate::bench::measure::Cases;
 
 /// What is added repeats with this period: small whole numbers, whose sums are exact.
@@ -62,8 +62,8 @@ impl Cases for DenseCases {
     fn call(&mut self, case: usize) -> Result<()> {
         let (y, x) = (black_box(&mut self.y[..]), black_box(&self.x[..]));
         match case {
-            COPY => Kernel::Copy.run(y, x),
-            SUM => Kernel::Add.run(y, x),
+            COPY => MemoryKernel::Copy.run(y, x),
+            SUM => MemoryKernel::Add.run(y, x),
             ADD => {
                 self.table.add(Rows::All, bytemuck::cast_slice(x), &AddOptions::default())?;
                 self.added += 1;
@@ -73,7 +73,7 @@ impl Cases for DenseCases {
         Ok(())
     }
 
-    fn is_right(&mut self, case: usize, calls: usize) -> bool {
+    fn is_correct(&mut self, case: usize, calls: usize) -> bool {
         match case {
             COPY => self.holds(1),
             SUM => self.holds(calls),

@@ -72,7 +72,7 @@ impl Cases for ManyCases {
         }
     }
 
-    fn is_right(&mut self, case: usize, _calls: usize) -> bool {
+    fn is_correct(&mut self, case: usize, _calls: usize) -> bool {
         // Sums of floats are exact up to here.
         let sum = self.added * self.tables.workers();
         case.is_multiple_of(2) || sum > 1 << 24 || self.out.iter().all(|value| *value == sum as f32)

@@ -15,7 +15,7 @@ use self::dense::DenseCases;
 use self::many::ManyCases;
 use self::rows::RowCases;
 use super::TableBench;
-use super::ranks::{complain, gather, list};
+use super::ranks::{report_error, run_bench_ranks, list};
 use super::size::Size;
 use crate::launcher::Signals;
 use crate::stdout;
@@ -63,11 +63,11 @@ impl Sizes {
 pub(super) fn run(options: &TableBench, this_program: &[OsString]) -> i32 {
     let mut signals = match Signals::install() {
         Ok(signals) => signals,
-        Err(error) => return complain(1, &format!("cannot listen to signals: {error}")),
+        Err(error) => return report_error(1, &format!("cannot listen to signals: {error}")),
     };
     let mut all = Vec::new();
     for &workers in &options.workers {
-        match gather(workers, options.sizes.arguments(), this_program, &mut signals) {
+        match run_bench_ranks(workers, options.sizes.arguments(), this_program, &mut signals) {
             Ok(rows) => {
                 let figures = report::figures(&rows, &options.sizes);
                 stdout::line(report::table(&figures, workers, &options.sizes));
@@ -77,7 +77,7 @@ pub(super) fn run(options: &TableBench, this_program: &[OsString]) -> i32 {
         }
     }
     match options.json.as_ref().map(|file| std::fs::write(file, format!("{}\n", report::json(&all)))) {
-        Some(Err(error)) => complain(1, &format!("--json {:?}: {error}", options.json)),
+        Some(Err(error)) => report_error(1, &format!("--json {:?}: {error}", options.json)),
         _ => 0,
     }
 }

@@ -24,7 +24,7 @@ enum Unit {
 }
 
 /// One line of the table.
-pub(super) struct Figure {
+pub(super) struct TableFigure {
     name: String,
     row: Row,
     reference: Option<Row>,
@@ -32,7 +32,7 @@ pub(super) struct Figure {
     target: Target,
 }
 
-impl Figure {
+impl TableFigure {
     /// Bytes, rows or calls of all workers in a second.
     fn rate(&self, row: &Row) -> f64 {
         let amount = if self.unit == Unit::Calls { 1 } else { row.size };
@@ -55,13 +55,13 @@ impl Figure {
 }
 
 /// The lines of one run, in order.
-pub(super) fn figures(rows: &[Row], sizes: &Sizes) -> Vec<Figure> {
+pub(super) fn figures(rows: &[Row], sizes: &Sizes) -> Vec<TableFigure> {
     let find = |verb: &str, what: &str, size: usize| {
         rows.iter().find(|row| row.verb == verb && row.what == what && row.size == size).cloned()
     };
     let mut figures = Vec::new();
     let mut push = |name: String, row: Option<Row>, reference: Option<Row>, unit: Unit, target: Target| {
-        figures.extend(row.map(|row| Figure { name, row, reference, unit, target }));
+        figures.extend(row.map(|row| TableFigure { name, row, reference, unit, target }));
     };
     for &Size(size) in &sizes.sizes {
         let dense = |what: &str| find("dense", what, size);
@@ -89,7 +89,7 @@ pub(super) fn figures(rows: &[Row], sizes: &Sizes) -> Vec<Figure> {
     figures
 }
 
-pub(super) fn table(figures: &[Figure], workers: usize, sizes: &Sizes) -> String {
+pub(super) fn table(figures: &[TableFigure], workers: usize, sizes: &Sizes) -> String {
     let mut text = format!(
         "tables of f32, {workers} workers on {} cores; all workers at once, for the reference too;\n\
          rows: {} random ones of {} with {} columns; speed = what all workers got or added / minimum\n",
@@ -126,7 +126,7 @@ pub(super) fn table(figures: &[Figure], workers: usize, sizes: &Sizes) -> String
 }
 
 /// "≥ 70 % yes".
-fn wanted(figure: &Figure) -> String {
+fn wanted(figure: &TableFigure) -> String {
     let target = match figure.target {
         Target::Nothing => return String::new(),
         Target::Share(share) => format!("≥ {:.0} %", 100.0 * share),
@@ -135,8 +135,8 @@ fn wanted(figure: &Figure) -> String {
     format!("{target} {}", if figure.reached() == Some(true) { "yes" } else { "NO" })
 }
 
-pub(super) fn json(figures: &[Figure]) -> Json {
-    let record = |figure: &Figure| {
+pub(super) fn json(figures: &[TableFigure]) -> Json {
+    let record = |figure: &TableFigure| {
         let row = &figure.row;
         let mut fields: Vec<(&'static str, Json)> = vec![
             ("workers", row.ranks.into()),

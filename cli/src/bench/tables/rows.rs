@@ -122,7 +122,7 @@ impl Cases for RowCases {
         Ok(())
     }
 
-    fn is_right(&mut self, case: usize, _calls: usize) -> bool {
+    fn is_correct(&mut self, case: usize, _calls: usize) -> bool {
         match case {
             GATHER => return self.holds(&self.own_counts),
             GET | KEY_GET => return self.holds(&self.counts),

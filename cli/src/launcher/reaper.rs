@@ -17,22 +17,22 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use super::processes;
 
 /// How long the keeper looks for processes that are still being born.
-const ROUNDS: usize = 50;
-const ROUND: Duration = Duration::from_millis(20);
+const SWEEPS: usize = 50;
+const SWEEP_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The launcher's end of the keeper.
-pub(crate) struct Keeper {
+pub(crate) struct Reaper {
     pid: Pid,
     lines: ChildStdin,
 }
 
-impl Keeper {
+impl Reaper {
     /// Starts a keeper for the job whose processes have `marker` ("NAME=VALUE") in their environment.
-    pub(crate) fn start(this_program: &[OsString], marker: &str) -> io::Result<Keeper> {
+    pub(crate) fn start(this_program: &[OsString], marker: &str) -> io::Result<Reaper> {
         let (program, arguments) = this_program.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut child = Command::new(program)
             .args(arguments)
-            .arg("keeper")
+            .arg("reaper")
             // A launcher inside a rank of another job: its keeper must outlive that job's own keeper.
             .env_remove(super::JOB_VARIABLE)
             .stdin(Stdio::piped())
@@ -41,9 +41,9 @@ impl Keeper {
             .process_group(0)
             .spawn()?;
         let lines = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        let mut keeper = Keeper { pid: Pid::from_child(&child), lines };
-        keeper.say(format_args!("job {marker}"));
-        Ok(keeper)
+        let mut reaper = Reaper { pid: Pid::from_child(&child), lines };
+        reaper.send(format_args!("job {marker}"));
+        Ok(reaper)
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -51,36 +51,36 @@ impl Keeper {
     }
 
     /// A rank began, as the leader of the process group of the same number.
-    pub(crate) fn group(&mut self, leader: Pid) {
-        self.say(format_args!("group {leader}"));
+    pub(crate) fn watch_group(&mut self, leader: Pid) {
+        self.send(format_args!("group {leader}"));
     }
 
     /// That rank was waited for.
-    pub(crate) fn ended(&mut self, leader: Pid) {
-        self.say(format_args!("ended {leader}"));
+    pub(crate) fn forget_group(&mut self, leader: Pid) {
+        self.send(format_args!("ended {leader}"));
     }
 
     /// The job has made this folder, which must not outlive it.
-    pub(crate) fn folder(&mut self, path: &str) {
-        self.say(format_args!("folder {path}"));
+    pub(crate) fn watch_folder(&mut self, path: &str) {
+        self.send(format_args!("folder {path}"));
     }
 
     /// The job is over and nothing is left of it.
     pub(crate) fn dismiss(mut self) {
-        self.say(format_args!("done"));
+        self.send(format_args!("done"));
         // It may still be starting (an interpreter takes its time); there is nothing left that it could do.
         let _ = kill_process(self.pid, Signal::KILL);
         let _ = rustix::process::waitpid(Some(self.pid), rustix::process::WaitOptions::empty());
     }
 
-    fn say(&mut self, line: std::fmt::Arguments<'_>) {
+    fn send(&mut self, line: std::fmt::Arguments<'_>) {
         // A keeper that somebody killed cannot be told; the job goes on without.
         let _ = self.lines.write_all(format!("{line}\n").as_bytes());
     }
 }
 
 /// The keeper's own life: what the hidden subcommand runs.
-pub(crate) fn keep() -> i32 {
+pub(crate) fn run() -> i32 {
     let mut marker = None;
     let mut groups = HashSet::new();
     let mut folders = Vec::new();
@@ -99,15 +99,15 @@ pub(crate) fn keep() -> i32 {
         let _ = kill_process_group(group, Signal::KILL);
     }
     if let Some(marker) = marker {
-        for _ in 0..ROUNDS {
-            let left = processes::with_environment(marker.as_bytes());
-            if left.is_empty() {
+        for _ in 0..SWEEPS {
+            let remaining = processes::with_environment(marker.as_bytes());
+            if remaining.is_empty() {
                 break;
             }
-            for pid in left {
+            for pid in remaining {
                 let _ = kill_process(pid, Signal::KILL);
             }
-            std::thread::sleep(ROUND);
+            std::thread::sleep(SWEEP_INTERVAL);
         }
     }
     for folder in folders {

@@ -10,21 +10,21 @@ use unisono::{DType, Error, Result};
 use crate::array::View;
 use crate::call::seconds;
 use crate::errors::{guard, raise};
-use crate::fork::{Life, OwnProcess};
+use crate::fork::{WorldLiveness, ProcessLocal};
 use crate::memory::Memory;
-use crate::placed::Placed;
+use crate::any_array::AnyArray;
 
 /// A table of the library.
-pub(crate) trait Shared: Sized + Sync {
+pub(crate) trait TableApi: Sized + Sync {
     fn name(&self) -> &str;
     fn dtype(&self) -> DType;
     fn with_timeout(&self, timeout: Duration) -> Self;
     fn staleness(&self) -> Vec<u64>;
 }
 
-macro_rules! shared {
+macro_rules! table_api {
     ($($table:ident),*) => {$(
-        impl Shared for $table {
+        impl TableApi for $table {
             fn name(&self) -> &str {
                 $table::name(self)
             }
@@ -44,17 +44,17 @@ macro_rules! shared {
     )*};
 }
 
-shared!(Table, KeyValueTable);
+table_api!(Table, KeyValueTable);
 
 /// A table in the process that made it.
-pub(crate) struct Handle<T> {
-    pub(crate) table: OwnProcess<T>,
-    life: Arc<Life>,
+pub(crate) struct NativeTable<T> {
+    pub(crate) table: ProcessLocal<T>,
+    liveness: Arc<WorldLiveness>,
 }
 
-impl<T: Shared> Handle<T> {
-    pub(crate) fn new(table: T, life: Arc<Life>) -> Handle<T> {
-        Handle { table: OwnProcess::new(table), life }
+impl<T: TableApi> NativeTable<T> {
+    pub(crate) fn new(table: T, liveness: Arc<WorldLiveness>) -> NativeTable<T> {
+        NativeTable { table: ProcessLocal::new(table), liveness }
     }
 
     /// Fails after shutdown and in a forked child; else the table for a call that must end within `timeout`, where that is
@@ -65,7 +65,7 @@ impl<T: Shared> Handle<T> {
         operation: &'static str,
         timeout: Option<f64>,
     ) -> PyResult<Option<T>> {
-        let limit = self.life.check(operation).and_then(|()| seconds(timeout, operation));
+        let limit = self.liveness.check(operation).and_then(|()| seconds(timeout, operation));
         let limit = limit.map_err(|error| raise(py, error))?;
         Ok(limit.map(|limit| self.table.with_timeout(limit)))
     }
@@ -75,10 +75,10 @@ impl<T: Shared> Handle<T> {
         &self,
         py: Python<'_>,
         operation: &'static str,
-        changed: Option<T>,
+        adjusted: Option<T>,
         mut job: impl FnMut(&T) -> Result<R> + Send,
     ) -> PyResult<R> {
-        let table = changed.as_ref().unwrap_or(&self.table);
+        let table = adjusted.as_ref().unwrap_or(&self.table);
         py.detach(|| guard(operation, || job(table))).map_err(|error| raise(py, error))
     }
 
@@ -90,8 +90,8 @@ impl<T: Shared> Handle<T> {
         timeout: Option<f64>,
         job: impl FnMut(&T) -> Result<()> + Send,
     ) -> PyResult<()> {
-        let changed = self.begin(py, operation, timeout)?;
-        self.run(py, operation, changed, job)
+        let adjusted = self.begin(py, operation, timeout)?;
+        self.run(py, operation, adjusted, job)
     }
 
     /// The caller's array to read; it has this shape, or is flat.
@@ -107,10 +107,10 @@ impl<T: Shared> Handle<T> {
         x: &Bound<'_, PyAny>,
         operation: &str,
         shape: &[usize],
-    ) -> PyResult<Placed> {
-        let placed = Placed::input(x, operation)?;
-        self.check(operation, placed.dtype(), shape, placed.shape()).map_err(|error| raise(x.py(), error))?;
-        Ok(placed)
+    ) -> PyResult<AnyArray> {
+        let array = AnyArray::input(x, operation)?;
+        self.check(operation, array.dtype(), shape, array.shape()).map_err(|error| raise(x.py(), error))?;
+        Ok(array)
     }
 
     /// The caller's array to fill, wherever it is.
@@ -119,11 +119,11 @@ impl<T: Shared> Handle<T> {
         out: &Bound<'_, PyAny>,
         operation: &str,
         shape: &[usize],
-    ) -> PyResult<Placed> {
-        let placed = Placed::to_fill(out, operation)?;
-        self.check(operation, placed.dtype(), shape, placed.shape())
+    ) -> PyResult<AnyArray> {
+        let array = AnyArray::to_fill(out, operation)?;
+        self.check(operation, array.dtype(), shape, array.shape())
             .map_err(|error| raise(out.py(), error))?;
-        Ok(placed)
+        Ok(array)
     }
 
     /// The caller's array to fill.
@@ -141,7 +141,7 @@ impl<T: Shared> Handle<T> {
 
     /// How many gets returned values that were 0, 1, 2, … steps old.
     pub(crate) fn staleness(&self, py: Python<'_>) -> PyResult<Memory> {
-        self.life.check("staleness").map_err(|error| raise(py, error))?;
+        self.liveness.check("staleness").map_err(|error| raise(py, error))?;
         let counts: Vec<i64> = self.table.staleness().into_iter().map(|count| count as i64).collect();
         Memory::of_numbers(&counts).map_err(|error| raise(py, error))
     }
@@ -155,10 +155,10 @@ pub(crate) fn numbers(x: &Bound<'_, PyAny>, operation: &str, what: &str) -> PyRe
 }
 
 /// The same, wherever they are.
-pub(crate) fn numbers_anywhere(x: &Bound<'_, PyAny>, operation: &str, what: &str) -> PyResult<Placed> {
-    let placed = Placed::input(x, operation)?;
-    check_numbers(operation, what, placed.dtype()).map_err(|error| raise(x.py(), error))?;
-    Ok(placed)
+pub(crate) fn numbers_anywhere(x: &Bound<'_, PyAny>, operation: &str, what: &str) -> PyResult<AnyArray> {
+    let array = AnyArray::input(x, operation)?;
+    check_numbers(operation, what, array.dtype()).map_err(|error| raise(x.py(), error))?;
+    Ok(array)
 }
 
 fn check_numbers(operation: &str, what: &str, found: DType) -> Result<()> {

@@ -7,7 +7,7 @@ use super::super::measure::Cases;
 use super::super::rank::report;
 
 /// What is measured: a name, a network, and how it is spread.
-const SPREADS: &[(&str, &str)] = &[
+const DISTRIBUTIONS: &[(&str, &str)] = &[
     (
         "data",
         "{epochs: 1, batch_size: 128, distributed: data, rule: {type: momentum, rate: 0.001},
@@ -59,7 +59,7 @@ impl Cases for Steps {
         Ok(())
     }
 
-    fn is_right(&mut self, _: usize, _: usize) -> bool {
+    fn is_correct(&mut self, _: usize, _: usize) -> bool {
         let [one, all] = &self.costs;
         let mut pairs = one.iter().zip(all);
         self.rank > 0 || pairs.all(|(one, all)| (one - all).abs() <= 1e-3 * one.abs())
@@ -69,7 +69,7 @@ impl Cases for Steps {
 /// One rank of the benchmark.
 pub(in super::super) fn measure_steps(seconds: f64, batch: usize) -> Result<()> {
     let world = World::init()?;
-    for (name, text) in SPREADS {
+    for (name, text) in DISTRIBUTIONS {
         // Pictures of 128 × 128 are so large that a few of them are enough.
         let batch = if *name == "halo" { batch.div_ceil(8) } else { batch };
         let sizes = [format!("batch_size={batch}"), format!("data.train={batch}")];

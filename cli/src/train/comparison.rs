@@ -5,7 +5,7 @@ use unisono_nn::{Arrangement, Comparison, Experiment};
 
 use super::{failed, status};
 
-pub(super) fn here(world: &World, experiment: &Experiment) -> i32 {
+pub(super) fn check_joined(world: &World, experiment: &Experiment) -> i32 {
     let found = match unisono_nn::check(world.group(), experiment) {
         Ok(found) => found,
         Err(failure) if failure.own => return failed(&failure.error),

@@ -7,17 +7,17 @@ use unisono::{DType, Error, Result};
 
 /// One call from C. Only [`crate::errors::guard`] makes one: while it exists, the pointers that the call brought
 /// are what the header says, because C vouches for them. What is made of them lives no longer than the call.
-pub(crate) struct Border {
+pub(crate) struct FfiArgs {
     pub(crate) operation: &'static str,
 }
 
-impl Border {
-    pub(crate) fn new(operation: &'static str) -> Border {
-        Border { operation }
+impl FfiArgs {
+    pub(crate) fn new(operation: &'static str) -> FfiArgs {
+        FfiArgs { operation }
     }
 
     /// An error in one of the call's arguments.
-    pub(crate) fn refuse(&self, expected: &str, received: impl Into<String>, advice: &str) -> Error {
+    pub(crate) fn usage_error(&self, expected: &str, received: impl Into<String>, advice: &str) -> Error {
         Error::usage(self.operation, expected, received, advice)
     }
 
@@ -40,12 +40,12 @@ impl Border {
     }
 
     /// A list of `count` items, each of a plain type.
-    pub(crate) fn list<T: Plain>(&self, pointer: *const T, count: usize, what: &str) -> Result<&[T]> {
+    pub(crate) fn list<T: Pod>(&self, pointer: *const T, count: usize, what: &str) -> Result<&[T]> {
         if count > isize::MAX as usize / size_of::<T>().max(1) {
             return Err(self.too_long(count));
         }
         if !pointer.is_aligned() {
-            return Err(self.refuse(
+            return Err(self.usage_error(
                 &format!("{what} at an aligned address"),
                 format!("{pointer:p}"),
                 "align it",
@@ -55,8 +55,8 @@ impl Border {
     }
 
     /// A structure that C fills.
-    pub(crate) fn read<T: Plain>(&self, pointer: *const T, what: &str) -> Result<T> {
-        Ok(self.place(pointer.cast_mut(), what)?.get())
+    pub(crate) fn read<T: Pod>(&self, pointer: *const T, what: &str) -> Result<T> {
+        Ok(self.out_param(pointer.cast_mut(), what)?.get())
     }
 
     /// A text that ends with a zero byte.
@@ -64,22 +64,22 @@ impl Border {
         self.check_pointer(pointer, what)?;
         // SAFETY: not null, and C vouches that it is a text with a zero at its end.
         let text = unsafe { CStr::from_ptr(pointer) };
-        text.to_str().map_err(|_| self.refuse(&format!("{what} in UTF-8"), format!("{text:?}"), "convert it"))
+        text.to_str().map_err(|_| self.usage_error(&format!("{what} in UTF-8"), format!("{text:?}"), "convert it"))
     }
 
-    /// As [`Border::text`]; NULL is no text.
+    /// As [`FfiArgs::text`]; NULL is no text.
     pub(crate) fn optional_text(&self, pointer: *const c_char, what: &str) -> Result<Option<&str>> {
         if pointer.is_null() { Ok(None) } else { self.text(pointer, what).map(Some) }
     }
 
     /// The place for a result.
-    pub(crate) fn place<T: Plain>(&self, pointer: *mut T, what: &str) -> Result<Place<'_, T>> {
+    pub(crate) fn out_param<T: Pod>(&self, pointer: *mut T, what: &str) -> Result<OutParam<'_, T>> {
         self.check_pointer(pointer, what)?;
-        Ok(Place { pointer, _border: self })
+        Ok(OutParam { pointer, _args: self })
     }
 
     /// Elements to read, and elements to write that are apart from them: so many of each.
-    pub(crate) fn apart(
+    pub(crate) fn disjoint(
         &self,
         input: (*const c_void, usize),
         output: (*mut c_void, usize),
@@ -90,7 +90,7 @@ impl Border {
         let overlap =
             read > 0 && written > 0 && from < to.saturating_add(written) && to < from.saturating_add(read);
         if overlap && from != 0 && to != 0 {
-            return Err(self.refuse(
+            return Err(self.usage_error(
                 "an output apart from the input",
                 "buffers that overlap",
                 "use two buffers; only broadcast, reduce and all_reduce work in place",
@@ -107,8 +107,8 @@ impl Border {
         arguments: *mut *mut c_char,
         mut take: impl FnMut(&str) -> bool,
     ) -> Result<()> {
-        let place = self.place(count, "the number of arguments")?;
-        let number = usize::try_from(place.get()).unwrap_or(0);
+        let out = self.out_param(count, "the number of arguments")?;
+        let number = usize::try_from(out.get()).unwrap_or(0);
         self.check_pointer(arguments, "the arguments")?;
         // SAFETY: not null, and C vouches that there are so many of them, which nobody else uses during the call.
         let arguments = unsafe { slice::from_raw_parts_mut(arguments, number) };
@@ -124,7 +124,7 @@ impl Border {
                 kept += 1;
             }
         }
-        place.put(kept as c_int);
+        out.write(kept as c_int);
         Ok(())
     }
 
@@ -134,10 +134,10 @@ impl Border {
     }
 
     fn too_long(&self, count: usize) -> Error {
-        self.refuse("a count that fits in memory", count.to_string(), "is it a negative number?")
+        self.usage_error("a count that fits in memory", count.to_string(), "is it a negative number?")
     }
 
-    fn slice<T: Plain>(&self, pointer: *const T, count: usize, what: &str) -> Result<&[T]> {
+    fn slice<T: Pod>(&self, pointer: *const T, count: usize, what: &str) -> Result<&[T]> {
         if count == 0 {
             return Ok(&[]);
         }
@@ -149,38 +149,38 @@ impl Border {
     fn check_pointer<T>(&self, pointer: *const T, what: &str) -> Result<()> {
         match pointer.is_null() {
             false => Ok(()),
-            true => Err(self.refuse(what, "NULL", "pass its address")),
+            true => Err(self.usage_error(what, "NULL", "pass its address")),
         }
     }
 }
 
 /// Where a result goes.
-pub(crate) struct Place<'a, T> {
+pub(crate) struct OutParam<'a, T> {
     pointer: *mut T,
-    _border: &'a Border,
+    _args: &'a FfiArgs,
 }
 
-impl<T: Plain> Place<'_, T> {
+impl<T: Pod> OutParam<'_, T> {
     /// What lies there, for places that C has filled.
     fn get(&self) -> T {
         // SAFETY: not null, and C vouches for its value.
         unsafe { ptr::read_unaligned(self.pointer) }
     }
 
-    pub(crate) fn put(self, value: T) {
+    pub(crate) fn write(self, value: T) {
         // SAFETY: not null, and C vouches for the room; it may be anywhere, also unaligned.
         unsafe { ptr::write_unaligned(self.pointer, value) }
     }
 }
 
 /// Types that are the same in C and in Rust and have no wrong values.
-pub(crate) trait Plain: Copy {}
-impl Plain for u8 {}
-impl Plain for i32 {}
-impl Plain for i64 {}
-impl Plain for u64 {}
-impl Plain for usize {}
-impl Plain for f32 {}
-impl Plain for f64 {}
-impl<T> Plain for *const T {}
-impl<T> Plain for *mut T {}
+pub(crate) trait Pod: Copy {}
+impl Pod for u8 {}
+impl Pod for i32 {}
+impl Pod for i64 {}
+impl Pod for u64 {}
+impl Pod for usize {}
+impl Pod for f32 {}
+impl Pod for f64 {}
+impl<T> Pod for *const T {}
+impl<T> Pod for *mut T {}

@@ -5,26 +5,26 @@ use pyo3::types::{PySlice, PyTuple};
 use unisono::{DType, Result};
 
 use crate::memory::Memory;
-use crate::placed::{OnDevice, Place};
+use crate::any_array::{CudaArray, ResultPlacement};
 
 /// A result, before it is shown to anybody.
-pub(crate) enum Product {
+pub(crate) enum ResultArray {
     Host(Memory),
-    Cuda { array: Py<PyAny>, memory: OnDevice },
+    Cuda { array: Py<PyAny>, memory: CudaArray },
 }
 
-impl Product {
+impl ResultArray {
     pub(crate) fn new(
-        place: &Place,
+        placement: &ResultPlacement,
         dtype: DType,
         shape: Vec<usize>,
         operation: &'static str,
-    ) -> Result<Product> {
-        Ok(match place {
-            Place::Host => Product::Host(Memory::on_heap(dtype, shape)?),
-            Place::Cuda(maker) => {
-                let (array, memory) = maker.make(dtype, &shape, operation)?;
-                Product::Cuda { array, memory }
+    ) -> Result<ResultArray> {
+        Ok(match placement {
+            ResultPlacement::Host => ResultArray::Host(Memory::on_heap(dtype, shape)?),
+            ResultPlacement::Cuda(factory) => {
+                let (array, memory) = factory.make(dtype, &shape, operation)?;
+                ResultArray::Cuda { array, memory }
             }
         })
     }
@@ -32,8 +32,8 @@ impl Product {
     /// What Python gets: memory that an array is to be made over, or the array itself.
     pub(crate) fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self {
-            Product::Host(memory) => Ok(Py::new(py, memory)?.into_any()),
-            Product::Cuda { array, .. } => Ok(array),
+            ResultArray::Host(memory) => Ok(Py::new(py, memory)?.into_any()),
+            ResultArray::Cuda { array, .. } => Ok(array),
         }
     }
 
@@ -44,8 +44,8 @@ impl Product {
             let begin = start;
             start += shape.iter().product::<usize>();
             match &self {
-                Product::Host(memory) => Ok(Py::new(py, memory.part(begin, shape.clone()))?.into_any()),
-                Product::Cuda { array, .. } => {
+                ResultArray::Host(memory) => Ok(Py::new(py, memory.part(begin, shape.clone()))?.into_any()),
+                ResultArray::Cuda { array, .. } => {
                     let range = PySlice::new(py, begin as isize, start as isize, 1);
                     let flat = array.bind(py).get_item(range)?;
                     Ok(flat.call_method1("reshape", (PyTuple::new(py, shape)?,))?.unbind())

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use unisono::{DType, Error, Group, ReduceOp, Result};
 
-use crate::call::Outcome;
-use crate::door;
-use crate::header::Header;
-use crate::placed::{Place, Placed};
-use crate::product::Product;
+use crate::call::CallOutcome;
+use crate::dispatch;
+use crate::header::ArrayHeader;
+use crate::any_array::{ResultPlacement, AnyArray};
+use crate::result_array::ResultArray;
 
 /// Rows of each part when `rows` are split as evenly as possible: the first parts get one more.
 fn even(rows: usize, parts: usize) -> Vec<usize> {
@@ -25,23 +25,23 @@ fn scaled(rows: &[usize], row: usize) -> Vec<usize> {
 }
 
 /// A handle for a call's second step: what its first step took is gone from its time.
-fn rest(group: &Group, started: Instant) -> Group {
+fn with_remaining_time(group: &Group, started: Instant) -> Group {
     const LEAST: Duration = Duration::from_millis(1);
     group.with_timeout(group.timeout().saturating_sub(started.elapsed()).max(LEAST))
 }
 
 /// Memory for a result. Whoever has none makes no call, and the others must not take its next one for it.
-fn product(
+fn allocate_result(
     group: &Group,
-    place: &Place,
+    placement: &ResultPlacement,
     dtype: DType,
     shape: Vec<usize>,
     operation: &'static str,
-) -> Result<Product> {
-    Product::new(place, dtype, shape, operation).inspect_err(|_| group.skip_call())
+) -> Result<ResultArray> {
+    ResultArray::new(placement, dtype, shape, operation).inspect_err(|_| group.skip_call())
 }
 
-fn need_axis(x: &Placed, operation: &str) -> Result<()> {
+fn need_axis(x: &AnyArray, operation: &str) -> Result<()> {
     if x.shape().is_empty() {
         let advice = "reshape it: x.reshape(1)";
         return Err(Error::usage(operation, "an array with a first axis", "one without axes", advice));
@@ -52,62 +52,62 @@ fn need_axis(x: &Placed, operation: &str) -> Result<()> {
 /// Everybody's part, stacked on a new first axis (or, varied, joined along the first) at the root or, without a
 /// root, everywhere.
 pub(crate) fn gather(
-    x: Placed,
+    x: AnyArray,
     root: Option<usize>,
     varied: bool,
     operation: &'static str,
-) -> Result<impl FnMut(&Group) -> Result<Outcome> + Send + 'static> {
+) -> Result<impl FnMut(&Group) -> Result<CallOutcome> + Send + 'static> {
     if varied {
         need_axis(&x, operation)?;
     }
-    let header = Header::new(&x, if varied { x.shape() } else { &[] }, operation)?;
+    let header = ArrayHeader::new(&x, if varied { x.shape() } else { &[] }, operation)?;
     Ok(move |group: &Group| {
         let mut group = group.clone();
         let (shape, counts) = if varied {
             let started = Instant::now();
-            let headers = Header::all_gather(std::slice::from_ref(&header), &group, operation)?;
+            let headers = ArrayHeader::all_gather(std::slice::from_ref(&header), &group, operation)?;
             same_rows(&headers, &group, operation)?;
-            group = rest(&group, started);
+            group = with_remaining_time(&group, started);
             let rows = headers.iter().map(|one| one.shape[0]).sum();
-            (with_rows(x.shape(), rows), headers.iter().map(Header::elements).collect())
+            (with_rows(x.shape(), rows), headers.iter().map(ArrayHeader::elements).collect())
         } else {
             let stacked = std::iter::once(group.size()).chain(x.shape().iter().copied()).collect();
             (stacked, vec![x.elements(); group.size()])
         };
         let Some(root) = root else {
-            let mut result = product(&group, &x.place(), x.dtype(), shape, operation)?;
-            door::all_gather(&group, &x, &mut result, &counts)?;
-            return Ok(Outcome::One(result));
+            let mut result = allocate_result(&group, &x.placement(), x.dtype(), shape, operation)?;
+            dispatch::all_gather(&group, &x, &mut result, &counts)?;
+            return Ok(CallOutcome::One(result));
         };
         let mut result = match root == group.rank() {
-            true => Some(product(&group, &x.place(), x.dtype(), shape, operation)?),
+            true => Some(allocate_result(&group, &x.placement(), x.dtype(), shape, operation)?),
             false => None,
         };
-        door::gather(&group, &x, result.as_mut(), &counts, root)?;
-        Ok(result.map_or(Outcome::Nothing, Outcome::One))
+        dispatch::gather(&group, &x, result.as_mut(), &counts, root)?;
+        Ok(result.map_or(CallOutcome::Nothing, CallOutcome::One))
     })
 }
 
 /// The combination of everybody's values, in new memory at the root; no input is written to.
 pub(crate) fn reduce(
-    x: Placed,
+    x: AnyArray,
     op: ReduceOp,
     root: usize,
-) -> impl FnMut(&Group) -> Result<Outcome> + Send + 'static {
+) -> impl FnMut(&Group) -> Result<CallOutcome> + Send + 'static {
     move |group: &Group| {
         if root != group.rank() {
-            return door::reduce_to(group, &x, None, op, root).map(|()| Outcome::Nothing);
+            return dispatch::reduce_to(group, &x, None, op, root).map(|()| CallOutcome::Nothing);
         }
-        let mut result = product(group, &x.place(), x.dtype(), x.shape().to_vec(), "reduce")?;
-        door::reduce_to(group, &x, Some(&mut result), op, root)?;
-        Ok(Outcome::One(result))
+        let mut result = allocate_result(group, &x.placement(), x.dtype(), x.shape().to_vec(), "reduce")?;
+        dispatch::reduce_to(group, &x, Some(&mut result), op, root)?;
+        Ok(CallOutcome::One(result))
     }
 }
 
 /// Fails, on every rank alike, if parts that are to be joined differ in more than their first axis.
-fn same_rows(headers: &[Header], group: &Group, operation: &str) -> Result<()> {
+fn same_rows(headers: &[ArrayHeader], group: &Group, operation: &str) -> Result<()> {
     let first = &headers[0];
-    let differs = |one: &Header| {
+    let differs = |one: &ArrayHeader| {
         one.dtype != first.dtype || one.shape.len() != first.shape.len() || one.shape[1..] != first.shape[1..]
     };
     match headers.iter().position(differs) {
@@ -127,57 +127,57 @@ fn same_rows(headers: &[Header], group: &Group, operation: &str) -> Result<()> {
 /// The root's rows, split as evenly as possible; the others learn type and shape from the root, and the place
 /// too, unless they have named one.
 pub(crate) fn scatter(
-    x: Option<Placed>,
+    x: Option<AnyArray>,
     root: usize,
-    place: Option<Place>,
-) -> Result<impl FnMut(&Group) -> Result<Outcome> + Send + 'static> {
+    placement: Option<ResultPlacement>,
+) -> Result<impl FnMut(&Group) -> Result<CallOutcome> + Send + 'static> {
     let mine = match &x {
         Some(x) => {
             need_axis(x, "scatter")?;
-            Some(Header::new(x, x.shape(), "scatter")?)
+            Some(ArrayHeader::new(x, x.shape(), "scatter")?)
         }
         None => None,
     };
     Ok(move |group: &Group| {
         let started = Instant::now();
-        let whole = Header::broadcast(mine.as_ref(), group, root, "scatter")?;
-        let group = rest(group, started);
+        let whole = ArrayHeader::broadcast(mine.as_ref(), group, root, "scatter")?;
+        let group = with_remaining_time(group, started);
         let rows = even(whole.shape[0], group.size());
         let counts = scaled(&rows, whole.shape[1..].iter().product());
-        let place = match (&x, &place) {
-            (Some(x), _) => x.place(),
-            (None, Some(place)) => place.clone(),
-            (None, None) if whole.is_cuda => Place::current("scatter").inspect_err(|_| group.skip_call())?,
-            (None, None) => Place::Host,
+        let placement = match (&x, &placement) {
+            (Some(x), _) => x.placement(),
+            (None, Some(placement)) => placement.clone(),
+            (None, None) if whole.is_cuda => ResultPlacement::current("scatter").inspect_err(|_| group.skip_call())?,
+            (None, None) => ResultPlacement::Host,
         };
         let shape = with_rows(&whole.shape, rows[group.rank()]);
-        let mut result = product(&group, &place, whole.dtype, shape, "scatter")?;
-        door::scatter(&group, x.as_ref(), &mut result, &counts, whole.dtype, root)?;
-        Ok(Outcome::One(result))
+        let mut result = allocate_result(&group, &placement, whole.dtype, shape, "scatter")?;
+        dispatch::scatter(&group, x.as_ref(), &mut result, &counts, whole.dtype, root)?;
+        Ok(CallOutcome::One(result))
     })
 }
 
 /// Everybody's arrays combined; each rank keeps its share of the rows.
 pub(crate) fn reduce_scatter(
-    x: Placed,
+    x: AnyArray,
     op: ReduceOp,
-) -> Result<impl FnMut(&Group) -> Result<Outcome> + Send + 'static> {
+) -> Result<impl FnMut(&Group) -> Result<CallOutcome> + Send + 'static> {
     need_axis(&x, "reduce_scatter")?;
     Ok(move |group: &Group| {
         let rows = even(x.shape()[0], group.size());
         let counts = scaled(&rows, x.row());
         let shape = with_rows(x.shape(), rows[group.rank()]);
-        let mut result = product(group, &x.place(), x.dtype(), shape, "reduce_scatter")?;
-        door::reduce_scatter(group, &x, &mut result, &counts, op)?;
-        Ok(Outcome::One(result))
+        let mut result = allocate_result(group, &x.placement(), x.dtype(), shape, "reduce_scatter")?;
+        dispatch::reduce_scatter(group, &x, &mut result, &counts, op)?;
+        Ok(CallOutcome::One(result))
     })
 }
 
 /// Equal blocks of rows: block i goes to rank i.
 pub(crate) fn all_to_all(
-    x: Placed,
+    x: AnyArray,
     size: usize,
-) -> Result<impl FnMut(&Group) -> Result<Outcome> + Send + 'static> {
+) -> Result<impl FnMut(&Group) -> Result<CallOutcome> + Send + 'static> {
     need_axis(&x, "all_to_all")?;
     if !x.shape()[0].is_multiple_of(size) {
         let expected = format!("a first axis that {size} ranks can share equally");
@@ -186,50 +186,50 @@ pub(crate) fn all_to_all(
     }
     Ok(move |group: &Group| {
         let counts = vec![x.shape()[0] / size * x.row(); size];
-        let mut result = product(group, &x.place(), x.dtype(), x.shape().to_vec(), "all_to_all")?;
-        door::all_to_all(group, &x, &mut result, &counts, &counts)?;
-        Ok(Outcome::One(result))
+        let mut result = allocate_result(group, &x.placement(), x.dtype(), x.shape().to_vec(), "all_to_all")?;
+        dispatch::all_to_all(group, &x, &mut result, &counts, &counts)?;
+        Ok(CallOutcome::One(result))
     })
 }
 
 /// One array for each rank, of any shape: array i goes to rank i.
 pub(crate) fn all_to_all_varied(
-    parts: Vec<Placed>,
+    parts: Vec<AnyArray>,
     size: usize,
-) -> Result<impl FnMut(&Group) -> Result<Outcome> + Send + 'static> {
+) -> Result<impl FnMut(&Group) -> Result<CallOutcome> + Send + 'static> {
     if parts.len() != size {
         let expected = format!("a list of {size} arrays, one for each rank");
         return Err(Error::usage("all_to_all", expected, format!("{}", parts.len()), "add or remove arrays"));
     }
-    let headers = parts.iter().map(|part| Header::new(part, part.shape(), "all_to_all"));
+    let headers = parts.iter().map(|part| ArrayHeader::new(part, part.shape(), "all_to_all"));
     let mine = headers.collect::<Result<Vec<_>>>()?;
     Ok(move |group: &Group| {
         let started = Instant::now();
-        let headers = Header::all_gather(&mine, group, "all_to_all")?;
+        let headers = ArrayHeader::all_gather(&mine, group, "all_to_all")?;
         let dtype = same_type(&headers, group)?;
-        let group = rest(group, started);
-        let incoming: Vec<&Header> = headers.iter().skip(group.rank()).step_by(size).collect();
-        let sent: Vec<usize> = mine.iter().map(Header::elements).collect();
+        let group = with_remaining_time(group, started);
+        let incoming: Vec<&ArrayHeader> = headers.iter().skip(group.rank()).step_by(size).collect();
+        let sent: Vec<usize> = mine.iter().map(ArrayHeader::elements).collect();
         let received: Vec<usize> = incoming.iter().map(|header| header.elements()).collect();
-        let mut whole = product(&group, &parts[0].place(), dtype, vec![received.iter().sum()], "all_to_all")?;
-        door::all_to_all_varied(&group, &parts, &mut whole, &sent, &received)?;
-        Ok(Outcome::Many(whole, incoming.iter().map(|header| header.shape.clone()).collect()))
+        let mut whole = allocate_result(&group, &parts[0].placement(), dtype, vec![received.iter().sum()], "all_to_all")?;
+        dispatch::all_to_all_varied(&group, &parts, &mut whole, &sent, &received)?;
+        Ok(CallOutcome::Many(whole, incoming.iter().map(|header| header.shape.clone()).collect()))
     })
 }
 
 /// Fails, on every rank alike, if the lists mix element types.
-fn same_type(headers: &[Header], group: &Group) -> Result<DType> {
+fn same_type(headers: &[ArrayHeader], group: &Group) -> Result<DType> {
     let first = headers[0].dtype;
     match headers.iter().position(|header| header.dtype != first) {
         None => Ok(first),
         Some(other) => {
             let received = format!("{first} and {}", headers[other].dtype);
-            let place = format!(
+            let advice = format!(
                 "convert what rank {} passes for rank {}",
                 other / group.size(),
                 other % group.size()
             );
-            Err(Error::usage("all_to_all", "one element type in all lists", received, place))
+            Err(Error::usage("all_to_all", "one element type in all lists", received, advice))
         }
     }
 }

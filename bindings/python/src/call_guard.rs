@@ -2,22 +2,22 @@
 
 /// If the arguments are refused, the call counts all the same: the other ranks may be making it, and theirs must not be
 /// taken for this rank's next one.
-pub(crate) struct Unmade<'a> {
+pub(crate) struct CallGuard<'a> {
     group: &'a unisono::Group,
 }
 
-impl Unmade<'_> {
-    pub(crate) fn of(group: &unisono::Group) -> Unmade<'_> {
-        Unmade { group }
+impl CallGuard<'_> {
+    pub(crate) fn of(group: &unisono::Group) -> CallGuard<'_> {
+        CallGuard { group }
     }
 
     /// The call is made now, and counts itself.
-    pub(crate) fn made(self) {
+    pub(crate) fn disarm(self) {
         std::mem::forget(self);
     }
 }
 
-impl Drop for Unmade<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         self.group.skip_call();
     }

@@ -6,182 +6,182 @@ use unisono::cuda::{Event, Stream};
 use unisono::{Cuda, DType, Error, Group, ReduceOp, Result};
 
 use crate::pending::Running;
-use crate::placed::{OnDevice, Placed, mixed};
-use crate::product::Product;
+use crate::any_array::{CudaArray, AnyArray, mixed};
+use crate::result_array::ResultArray;
 
 /// The error for a result in another place than its input.
-fn elsewhere(operation: &str) -> Error {
+fn wrong_memory(operation: &str) -> Error {
     mixed(operation, "a result in another place than its input".into())
 }
 
 /// The verbs on device memory, after what these arrays wait for.
-fn on<'a, 'b>(group: &'a Group, arrays: impl IntoIterator<Item = &'b OnDevice>) -> Cuda<'a> {
+fn on<'a, 'b>(group: &'a Group, arrays: impl IntoIterator<Item = &'b CudaArray>) -> Cuda<'a> {
     group.cuda().after(arrays.into_iter().filter_map(|array| array.ready.clone()))
 }
 
-pub(crate) fn broadcast(group: &Group, x: &mut Placed, root: usize) -> Result<()> {
+pub(crate) fn broadcast(group: &Group, x: &mut AnyArray, root: usize) -> Result<()> {
     match x {
-        Placed::Host(x) => {
+        AnyArray::Host(x) => {
             let dtype = x.dtype;
             group.raw().broadcast(x.bytes_mut(), dtype, root)
         }
-        Placed::Cuda(x) => on(group, [&*x]).broadcast(x.span, x.dtype, root),
+        AnyArray::Cuda(x) => on(group, [&*x]).broadcast(x.span, x.dtype, root),
     }
 }
 
-pub(crate) fn all_reduce(group: &Group, x: &mut Placed, op: ReduceOp) -> Result<()> {
+pub(crate) fn all_reduce(group: &Group, x: &mut AnyArray, op: ReduceOp) -> Result<()> {
     match x {
-        Placed::Host(x) => {
+        AnyArray::Host(x) => {
             let dtype = x.dtype;
             group.raw().all_reduce(x.bytes_mut(), dtype, op)
         }
-        Placed::Cuda(x) => on(group, [&*x]).all_reduce(x.span, x.dtype, op),
+        AnyArray::Cuda(x) => on(group, [&*x]).all_reduce(x.span, x.dtype, op),
     }
 }
 
-pub(crate) fn reduce(group: &Group, x: &mut Placed, op: ReduceOp, root: usize) -> Result<()> {
+pub(crate) fn reduce(group: &Group, x: &mut AnyArray, op: ReduceOp, root: usize) -> Result<()> {
     match x {
-        Placed::Host(x) => {
+        AnyArray::Host(x) => {
             let dtype = x.dtype;
             group.raw().reduce(x.bytes_mut(), dtype, op, root)
         }
-        Placed::Cuda(x) => on(group, [&*x]).reduce(x.span, x.dtype, op, root),
+        AnyArray::Cuda(x) => on(group, [&*x]).reduce(x.span, x.dtype, op, root),
     }
 }
 
 pub(crate) fn reduce_to(
     group: &Group,
-    x: &Placed,
-    result: Option<&mut Product>,
+    x: &AnyArray,
+    result: Option<&mut ResultArray>,
     op: ReduceOp,
     root: usize,
 ) -> Result<()> {
     match (x, result) {
-        (Placed::Host(x), None) => group.raw().reduce_to(x.bytes(), None, x.dtype, op, root),
-        (Placed::Host(x), Some(Product::Host(to))) => {
+        (AnyArray::Host(x), None) => group.raw().reduce_to(x.bytes(), None, x.dtype, op, root),
+        (AnyArray::Host(x), Some(ResultArray::Host(to))) => {
             group.raw().reduce_to(x.bytes(), Some(to.bytes_mut()), x.dtype, op, root)
         }
-        (Placed::Cuda(x), None) => on(group, [x]).reduce_to(x.span, None, x.dtype, op, root),
-        (Placed::Cuda(x), Some(Product::Cuda { memory, .. })) => {
+        (AnyArray::Cuda(x), None) => on(group, [x]).reduce_to(x.span, None, x.dtype, op, root),
+        (AnyArray::Cuda(x), Some(ResultArray::Cuda { memory, .. })) => {
             on(group, [x, &*memory]).reduce_to(x.span, Some(memory.span), x.dtype, op, root)
         }
-        _ => Err(elsewhere("reduce")),
+        _ => Err(wrong_memory("reduce")),
     }
 }
 
-pub(crate) fn all_gather(group: &Group, x: &Placed, result: &mut Product, counts: &[usize]) -> Result<()> {
+pub(crate) fn all_gather(group: &Group, x: &AnyArray, result: &mut ResultArray, counts: &[usize]) -> Result<()> {
     match (x, result) {
-        (Placed::Host(x), Product::Host(to)) => {
+        (AnyArray::Host(x), ResultArray::Host(to)) => {
             group.raw().all_gather(x.bytes(), to.bytes_mut(), counts, x.dtype)
         }
-        (Placed::Cuda(x), Product::Cuda { memory, .. }) => {
+        (AnyArray::Cuda(x), ResultArray::Cuda { memory, .. }) => {
             on(group, [x, &*memory]).all_gather(x.span, memory.span, counts, x.dtype)
         }
-        _ => Err(elsewhere("all_gather")),
+        _ => Err(wrong_memory("all_gather")),
     }
 }
 
 pub(crate) fn gather(
     group: &Group,
-    x: &Placed,
-    result: Option<&mut Product>,
+    x: &AnyArray,
+    result: Option<&mut ResultArray>,
     counts: &[usize],
     root: usize,
 ) -> Result<()> {
     match (x, result) {
-        (Placed::Host(x), None) => group.raw().gather(x.bytes(), None, counts, x.dtype, root),
-        (Placed::Host(x), Some(Product::Host(to))) => {
+        (AnyArray::Host(x), None) => group.raw().gather(x.bytes(), None, counts, x.dtype, root),
+        (AnyArray::Host(x), Some(ResultArray::Host(to))) => {
             group.raw().gather(x.bytes(), Some(to.bytes_mut()), counts, x.dtype, root)
         }
-        (Placed::Cuda(x), None) => on(group, [x]).gather(x.span, None, counts, x.dtype, root),
-        (Placed::Cuda(x), Some(Product::Cuda { memory, .. })) => {
+        (AnyArray::Cuda(x), None) => on(group, [x]).gather(x.span, None, counts, x.dtype, root),
+        (AnyArray::Cuda(x), Some(ResultArray::Cuda { memory, .. })) => {
             on(group, [x, &*memory]).gather(x.span, Some(memory.span), counts, x.dtype, root)
         }
-        _ => Err(elsewhere("gather")),
+        _ => Err(wrong_memory("gather")),
     }
 }
 
 pub(crate) fn scatter(
     group: &Group,
-    x: Option<&Placed>,
-    result: &mut Product,
+    x: Option<&AnyArray>,
+    result: &mut ResultArray,
     counts: &[usize],
     dtype: DType,
     root: usize,
 ) -> Result<()> {
     match (x, result) {
-        (None, Product::Host(to)) => group.raw().scatter(None, counts, to.bytes_mut(), dtype, root),
-        (Some(Placed::Host(x)), Product::Host(to)) => {
+        (None, ResultArray::Host(to)) => group.raw().scatter(None, counts, to.bytes_mut(), dtype, root),
+        (Some(AnyArray::Host(x)), ResultArray::Host(to)) => {
             group.raw().scatter(Some(x.bytes()), counts, to.bytes_mut(), dtype, root)
         }
-        (None, Product::Cuda { memory, .. }) => {
+        (None, ResultArray::Cuda { memory, .. }) => {
             on(group, [&*memory]).scatter(None, counts, memory.span, dtype, root)
         }
-        (Some(Placed::Cuda(x)), Product::Cuda { memory, .. }) => {
+        (Some(AnyArray::Cuda(x)), ResultArray::Cuda { memory, .. }) => {
             on(group, [x, &*memory]).scatter(Some(x.span), counts, memory.span, dtype, root)
         }
-        _ => Err(elsewhere("scatter")),
+        _ => Err(wrong_memory("scatter")),
     }
 }
 
 pub(crate) fn reduce_scatter(
     group: &Group,
-    x: &Placed,
-    result: &mut Product,
+    x: &AnyArray,
+    result: &mut ResultArray,
     counts: &[usize],
     op: ReduceOp,
 ) -> Result<()> {
     match (x, result) {
-        (Placed::Host(x), Product::Host(to)) => {
+        (AnyArray::Host(x), ResultArray::Host(to)) => {
             group.raw().reduce_scatter(x.bytes(), to.bytes_mut(), counts, x.dtype, op)
         }
-        (Placed::Cuda(x), Product::Cuda { memory, .. }) => {
+        (AnyArray::Cuda(x), ResultArray::Cuda { memory, .. }) => {
             on(group, [x, &*memory]).reduce_scatter(x.span, memory.span, counts, x.dtype, op)
         }
-        _ => Err(elsewhere("reduce_scatter")),
+        _ => Err(wrong_memory("reduce_scatter")),
     }
 }
 
 pub(crate) fn all_to_all(
     group: &Group,
-    x: &Placed,
-    result: &mut Product,
+    x: &AnyArray,
+    result: &mut ResultArray,
     sent: &[usize],
     received: &[usize],
 ) -> Result<()> {
     match (x, result) {
-        (Placed::Host(x), Product::Host(to)) => {
+        (AnyArray::Host(x), ResultArray::Host(to)) => {
             group.raw().all_to_all(x.bytes(), sent, to.bytes_mut(), received, x.dtype)
         }
-        (Placed::Cuda(x), Product::Cuda { memory, .. }) => {
+        (AnyArray::Cuda(x), ResultArray::Cuda { memory, .. }) => {
             on(group, [x, &*memory]).all_to_all(x.span, sent, memory.span, received, x.dtype)
         }
-        _ => Err(elsewhere("all_to_all")),
+        _ => Err(wrong_memory("all_to_all")),
     }
 }
 
 /// As `all_to_all`, out of one array for each rank, which are joined first.
 pub(crate) fn all_to_all_varied(
     group: &Group,
-    parts: &[Placed],
-    result: &mut Product,
+    parts: &[AnyArray],
+    result: &mut ResultArray,
     sent: &[usize],
     received: &[usize],
 ) -> Result<()> {
     match result {
-        Product::Host(to) => {
+        ResultArray::Host(to) => {
             let bytes = parts.iter().map(|part| match part {
-                Placed::Host(view) => Ok(view.bytes()),
-                Placed::Cuda(_) => Err(elsewhere("all_to_all")),
+                AnyArray::Host(view) => Ok(view.bytes()),
+                AnyArray::Cuda(_) => Err(wrong_memory("all_to_all")),
             });
             let input = bytes.collect::<Result<Vec<_>>>()?.concat();
             group.raw().all_to_all(&input, sent, to.bytes_mut(), received, parts[0].dtype())
         }
-        Product::Cuda { memory, .. } => {
+        ResultArray::Cuda { memory, .. } => {
             // Until the call itself is made, a failure here must count as one.
             let failed = |_: &Error| group.skip_call();
-            let stream = Stream::new(memory.maker.device()).inspect_err(failed)?;
-            let joined = memory.maker.make(memory.dtype, &[sent.iter().sum()], "all_to_all");
+            let stream = Stream::new(memory.factory.device()).inspect_err(failed)?;
+            let joined = memory.factory.make(memory.dtype, &[sent.iter().sum()], "all_to_all");
             let (_array, joined) = joined.inspect_err(failed)?;
             // Whatever happens, the device lets go of the joined array before its library gets it back.
             let let_go = |_: &Error| drop(stream.synchronize());
@@ -194,11 +194,11 @@ pub(crate) fn all_to_all_varied(
 }
 
 /// Copies arrays on a device one behind the other; the mark is behind the copies.
-fn join(stream: &Stream, parts: &[Placed], joined: &OnDevice) -> Result<Arc<Event>> {
+fn join(stream: &Stream, parts: &[AnyArray], joined: &CudaArray) -> Result<Arc<Event>> {
     let mut address = joined.span.address();
     joined.ready.iter().try_for_each(|ready| stream.follow_mark(ready))?;
     for part in parts {
-        let Placed::Cuda(part) = part else { return Err(elsewhere("all_to_all")) };
+        let AnyArray::Cuda(part) = part else { return Err(wrong_memory("all_to_all")) };
         part.ready.iter().try_for_each(|ready| stream.follow_mark(ready))?;
         // SAFETY: the caller holds all of these arrays until the mark is reached.
         unsafe { stream.copy(address, part.span.address(), part.span.bytes()) }?;
@@ -207,31 +207,31 @@ fn join(stream: &Stream, parts: &[Placed], joined: &OnDevice) -> Result<Arc<Even
     stream.mark().map(Arc::new)
 }
 
-pub(crate) fn send(group: &Group, x: &Placed, to: usize, tag: u32) -> Result<()> {
+pub(crate) fn send(group: &Group, x: &AnyArray, to: usize, tag: u32) -> Result<()> {
     match x {
-        Placed::Host(x) => group.raw().send(x.bytes(), x.dtype, to, tag),
-        Placed::Cuda(x) => on(group, [x]).send(x.span, x.dtype, to, tag),
+        AnyArray::Host(x) => group.raw().send(x.bytes(), x.dtype, to, tag),
+        AnyArray::Cuda(x) => on(group, [x]).send(x.span, x.dtype, to, tag),
     }
 }
 
-pub(crate) fn recv(group: &Group, x: &mut Placed, from: usize, tag: u32) -> Result<()> {
+pub(crate) fn recv(group: &Group, x: &mut AnyArray, from: usize, tag: u32) -> Result<()> {
     match x {
-        Placed::Host(x) => {
+        AnyArray::Host(x) => {
             let dtype = x.dtype;
             group.raw().recv(x.bytes_mut(), dtype, from, tag)
         }
-        Placed::Cuda(x) => on(group, [&*x]).recv(x.span, x.dtype, from, tag),
+        AnyArray::Cuda(x) => on(group, [&*x]).recv(x.span, x.dtype, from, tag),
     }
 }
 
 /// Begins to send; the array is kept until that has ended.
-pub(crate) fn start_send(group: &Group, x: Placed, to: usize, tag: u32) -> Result<Running> {
+pub(crate) fn start_send(group: &Group, x: AnyArray, to: usize, tag: u32) -> Result<Running> {
     Ok(match x {
-        Placed::Host(x) => {
+        AnyArray::Host(x) => {
             let dtype = x.dtype;
             Running::Message(group.raw().start_send(x, dtype, to, tag)?)
         }
-        Placed::Cuda(x) => {
+        AnyArray::Cuda(x) => {
             let (span, dtype) = (x.span, x.dtype);
             Running::DeviceMessage(on(group, [&x]).start_send(x, span, dtype, to, tag)?)
         }
@@ -239,13 +239,13 @@ pub(crate) fn start_send(group: &Group, x: Placed, to: usize, tag: u32) -> Resul
 }
 
 /// Begins to receive; as `start_send`.
-pub(crate) fn start_recv(group: &Group, x: Placed, from: usize, tag: u32) -> Result<Running> {
+pub(crate) fn start_recv(group: &Group, x: AnyArray, from: usize, tag: u32) -> Result<Running> {
     Ok(match x {
-        Placed::Host(x) => {
+        AnyArray::Host(x) => {
             let dtype = x.dtype;
             Running::Message(group.raw().start_recv(x, dtype, from, tag)?)
         }
-        Placed::Cuda(x) => {
+        AnyArray::Cuda(x) => {
             let (span, dtype) = (x.span, x.dtype);
             Running::DeviceMessage(on(group, [&x]).start_recv(x, span, dtype, from, tag)?)
         }

@@ -8,34 +8,34 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use crate::dlpack::{self, VERSIONED, VersionedTensor};
+use crate::dlpack::{self, VERSIONED, DLManagedTensorVersioned};
 
 const NAME: &CStr = c"dlpack_exchange_api";
 
 /// The start of `DLPackExchangeAPI`; later versions append to it.
 #[repr(C)]
-struct Table {
+struct DLPackExchangeAPI {
     version: [u32; 2],
-    previous: *mut Table,
+    previous: *mut DLPackExchangeAPI,
     allocate: *const c_void,
     /// Gives an owned tensor for a Python object; without synchronising with any stream.
-    from_object: Option<unsafe extern "C" fn(*mut c_void, *mut *mut VersionedTensor) -> c_int>,
+    from_object: Option<unsafe extern "C" fn(*mut c_void, *mut *mut DLManagedTensorVersioned) -> c_int>,
     to_object: *const c_void,
     describe: *const c_void,
     /// The stream that the calling thread's work on a device goes to.
     current_stream: Option<unsafe extern "C" fn(i32, i32, *mut *mut c_void) -> c_int>,
 }
 
-fn table_of(kind: &Bound<'_, PyType>) -> Option<&'static Table> {
-    let table = kind.getattr_opt(intern!(kind.py(), "__dlpack_c_exchange_api__")).ok()??;
+fn exchange_api_of(kind: &Bound<'_, PyType>) -> Option<&'static DLPackExchangeAPI> {
+    let api = kind.getattr_opt(intern!(kind.py(), "__dlpack_c_exchange_api__")).ok()??;
     // SAFETY: a capsule of this name holds such a table, which lives as long as the process; a table of another
     // version is not looked into.
     unsafe {
-        if PyCapsule_IsValid(table.as_ptr(), NAME.as_ptr()) == 0 {
+        if PyCapsule_IsValid(api.as_ptr(), NAME.as_ptr()) == 0 {
             return None;
         }
-        let table = &*PyCapsule_GetPointer(table.as_ptr(), NAME.as_ptr()).cast::<Table>();
-        (table.version[0] == 1).then_some(table)
+        let api = &*PyCapsule_GetPointer(api.as_ptr(), NAME.as_ptr()).cast::<DLPackExchangeAPI>();
+        (api.version[0] == 1).then_some(api)
     }
 }
 
@@ -43,8 +43,8 @@ fn table_of(kind: &Bound<'_, PyType>) -> Option<&'static Table> {
 pub(crate) fn current_stream(kind: &Bound<'_, PyType>, device: i32) -> PyResult<u64> {
     let mut stream = std::ptr::null_mut();
     // SAFETY: a function of the table, called with the interpreter as its contract wants.
-    let answered = table_of(kind)
-        .and_then(|table| table.current_stream)
+    let answered = exchange_api_of(kind)
+        .and_then(|api| api.current_stream)
         .is_some_and(|current| unsafe { current(dlpack::CUDA, device, &mut stream) } == 0);
     match answered {
         true => Ok(stream.addr() as u64),
@@ -58,7 +58,7 @@ pub(crate) fn export<'py>(
     kind: &Bound<'py, PyType>,
 ) -> Option<PyResult<Bound<'py, PyAny>>> {
     let py = x.py();
-    let from_object = table_of(kind)?.from_object?;
+    let from_object = exchange_api_of(kind)?.from_object?;
     // SAFETY: a function of the table; the tensor that it gives is owned by the new capsule.
     unsafe {
         let mut tensor = std::ptr::null_mut();
@@ -66,7 +66,7 @@ pub(crate) fn export<'py>(
             let error = PyErr::take(py).unwrap_or_else(|| PyBufferError::new_err("no reason was given"));
             return Some(Err(error));
         }
-        let capsule = PyCapsule_New(tensor.cast(), VERSIONED.as_ptr(), Some(give_back));
+        let capsule = PyCapsule_New(tensor.cast(), VERSIONED.as_ptr(), Some(delete_capsule));
         Some(Bound::from_owned_ptr_or_err(py, capsule))
     }
 }
@@ -75,12 +75,12 @@ pub(crate) fn export<'py>(
 ///
 /// # Safety
 /// For capsules made in `export` only.
-unsafe extern "C" fn give_back(capsule: *mut PyObject) {
+unsafe extern "C" fn delete_capsule(capsule: *mut PyObject) {
     // SAFETY: made in `export` with a tensor of its own and never handed on.
     unsafe {
-        let tensor = PyCapsule_GetPointer(capsule, VERSIONED.as_ptr()).cast::<VersionedTensor>();
-        if let Some(delete) = (*tensor).delete {
-            delete(tensor);
+        let tensor = PyCapsule_GetPointer(capsule, VERSIONED.as_ptr()).cast::<DLManagedTensorVersioned>();
+        if let Some(deleter) = (*tensor).deleter {
+            deleter(tensor);
         }
     }
 }

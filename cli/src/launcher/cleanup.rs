@@ -1,0 +1,75 @@
+//! After the last rank: ends what ranks have left behind, and reads what they have left to say.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::rank::RankProcess;
+use super::supervisor::{TERM_GRACE, ShutdownPhase, Supervisor};
+use super::{JobOutcome, RankReport, OutputStream, processes};
+
+/// How long to look after processes that ranks left behind, at most.
+const ORPHAN_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often to look whether those are gone.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+impl Supervisor<'_> {
+    /// Ends what ranks have started and left. Orphans become the launcher's own children, so their numbers stay theirs
+    /// until they are waited for.
+    pub(super) fn terminate_orphans(&mut self, preexisting: &HashSet<i32>) {
+        let mut excluded = preexisting.clone();
+        excluded.extend(self.reaper.as_ref().map(|reaper| reaper.pid().as_raw_nonzero().get()));
+        excluded.extend(self.mps.as_ref().map(|mps| mps.pid.as_raw_nonzero().get()));
+        let start = Instant::now();
+        let mut terminated: HashSet<Pid> = HashSet::new();
+        while start.elapsed() < ORPHAN_TIMEOUT {
+            let remaining = processes::descendants(&excluded);
+            if remaining.is_empty() {
+                break;
+            }
+            let graceful = self.phase != ShutdownPhase::Killing && start.elapsed() < TERM_GRACE;
+            for pid in remaining {
+                if !graceful {
+                    let _ = kill_process(pid, Signal::KILL);
+                } else if terminated.insert(pid) {
+                    let _ = kill_process(pid, Signal::TERM);
+                    let _ = kill_process(pid, Signal::CONT);
+                }
+            }
+            self.wait(Some(Instant::now() + POLL_INTERVAL));
+        }
+    }
+
+    /// Reads what is left in the pipes, without waiting for pipes that an escaped process may hold open.
+    pub(super) fn drain(&mut self) {
+        loop {
+            while !self.output.has_room() && self.phase != ShutdownPhase::Killing {
+                self.wait(None);
+            }
+            let open: Vec<(usize, OutputStream)> = (0..self.ranks.len())
+                .flat_map(|rank| self.ranks[rank].open_pipes().map(move |(stream, _)| (rank, stream)))
+                .collect();
+            let mut progressed = false;
+            for (rank, stream) in open {
+                progressed |= self.read(rank, stream);
+            }
+            if !progressed {
+                break;
+            }
+        }
+        for (number, rank) in self.ranks.iter().enumerate() {
+            rank.open_pipes().for_each(|(stream, _)| self.output.end(number, stream));
+        }
+    }
+
+    pub(super) fn outcome(self) -> JobOutcome {
+        let report = |rank: RankProcess| {
+            let (termination, after) = rank.ended?;
+            let pid = rank.pid.as_raw_nonzero().get();
+            let RankProcess { restarts, last_signal, activity, .. } = rank;
+            Some(RankReport { pid, termination, restarts, after, last_signal, activity })
+        };
+        JobOutcome { cause: self.cause, ranks: self.ranks.into_iter().filter_map(report).collect() }
+    }
+}
