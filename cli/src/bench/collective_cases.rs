@@ -1,4 +1,4 @@
-//! One collective as something to time: its buffers, one call, and what must come out.
+//! One collective as a benchmark case: its buffers, one call, and the check of its result.
 
 use std::ops::RangeInclusive;
 
@@ -32,7 +32,7 @@ impl Collective {
     }
 }
 
-/// Memory of one of the two kinds that users have.
+/// Private memory or arena memory.
 enum Buffer {
     Private(Vec<f32>),
     Arena(unisono::ArenaBuffer),
@@ -61,7 +61,7 @@ impl Buffer {
     }
 }
 
-/// A verb with its buffers. `elements` is the larger of a rank's two sides, a multiple of the ranks.
+/// A collective with its buffers. `elements` is the larger of a rank's input and output, rounded up to a multiple of the ranks.
 struct Work {
     verb: Collective,
     group: Group,
@@ -93,14 +93,14 @@ impl Work {
         })
     }
 
-    /// How many calls in a row keep the numbers finite.
+    /// Maximum number of consecutive calls for which the values stay finite.
     fn most_calls(&self) -> usize {
-        // Each all_reduce multiplies what the last one left by the number of ranks.
+        // Each all_reduce multiplies the result of the previous one by the number of ranks.
         let growth = (self.group.size() as f64).log10();
         if self.verb == Collective::AllReduce && growth > 0.0 { ((30.0 / growth) as usize).max(1) } else { 1000 }
     }
 
-    /// Fills the input; untimed.
+    /// Fills the input; not timed.
     fn prepare(&mut self) {
         let factor = (self.group.rank() + 1) as f32;
         let pattern: Vec<f32> = (0..PERIOD).map(|i| factor * (1 + i) as f32).collect();
@@ -128,7 +128,7 @@ impl Work {
             }
             Collective::AllToAll => raw.all_to_all(input.bytes(), counts, output.bytes_mut(), counts, TYPE),
             Collective::SendRecv => match (self.group.rank(), self.group.rank() ^ 1) {
-                // The last of an odd number of ranks has no partner.
+                // With an odd number of ranks, the last one has no partner.
                 (_, partner) if partner >= self.group.size() => Ok(()),
                 (rank, partner) if rank < partner => raw.send(input.bytes(), TYPE, partner, 0),
                 (_, partner) => raw.recv(input.bytes_mut(), TYPE, partner, 0),
@@ -136,7 +136,7 @@ impl Work {
         }
     }
 
-    /// Is everything as it must be after `calls` calls?
+    /// Whether the buffers are correct after `calls` calls.
     fn is_correct(&self, calls: usize) -> bool {
         let (ranks, rank) = (self.group.size(), self.group.rank());
         let everybody = (ranks * (ranks + 1) / 2) as f32;
@@ -168,7 +168,7 @@ impl Work {
     }
 }
 
-/// A verb on memory of both kinds, and what memory can do.
+/// A collective on private and on arena memory, and the bandwidth kernels it is compared with.
 pub(crate) struct CollectiveCases {
     works: [Work; 2],
     /// Private buffers of the same total size.
@@ -222,12 +222,12 @@ impl Cases for CollectiveCases {
     }
 }
 
-/// Are these the elements from index `first` on, times a factor?
+/// Whether these are the expected elements from index `first` on, scaled by a factor.
 fn matches(bytes: &[u8], first: usize, factor: f32) -> bool {
     let expected: Vec<f32> = (0..PERIOD).map(|i| factor * (1 + (first + i) % PERIOD) as f32).collect();
     let values: &[f32] = bytemuck::cast_slice(bytes);
     let near = |(value, expected): (&f32, &f32)| (value - expected).abs() <= 1e-5 * expected.abs();
-    // Counting instead of stopping at the first lets the compiler use wide registers.
+    // Counting instead of stopping at the first mismatch lets the compiler vectorise the loop.
     values
         .chunks(PERIOD)
         .all(|chunk| chunk.iter().zip(&expected).filter(|pair| near(*pair)).count() == chunk.len())

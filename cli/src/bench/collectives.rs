@@ -1,4 +1,4 @@
-//! `unisono bench collectives`: starts the ranks, gathers their times, and shows them against memory's own limit.
+//! `unisono bench collectives`: runs the ranks, collects their times, and compares them with the memory bandwidth.
 
 use std::ffi::OsString;
 
@@ -13,7 +13,7 @@ use crate::json::Json;
 use crate::launcher::Signals;
 use crate::stdout;
 
-/// The size at which all verbs are compared.
+/// The size at which all collectives are compared.
 const COMMON: Size = Size(1_000_000);
 
 pub(super) fn run(options: &CollectiveBench, this_program: &[OsString]) -> i32 {
@@ -46,7 +46,7 @@ pub(super) fn run(options: &CollectiveBench, this_program: &[OsString]) -> i32 {
     }
 }
 
-/// What `bench-rank` is to measure.
+/// The arguments of `bench-rank`.
 fn arguments(sizes: &[Size], verbs: &[Collective], seconds: f64) -> Vec<OsString> {
     let mut arguments: Vec<OsString> =
         vec!["collectives".into(), "--seconds".into(), seconds.to_string().into(), "--sizes".into()];
@@ -55,7 +55,7 @@ fn arguments(sizes: &[Size], verbs: &[Collective], seconds: f64) -> Vec<OsString
     arguments
 }
 
-/// Bytes that all ranks together must move for this collective, or for a kernel.
+/// Bytes that all ranks together must move for this collective or kernel.
 fn traffic(row: &Row) -> f64 {
     let each = match row.what.as_str() {
         "copy" => MemoryKernel::Copy.traffic() / 2.0,
@@ -73,7 +73,7 @@ fn is_limit(row: &Row) -> bool {
     matches!(row.what.as_str(), "copy" | "add")
 }
 
-/// The most that memory gave at this size, in the same run.
+/// The highest memory bandwidth measured at this size in the same run.
 fn limit(rows: &[Row], like: &Row) -> f64 {
     let same = rows.iter().filter(|row| is_limit(row) && row.ranks == like.ranks);
     same.filter(|row| row.size == like.size && row.verb == like.verb).map(bandwidth).fold(0.0, f64::max)

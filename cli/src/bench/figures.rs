@@ -1,4 +1,4 @@
-//! Figures next to what they are compared with, and whether they are what is wanted of them.
+//! Benchmark results relative to a reference, with an optional target.
 
 use std::ffi::OsString;
 use std::process::Command;
@@ -7,16 +7,16 @@ use super::ranks::{Row, report_error};
 use super::size::time;
 use crate::json::Json;
 
-/// How a figure is compared with its reference.
+/// How a result is compared with its reference.
 #[derive(Clone, Copy)]
 pub(super) enum SpeedTarget {
-    /// It takes at most so many times as long.
+    /// Takes at most this multiple of the reference's time.
     Times(f64),
-    /// It is at least so many times as fast.
+    /// Is at least this many times as fast as the reference.
     Faster(f64),
-    /// It takes at most this much longer, as a part of the reference.
+    /// Takes at most this much longer, as a fraction of the reference's time.
     More(f64),
-    /// Nothing is wanted: how many times as long it takes.
+    /// No target; the time is shown as a multiple of the reference's.
     Open,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct BenchFigure {
 }
 
 impl BenchFigure {
-    /// The comparison, from two times.
+    /// The ratio of two times, in the unit of the target.
     fn ratio(&self, own: f64, reference: f64) -> f64 {
         match self.target {
             SpeedTarget::Times(_) | SpeedTarget::Open => own / reference,
@@ -38,7 +38,7 @@ impl BenchFigure {
         }
     }
 
-    /// By the minimum and by the median.
+    /// The ratios of the minima and of the medians.
     fn ratios(&self) -> (f64, f64) {
         let (row, reference) = (&self.row, &self.reference);
         (self.ratio(row.minimum, reference.minimum), self.ratio(row.median, reference.median))
@@ -71,10 +71,10 @@ impl BenchFigure {
     }
 }
 
-/// What a figure is called, its group, what was measured in it, its reference, and what is wanted.
+/// The title of a result, its group, what was measured, its reference, and its target.
 pub(super) type FigureSpec = (&'static str, &'static str, &'static str, &'static str, SpeedTarget);
 
-/// The figures that ranks have measured, of those that are wanted.
+/// The results among `wanted` that the ranks have measured.
 pub(super) fn figures(rows: &[Row], wanted: &[FigureSpec]) -> Vec<BenchFigure> {
     let find = |verb: &str, what: &str| rows.iter().find(|row| row.verb == verb && row.what == what).cloned();
     let figure = |&(name, verb, what, reference, target): &FigureSpec| {
@@ -83,7 +83,7 @@ pub(super) fn figures(rows: &[Row], wanted: &[FigureSpec]) -> Vec<BenchFigure> {
     wanted.iter().filter_map(figure).collect()
 }
 
-/// A line for each figure, under a head.
+/// A table header and one line per result.
 pub(super) fn lines(figures: &[BenchFigure]) -> String {
     let mut text = format!(
         "{:<38}{:>10}{:>10}{:>12}{:>10}{:>11}  {}\n",
@@ -105,7 +105,7 @@ pub(super) fn lines(figures: &[BenchFigure]) -> String {
     text
 }
 
-/// The figures for other programs.
+/// The results as JSON.
 pub(super) fn records(figures: &[BenchFigure]) -> Vec<Json> {
     let record = |figure: &BenchFigure| {
         let (ratio, by_median) = figure.ratios();
@@ -126,7 +126,8 @@ pub(super) fn records(figures: &[BenchFigure]) -> Vec<Json> {
     figures.iter().map(record).collect()
 }
 
-/// Whether a module of the Python package has what it needs; it says itself what is missing. Otherwise the exit status.
+/// Checks that a module of the Python package has what it needs; the module itself reports what is missing. The error is
+/// the exit status.
 pub(super) fn check_module(program: &[OsString]) -> Result<(), i32> {
     match Command::new(&program[0]).args(&program[1..]).arg("--check").status() {
         Ok(status) if status.success() => Ok(()),

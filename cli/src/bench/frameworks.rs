@@ -1,5 +1,5 @@
-//! `unisono bench frameworks`: a PyTorch model's parameters and gradients between real processes, each next to what it
-//! is compared with in the same run.
+//! `unisono bench frameworks`: synchronises a PyTorch model's parameters and gradients between real processes, each compared
+//! with a reference in the same run.
 
 use std::ffi::OsString;
 
@@ -12,10 +12,10 @@ use crate::launcher::Signals;
 use crate::run::python;
 use crate::stdout;
 
-/// The module of the Python package that a rank runs.
+/// The module of the Python package that each rank runs.
 const MODULE: &str = "unisono.bench.frameworks";
 
-/// What is measured, and what is wanted of it.
+/// What is measured, with its target.
 const FIGURES: [FigureSpec; 3] = [
     ("sync / copy out and back", "sync", "sync", "copies", SpeedTarget::Times(2.5)),
     ("average_gradients / Gloo", "gradients", "average_gradients", "gloo", SpeedTarget::Faster(3.0)),
@@ -27,7 +27,7 @@ pub(super) fn run(options: &FrameworkBench, this_program: &[OsString]) -> i32 {
         return report_error(1, "bench frameworks needs Python, but there is no python3 on PATH; install Python");
     };
     let mut program = vec![python.into_os_string(), "-m".into(), MODULE.into()];
-    // Said once, and not by every rank: whether the package and PyTorch are there.
+    // Checked once, so that not every rank reports a missing package.
     if let Err(status) = check_module(&program) {
         return status;
     }

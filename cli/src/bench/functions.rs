@@ -1,4 +1,4 @@
-//! `unisono bench functions`: calls of functions by a master and its workers, measured by a module of the Python package.
+//! `unisono bench functions`: times function calls by a master and its workers, measured by a module of the Python package.
 
 use std::ffi::OsString;
 use std::process::Command;

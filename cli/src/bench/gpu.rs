@@ -1,4 +1,4 @@
-//! `unisono bench gpu`: calls on CUDA memory next to PyTorch's, measured by modules of the Python package.
+//! `unisono bench gpu`: calls on CUDA memory compared with PyTorch's, measured by modules of the Python package.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,10 +17,10 @@ pub(super) struct GpuBenchArgs {
     /// Measure only parts whose names contain this.
     #[arg(long, value_name = "WORD", default_value = "")]
     only: String,
-    /// Write the results to this file as JSON too.
+    /// Also write the results to this file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Say besides where the time of the stack of convolutions goes.
+    /// Also print a breakdown of the time of the convolution stack.
     #[arg(long)]
     detail: bool,
 }

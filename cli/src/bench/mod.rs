@@ -1,4 +1,4 @@
-//! `unisono bench`: measures with real processes, against what this machine's memory can do.
+//! `unisono bench`: benchmarks with real processes, compared with the memory bandwidth of this machine.
 
 mod collectives;
 mod figures;
@@ -35,47 +35,47 @@ pub(crate) struct BenchArgs {
 enum What {
     /// Time collectives between processes on this host.
     Collectives(CollectiveBench),
-    /// Time training steps of convolutional networks in one process, and on several.
+    /// Time training steps of convolutional networks on one process and on several.
     Nn(nn::NnBenchArgs),
     /// Time gets and adds of tables by processes on this host.
     Tables(TableBench),
-    /// Time halos of an array that is divided between processes on this host.
+    /// Time halo exchanges of an array that is partitioned between processes on this host.
     Halo(HaloBench),
-    /// Time a PyTorch model's parameters and gradients between processes on this host.
+    /// Time the synchronization of a PyTorch model's parameters and gradients between processes on this host.
     Frameworks(FrameworkBench),
-    /// Time calls of functions by a master and its workers on this host.
+    /// Time function calls by a master and its workers on this host.
     Functions(FunctionBench),
-    /// Time calls on CUDA memory next to PyTorch's; needs a device.
+    /// Time calls on CUDA memory, compared with PyTorch's; needs a device.
     Gpu(gpu::GpuBenchArgs),
 }
 
 #[derive(Args)]
 struct CollectiveBench {
-    /// How many ranks, one run each.
+    /// Numbers of ranks, one run each.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "2,4", value_parser = crate::run::rank_count)]
     ranks: Vec<usize>,
-    /// How many bytes each rank has; KB, MB, KiB and MiB are known.
+    /// Bytes per rank; the units KB, MB, KiB and MiB are accepted.
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', default_value = "4KiB,64KiB,1MB,10MB,100MB")]
     sizes: Vec<Size>,
     /// The collective to time at every size; the others are timed at 1 MB.
     #[arg(long, value_enum, default_value = "all_reduce")]
     verb: Collective,
-    /// About how long to measure each size, in seconds; large sizes take longer.
+    /// Approximate measuring time per size, in seconds; large sizes take longer.
     #[arg(long, value_name = "S", default_value = "2")]
     seconds: f64,
-    /// Write the results to this file as JSON too.
+    /// Also write the results to this file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
 #[derive(Args)]
 struct TableBench {
-    /// How many workers, one run each.
+    /// Numbers of workers, one run each.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2,4", value_parser = crate::run::rank_count)]
     workers: Vec<usize>,
     #[command(flatten)]
     sizes: Sizes,
-    /// Write the results to this file as JSON too.
+    /// Also write the results to this file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -84,42 +84,42 @@ struct TableBench {
 struct HaloBench {
     #[command(flatten)]
     array: HaloArray,
-    /// The height and width of the image that a stack of convolutions is timed on.
+    /// Height and width of the image on which a stack of convolutions is timed.
     #[arg(long, value_name = "N", default_value = "512", value_parser = crate::run::positive)]
     stack: usize,
-    /// The height and width of the image for which a rank's memory is measured.
+    /// Height and width of the image for which a rank's memory is measured.
     #[arg(long, value_name = "N", default_value = "2048", value_parser = crate::run::positive)]
     image: usize,
-    /// Write the results to this file as JSON too.
+    /// Also write the results to this file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
 #[derive(Args)]
 struct FrameworkBench {
-    /// How many workers.
+    /// Number of workers.
     #[arg(long, value_name = "N", default_value = "2", value_parser = crate::run::rank_count)]
     workers: usize,
-    /// About how many parameters the model has.
+    /// Approximate number of parameters of the model.
     #[arg(long, value_name = "N", default_value = "25000000", value_parser = crate::run::positive)]
     parameters: usize,
-    /// About how long to measure each figure, in seconds.
+    /// Approximate measuring time per figure, in seconds.
     #[arg(long, value_name = "S", default_value = "10")]
     seconds: f64,
-    /// Write the results to this file as JSON too.
+    /// Also write the results to this file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
 #[derive(Args)]
 struct FunctionBench {
-    /// How many processes work, the master included.
+    /// Number of processes, including the master.
     #[arg(long, value_name = "N", default_value = "2", value_parser = crate::run::rank_count)]
     workers: usize,
-    /// About how long to measure each figure, in seconds.
+    /// Approximate measuring time per figure, in seconds.
     #[arg(long, value_name = "S", default_value = "3")]
     seconds: f64,
-    /// Write the results to this file as JSON too.
+    /// Also write the results to this file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! One rank of a benchmark; rank 0 prints the results as lines for the program that started it.
+//! One rank of a benchmark; rank 0 prints the results as lines for the parent process.
 
 use clap::{Args, Subcommand};
 use unisono::{Result, World};
@@ -68,7 +68,7 @@ fn measure_collectives(options: &Collectives) -> Result<()> {
     Ok(())
 }
 
-/// Measures cases and prints a line for each.
+/// Measures the cases and prints one line for each.
 pub(super) fn report(
     world: &World,
     verb: &str,

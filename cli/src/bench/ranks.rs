@@ -1,4 +1,4 @@
-//! Starts the ranks of a benchmark and collects the lines that rank 0 prints.
+//! Launches the ranks of a benchmark and collects the lines that rank 0 prints.
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -7,23 +7,24 @@ use std::time::Duration;
 use super::size::Size;
 use crate::launcher::{Listener, JobSpec, Signals, OutputStream, launch};
 
-/// One line of a rank's report.
+/// One line of rank 0's report.
 #[derive(Debug, Clone)]
 pub(super) struct Row {
     pub ranks: usize,
     /// The collective, or the kind of table.
     pub verb: String,
-    /// Which variant, or the kernel that shows memory's limit.
+    /// The variant, or the kernel that measures the memory bandwidth.
     pub what: String,
-    /// Bytes, or how many rows or tables.
+    /// Number of bytes, rows or tables.
     pub size: usize,
-    /// Seconds; or of memory, bytes.
+    /// Seconds per call; for memory measurements, bytes.
     pub minimum: f64,
     pub median: f64,
     pub repetitions: usize,
 }
 
-/// Starts ranks that run `bench-rank` with these arguments; returns what they measured, or the exit status if that failed.
+/// Launches ranks that run `bench-rank` with these arguments; returns what they measured, or the exit status if a rank
+/// failed.
 pub(super) fn run_bench_ranks(
     ranks: usize,
     arguments: Vec<OsString>,
@@ -94,7 +95,7 @@ fn parse(ranks: usize, words: &[&str]) -> Option<Row> {
     })
 }
 
-/// Numbers or names as one argument.
+/// Joins numbers or names to one comma-separated argument.
 pub(super) fn list(items: impl Iterator<Item = String>) -> OsString {
     OsString::from(items.collect::<Vec<_>>().join(","))
 }

@@ -1,24 +1,24 @@
-//! Runs another program with a time limit and keeps what it prints.
+//! Runs another program with a time limit and captures its output.
 
 use std::ffi::OsString;
 use std::time::Duration;
 
 use crate::launcher::{Cause, Listener, JobOutcome, JobSpec, Signals, OutputStream, launch, signal_name};
 
-/// What is needed to start other programs.
+/// What is needed to run other programs.
 pub(super) struct ProbeRunner<'a> {
     pub(super) this_program: &'a [OsString],
     pub(super) signals: Signals,
 }
 
-/// What a program printed, and whether it ended well.
+/// The output of a program, and why it failed, if it did.
 pub(super) struct Captured {
     pub(super) output: Vec<String>,
     pub(super) problem: Option<String>,
 }
 
 impl ProbeRunner<'_> {
-    /// Starts `ranks` ranks of a program and waits for them.
+    /// Runs `ranks` ranks of a program and waits for them.
     pub(super) fn capture(
         &mut self,
         ranks: usize,
@@ -47,7 +47,7 @@ impl ProbeRunner<'_> {
             Ok(outcome) => problem(outcome, limit),
             Err(error) => Some(error.to_string()),
         };
-        // The first lines name the cause; what follows is mostly the launchers' commentary.
+        // The first lines name the cause; the following ones are mostly commentary of the launchers.
         let mut cause: Vec<String> = Vec::new();
         for line in errors.into_iter().filter(|line| line.contains(char::is_alphanumeric)) {
             if cause.len() < 4 && !cause.contains(&line) {

@@ -1,4 +1,4 @@
-//! What there is of CUDA, and whether two ranks that share a device can use it.
+//! Which CUDA components are present, and whether two ranks that share a device can use it.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ pub(super) fn section(runner: &mut ProbeRunner) -> ReportSection {
     section
 }
 
-/// What each of the two ranks does.
+/// The test on each of the two ranks.
 pub(super) fn check_rank() -> Result<()> {
     let world = World::init()?;
     let (path, seconds) = world.group().cuda().trial(0)?;

@@ -1,4 +1,4 @@
-//! Cores, memory, limits of shared memory, and who started this process.
+//! Cores, memory, limits of shared memory, and the launcher of this process.
 
 use std::fs;
 
@@ -50,7 +50,7 @@ pub(super) fn shared_memory() -> ReportSection {
     section
 }
 
-/// Containers on one machine have namespaces of their own: their ranks do not share memory.
+/// Containers on one machine have separate namespaces: their ranks do not share memory.
 fn namespaces() -> (Mark, String) {
     let number = |kind: &str| {
         let link = fs::read_link(format!("/proc/self/ns/{kind}")).ok()?;
@@ -98,7 +98,7 @@ fn memory() -> String {
     text
 }
 
-/// The launcher whose variables are there.
+/// The launcher whose environment variables are set.
 fn launcher(is_set: impl Fn(&str) -> bool) -> Option<&'static str> {
     let known = [
         ("unisono run", ["UNISONO_RANK", "UNISONO_SIZE"]),

@@ -1,4 +1,4 @@
-//! How fast memory is on this machine: one core alone, and all together.
+//! Memory bandwidth of this machine, on one core and on all cores.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use super::report::{Mark, ReportSection};
 use crate::bandwidth::MemoryKernel;
 
-/// Larger than the caches of most machines, small enough to touch in a moment.
+/// Larger than the caches of most machines, small enough to initialise quickly.
 const ELEMENTS: usize = 8 << 20;
-/// All buffers together stay below this.
+/// Upper bound on the total size of all buffers, in bytes.
 const MAX_TOTAL_BYTES: usize = 1 << 30;
-/// How long each of the four measurements may take.
+/// Time limit for each of the four measurements.
 const LIMIT: Duration = Duration::from_millis(250);
 
 pub(super) fn bandwidth() -> ReportSection {
@@ -26,7 +26,7 @@ pub(super) fn bandwidth() -> ReportSection {
     section
 }
 
-/// The best of several rounds in which all threads start together; bytes per second.
+/// The best bandwidth of several rounds in which all threads start together, in bytes per second.
 fn measure(kernel: MemoryKernel, threads: usize) -> f64 {
     let elements = ELEMENTS.min(MAX_TOTAL_BYTES / (2 * size_of::<f32>() * threads));
     let (barrier, late) = (Barrier::new(threads), AtomicBool::new(false));
@@ -39,7 +39,7 @@ fn measure(kernel: MemoryKernel, threads: usize) -> f64 {
             let start = begin.elapsed();
             kernel.run(std::hint::black_box(&mut y), std::hint::black_box(&x));
             rounds.push((start, begin.elapsed()));
-            // One decides for all whether there is another round, before anybody asks.
+            // One thread decides for all whether there is another round, before any thread reads the flag.
             if barrier.wait().is_leader() {
                 late.store(begin.elapsed() > LIMIT, Ordering::Relaxed);
             }

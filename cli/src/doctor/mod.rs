@@ -1,4 +1,4 @@
-//! `unisono doctor`: shows what this machine has, and tries every transport.
+//! `unisono doctor`: shows what this machine has, and tests every transport.
 
 mod capture;
 mod cuda;
@@ -37,7 +37,7 @@ pub(crate) fn doctor(options: &DoctorArgs, this_program: &[OsString]) -> i32 {
     };
     let mut runner = ProbeRunner { this_program, signals };
     let mut sections = Vec::new();
-    // Text is shown as it is found: the tests at the end take a moment.
+    // Each section is printed as soon as it is complete: the tests at the end take a while.
     let mut show = |section: ReportSection| {
         if !options.json {
             stdout::line(&section);

@@ -1,4 +1,4 @@
-//! Which MPI libraries there are, and the launcher that belongs to each.
+//! Which MPI libraries are installed, and the launcher of each.
 
 use std::path::{Path, PathBuf};
 
@@ -13,12 +13,12 @@ pub(super) struct MpiInstallation {
     pub(super) launcher: Option<PathBuf>,
 }
 
-/// Every MPI library that a world could use, each once.
+/// Every MPI library that a world could use, without duplicates.
 pub(super) fn find() -> Vec<MpiInstallation> {
     let mut found: Vec<MpiInstallation> = Vec::new();
     for library in mpi_libraries() {
         let (path, interface) = (library.path, library.interface);
-        // Wheels have no links: in a folder of one, a library lies there once for each of its names.
+        // Wheels contain no symbolic links: their folder holds a copy of the library under each of its names.
         let is_copy = |mpi: &MpiInstallation| mpi.interface == interface && mpi.library.parent() == path.parent();
         if !found.iter().any(is_copy) {
             found.push(MpiInstallation { launcher: launcher(&path, interface), library: path, interface });
@@ -31,7 +31,7 @@ pub(super) fn find() -> Vec<MpiInstallation> {
 fn launcher(library: &Path, interface: MpiInterface) -> Option<PathBuf> {
     let names: &[&str] = match interface {
         MpiInterface::OpenMpi => &["mpiexec.openmpi", "mpiexec"],
-        // The standard interface is MPICH's for now, where both are installed side by side.
+        // The standard ABI is MPICH's for now, if both are installed side by side.
         MpiInterface::Mpich | MpiInterface::Standard => &["mpiexec.mpich", "mpiexec.hydra", "mpiexec"],
     };
     let prefixes = library.ancestors().skip(2).take(2);

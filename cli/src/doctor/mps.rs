@@ -1,4 +1,4 @@
-//! Whether ranks that share a device can run side by side, by NVIDIA's Multi-Process Service.
+//! Whether ranks that share a device can run concurrently, through NVIDIA's Multi-Process Service (MPS).
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use super::report::{Mark, ReportSection};
 use crate::launcher::mps::{PROGRAM, find};
 
 const LIMIT: Duration = Duration::from_secs(10);
-/// Asks the daemon that this environment leads to; the program is the script's name.
+/// Queries the daemon that the environment selects; `$0` is the client program.
 const ASK: &str = "echo get_server_list | exec \"$0\"";
-/// What the program says, wherever it says it, if there is none.
+/// Printed by the client, on either stream, if no daemon is running.
 const NONE: &str = "Cannot find MPS";
 
-/// One line, on machines that have a device or the program.
+/// Adds one entry, on machines that have a device or the program.
 pub(super) fn add(section: &mut ReportSection, runner: &mut ProbeRunner, has_device: bool) {
     let Some(program) = find() else {
         if has_device {

@@ -1,4 +1,4 @@
-//! What was found, as aligned text and as JSON.
+//! The report of `unisono doctor`, as aligned text and as JSON.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::json::Json;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// A fact, neither good nor bad.
+    /// Information, neither good nor bad.
     Fact,
     Ok,
     Missing,
@@ -54,7 +54,7 @@ impl fmt::Display for ReportSection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.title)?;
         for ReportEntry { mark, name, value } in &self.entries {
-            // A message of several lines stays in its column.
+            // The lines of a message are aligned to its column.
             let value = value.trim().replace('\n', &format!("\n{:33}", ""));
             writeln!(f, "  {:<8}{name:<23}{value}", mark.word())?;
         }

@@ -1,4 +1,4 @@
-//! Tries an all_reduce over each transport: threads, processes, and every MPI that was found.
+//! Tests an all_reduce over each transport: threads, processes, and every MPI library found.
 
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
@@ -16,13 +16,13 @@ const LIMIT: Duration = Duration::from_secs(20);
 const ELEMENTS: usize = 1000;
 const CALLS: usize = 100;
 
-/// Variables that would make the ranks under test believe another launcher.
+/// Variables that would make the ranks under test detect the wrong launcher.
 const LAUNCHER_VARIABLES: [&str; 3] = ["UNISONO_RANK", "UNISONO_SIZE", "UNISONO_JOB"];
 
 /// The hidden subcommand that each rank under test runs.
 #[derive(Args)]
 pub(crate) struct CheckRank {
-    /// The transport that must be in use; "cuda" tries device memory.
+    /// The transport that must be in use; "cuda" tests device memory.
     transport: String,
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn check_rank(options: &CheckRank) -> i32 {
     }
 }
 
-/// Seconds that an all_reduce took, the result checked.
+/// The fastest time of an all_reduce in seconds; every result is checked.
 fn all_reduce(group: &Group) -> Result<f64> {
     let expected: usize = (1..=group.size()).sum();
     let mut fastest = f64::INFINITY;
@@ -128,7 +128,7 @@ fn under_mpiexec(runner: &mut ProbeRunner, mpi: &MpiInstallation, launcher: OsSt
         ("UNISONO_LIBMPI".into(), mpi.library.clone().into_os_string()),
     ];
     if mpi.interface == MpiInterface::OpenMpi {
-        // This is a test on a machine with perhaps one core, perhaps in a container as root.
+        // The machine under test may have one core only, and the test may run as root in a container.
         let allowed =
             ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe"];
         environment.extend(allowed.map(|name| (name.into(), "1".into())));
@@ -137,7 +137,7 @@ fn under_mpiexec(runner: &mut ProbeRunner, mpi: &MpiInstallation, launcher: OsSt
     ranks(runner, 1, program, environment)
 }
 
-/// Runs a program that prints "time SECONDS".
+/// Runs a program that prints "time SECONDS", and returns the seconds.
 fn ranks(
     runner: &mut ProbeRunner,
     ranks: usize,

@@ -1,4 +1,4 @@
-//! After the last rank: ends what ranks have left behind, and reads what they have left to say.
+//! Cleanup after the last rank exits: terminates orphaned processes and drains the output pipes.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -9,14 +9,14 @@ use super::rank::RankProcess;
 use super::supervisor::{TERM_GRACE, ShutdownPhase, Supervisor};
 use super::{JobOutcome, RankReport, OutputStream, processes};
 
-/// How long to look after processes that ranks left behind, at most.
+/// Upper bound on the time spent terminating orphaned processes.
 const ORPHAN_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often to look whether those are gone.
+/// Interval between two checks whether the orphans have exited.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Supervisor<'_> {
-    /// Ends what ranks have started and left. Orphans become the launcher's own children, so their numbers stay theirs
-    /// until they are waited for.
+    /// Terminates the processes that ranks started and left behind. The launcher is a child subreaper, so orphans become its
+    /// children and their process ids cannot be reused until it waits for them.
     pub(super) fn terminate_orphans(&mut self, preexisting: &HashSet<i32>) {
         let mut excluded = preexisting.clone();
         excluded.extend(self.reaper.as_ref().map(|reaper| reaper.pid().as_raw_nonzero().get()));
@@ -41,7 +41,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Reads what is left in the pipes, without waiting for pipes that an escaped process may hold open.
+    /// Reads the remaining bytes of the pipes, without waiting for end of file: an escaped process may hold a pipe open.
     pub(super) fn drain(&mut self) {
         loop {
             while !self.output.has_room() && self.phase != ShutdownPhase::Killing {

@@ -1,8 +1,8 @@
-//! An audience that takes whole lines, for programs that start ranks of themselves.
+//! A `RankOutput` that delivers complete lines to a callback, for commands that launch ranks of this program.
 
 use super::{RankOutput, OutputStream};
 
-/// Calls a function with each line of each rank.
+/// Calls a function with each line that a rank prints.
 pub(crate) struct Listener<F> {
     on_line: F,
     partial: Vec<(usize, OutputStream, Vec<u8>)>,

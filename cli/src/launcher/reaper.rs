@@ -1,9 +1,9 @@
-//! The keeper: a small process beside the launcher that ends the job when the launcher is killed.
+//! The reaper: a small process beside the launcher that ends the job if the launcher is killed.
 //!
-//! Ranks themselves die with the launcher (their parent-death signal); the keeper is for what they have started. It reads
-//! lines from a pipe whose other end only the launcher holds: `job NAME=VALUE` (how to recognise the job's processes by
-//! their environment), `group N` (a rank's process group), `ended N` (that group's number may be somebody else's soon),
-//! `folder PATH` (to be removed) and `done`. If the pipe ends without `done`, the launcher is gone.
+//! Ranks die with the launcher (parent-death signal); the reaper kills the processes that ranks have started. It reads
+//! lines from a pipe whose write end only the launcher holds: `job NAME=VALUE` (identifies the job's processes by their
+//! environment), `group N` (a rank's process group), `ended N` (the id of that group may be reused from now on),
+//! `folder PATH` (to be removed) and `done`. End of file without `done` means that the launcher has died.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -16,24 +16,24 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::processes;
 
-/// How long the keeper looks for processes that are still being born.
+/// The reaper repeats its scan this often, to catch processes that are being forked during a scan.
 const SWEEPS: usize = 50;
 const SWEEP_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The launcher's end of the keeper.
+/// The launcher's side of the reaper: its process and the pipe to it.
 pub(crate) struct Reaper {
     pid: Pid,
     lines: ChildStdin,
 }
 
 impl Reaper {
-    /// Starts a keeper for the job whose processes have `marker` ("NAME=VALUE") in their environment.
+    /// Starts a reaper for the job whose processes have `marker` ("NAME=VALUE") in their environment.
     pub(crate) fn start(this_program: &[OsString], marker: &str) -> io::Result<Reaper> {
         let (program, arguments) = this_program.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut child = Command::new(program)
             .args(arguments)
             .arg("reaper")
-            // A launcher inside a rank of another job: its keeper must outlive that job's own keeper.
+            // If the launcher runs inside a rank of another job, its reaper must not be killed by that job's reaper.
             .env_remove(super::JOB_VARIABLE)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -50,36 +50,36 @@ impl Reaper {
         self.pid
     }
 
-    /// A rank began, as the leader of the process group of the same number.
+    /// Registers a rank: the leader of the process group with the same number.
     pub(crate) fn watch_group(&mut self, leader: Pid) {
         self.send(format_args!("group {leader}"));
     }
 
-    /// That rank was waited for.
+    /// Unregisters the process group of a rank that was reaped.
     pub(crate) fn forget_group(&mut self, leader: Pid) {
         self.send(format_args!("ended {leader}"));
     }
 
-    /// The job has made this folder, which must not outlive it.
+    /// Registers a folder that must not outlive the job.
     pub(crate) fn watch_folder(&mut self, path: &str) {
         self.send(format_args!("folder {path}"));
     }
 
-    /// The job is over and nothing is left of it.
+    /// Ends the reaper: the job is over and has left no process.
     pub(crate) fn dismiss(mut self) {
         self.send(format_args!("done"));
-        // It may still be starting (an interpreter takes its time); there is nothing left that it could do.
+        // The reaper may still be starting (a Python interpreter takes a while); it has nothing left to do.
         let _ = kill_process(self.pid, Signal::KILL);
         let _ = rustix::process::waitpid(Some(self.pid), rustix::process::WaitOptions::empty());
     }
 
     fn send(&mut self, line: std::fmt::Arguments<'_>) {
-        // A keeper that somebody killed cannot be told; the job goes on without.
+        // If the reaper was killed, the write fails; the job continues without a reaper.
         let _ = self.lines.write_all(format!("{line}\n").as_bytes());
     }
 }
 
-/// The keeper's own life: what the hidden subcommand runs.
+/// The main function of the reaper process, run by the hidden subcommand.
 pub(crate) fn run() -> i32 {
     let mut marker = None;
     let mut groups = HashSet::new();
@@ -95,7 +95,7 @@ pub(crate) fn run() -> i32 {
         }
     }
     for group in groups.into_iter().filter_map(Pid::from_raw) {
-        // Gone already is as good.
+        // The group may already have exited.
         let _ = kill_process_group(group, Signal::KILL);
     }
     if let Some(marker) = marker {
@@ -111,7 +111,7 @@ pub(crate) fn run() -> i32 {
         }
     }
     for folder in folders {
-        // The launcher may have removed it itself.
+        // The launcher may already have removed it.
         let _ = std::fs::remove_dir_all(folder);
     }
     0

@@ -1,4 +1,4 @@
-//! Starts a rank that failed again, while the plan allows it and the others can go on with it.
+//! Restarts a failed rank, while restarts are left and the other ranks can continue with it.
 
 use std::time::{Duration, Instant};
 
@@ -7,15 +7,15 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::supervisor::Supervisor;
 use super::{Termination, OutputStream, processes};
 
-/// How long to wait for what a failed rank has left in its process group, once that is killed.
+/// How long to wait for the killed processes of a failed rank's process group to exit.
 const GROUP_EXIT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often to look whether it is gone.
+/// Interval between two checks whether they have exited.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// How often to read what a failed rank has left in each of its pipes; something that escaped may go on writing.
+/// Maximum number of reads from each pipe of a failed rank; an escaped process may keep writing.
 const READS: usize = 64;
 
 impl Supervisor<'_> {
-    /// The others learn how often each rank may come back.
+    /// Publishes to the other ranks how many restarts are left for each rank.
     pub(super) fn announce_restarts(&self) {
         let ended = |rank: usize| self.ranks.get(rank).is_some_and(|rank| !rank.alive());
         for rank in (0..self.spec.size).filter(|&rank| !ended(rank)) {
@@ -23,7 +23,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Starts a rank again whose process has just been waited for. False if the job goes on without it.
+    /// Restarts a rank whose process has just been reaped. False if the job continues without it.
     pub(super) fn restart(&mut self, number: usize, termination: Termination) -> bool {
         if self.restarts_left == 0 {
             return false;
@@ -58,7 +58,7 @@ impl Supervisor<'_> {
     }
 }
 
-/// Ends what is left of a rank's process group, so that two generations of it never run side by side.
+/// Kills the remaining processes of a rank's process group, so that two incarnations of a rank never run concurrently.
 fn end_group(leader: Pid) {
     let until = Instant::now() + GROUP_EXIT_TIMEOUT;
     loop {

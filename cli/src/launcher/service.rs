@@ -1,4 +1,4 @@
-//! Brings the daemon of a job up before its ranks, and takes it down after them.
+//! Starts the MPS daemon of a job before its ranks and stops it after them.
 
 use std::time::{Duration, Instant};
 
@@ -9,20 +9,20 @@ use super::mps::{Mps, private_folder};
 use super::supervisor::{ShutdownPhase, Supervisor};
 use super::{Termination, JOB_VARIABLE};
 
-/// How long a daemon may take to listen.
+/// How long the daemon may take until it listens.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long a daemon may take to end once it was asked.
+/// How long the daemon may take to exit after a quit request.
 const QUIT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long to look after what was killed, at most.
+/// Upper bound on the wait for killed processes to exit.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often to look.
+/// Interval between two checks.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 const OPERATION: &str = "run --mps";
 const ADVICE: &str = "run without --mps: ranks that share a device then take turns";
 
 impl Supervisor<'_> {
-    /// Starts the daemon that the plan asks for, and waits until it listens or the job is to end.
+    /// Starts the daemon that the job asks for, and waits until it listens or the job is to end.
     pub(super) fn start_mps(&mut self) -> Result<()> {
         let Some(program) = self.spec.mps.as_deref() else { return Ok(()) };
         self.start_reaper()?;
@@ -35,7 +35,7 @@ impl Supervisor<'_> {
         let marker = (JOB_VARIABLE.to_string(), self.job_name());
         let started = Mps::start(program, folder.clone(), marker);
         let mps = started.map_err(|error| {
-            // It holds at most an empty log.
+            // The folder holds at most an empty log.
             let _ = std::fs::remove_dir_all(&folder);
             Error::io(OPERATION, format!("starting {}", program.display()), error, ADVICE)
         })?;
@@ -70,7 +70,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Takes note of a child that was waited for, if it is the daemon.
+    /// Records the exit of a reaped child if it is the daemon.
     pub(super) fn record_mps_exit(&mut self, pid: Pid, termination: Termination) {
         let Some(mps) = self.mps.as_mut().filter(|mps| mps.pid == pid && mps.ended.is_none()) else { return };
         mps.ended = Some(termination);
@@ -83,7 +83,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Ends the daemon and its server, when no rank is left, and removes their folder.
+    /// Stops the daemon and its server after the last rank, and removes their folder.
     pub(super) fn end_mps(&mut self) {
         let Some(mps) = &mut self.mps else { return };
         let alive = mps.ended.is_none();

@@ -1,4 +1,4 @@
-//! The launcher's loop: listens to ranks and signals, and ends the job step by step when it must.
+//! The launcher's event loop: handles rank output, signals and exits, and ends the job in escalating steps when it must.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -12,16 +12,16 @@ use super::mps::Mps;
 use super::rank::RankProcess;
 use super::{RankOutput, Cause, Termination, JOB_VARIABLE, JobOutcome, JobSpec, Signals, OutputStream, processes};
 
-/// From SIGTERM to SIGKILL.
+/// Time from SIGTERM to SIGKILL.
 pub(super) const TERM_GRACE: Duration = Duration::from_secs(1);
 
-/// How far the ending of the job has gone.
+/// How far the shutdown of the job has progressed.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum ShutdownPhase {
     Running,
-    /// Ranks may end by themselves until then.
+    /// Ranks may exit by themselves until then.
     Grace(Instant),
-    /// Ranks were sent SIGTERM, and may clean up until then.
+    /// Ranks received SIGTERM and may clean up until then.
     Terminating(Instant),
     Killing,
 }
@@ -37,20 +37,20 @@ pub(super) struct Supervisor<'a> {
     pub(super) start: Instant,
     pub(super) phase: ShutdownPhase,
     pub(super) cause: Option<Cause>,
-    /// How many times ranks may still be started again.
+    /// Restarts left, for all ranks together.
     pub(super) restarts_left: usize,
-    /// Somebody has already sent the launcher a signal to pass on.
+    /// Whether the launcher has already forwarded a signal.
     signalled: bool,
     buffer: Vec<u8>,
 }
 
-/// Starts the plan's ranks and stays until the job is over and nothing is left of it. Call it on the main thread.
+/// Runs the ranks of a job until it is over and none of its processes is left. Call it on the main thread.
 pub(crate) fn launch(
     spec: &JobSpec,
     output: &mut dyn RankOutput,
     signals: &mut Signals,
 ) -> unisono::Result<JobOutcome> {
-    // A process that had children before it became this program keeps them.
+    // A process may have had children before it became this program (exec); they are not terminated.
     let preexisting: HashSet<i32> =
         processes::descendants(&HashSet::new()).iter().map(|pid| pid.as_raw_nonzero().get()).collect();
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
@@ -82,7 +82,7 @@ pub(crate) fn launch(
     supervisor.terminate_orphans(&preexisting);
     if supervisor.mps.is_some() {
         supervisor.end_mps();
-        // A server whose daemon was killed is an orphan.
+        // If its daemon was killed, a server is an orphan.
         supervisor.terminate_orphans(&preexisting);
     }
     supervisor.drain();
@@ -124,13 +124,13 @@ impl Supervisor<'_> {
         Ok(started)
     }
 
-    /// What every process of the job has in its environment, in [`JOB_VARIABLE`].
+    /// The job's value of [`JOB_VARIABLE`], which every process of the job has in its environment.
     pub(super) fn job_name(&self) -> String {
         let own = self.job.environment(0);
         own.into_iter().find(|(name, _)| name == JOB_VARIABLE).map(|(_, value)| value).unwrap_or_default()
     }
 
-    /// Starts the keeper, unless it is there.
+    /// Starts the reaper, if it is not running.
     pub(super) fn start_reaper(&mut self) -> unisono::Result<()> {
         if self.reaper.is_none() {
             let marker = format!("{JOB_VARIABLE}={}", self.job_name());
@@ -143,7 +143,7 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Waits for anything to happen, and deals with it.
+    /// Waits for the next event, and handles it.
     pub(super) fn wait(&mut self, until: Option<Instant>) {
         let mut sources: Vec<Option<(usize, OutputStream)>> = Vec::new();
         let mut polled = Vec::new();
@@ -164,7 +164,7 @@ impl Supervisor<'_> {
             tv_sec: i64::try_from(rest.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(rest.subsec_nanos()),
         });
-        // An error is an interruption by a signal, which waits in its socket.
+        // An error means that a signal interrupted the call; its byte waits in the socket.
         let _ = poll(&mut polled, rest.as_ref());
         let ready: Vec<_> = polled.iter().map(|descriptor| !descriptor.revents().is_empty()).collect();
         drop(polled);
@@ -176,7 +176,7 @@ impl Supervisor<'_> {
         self.handle_events();
     }
 
-    /// Reads once from a pipe, so that no rank can hold up the others; tells whether there was anything.
+    /// Reads once from a pipe, so that no rank can block the others; returns whether the pipe had data or was closed.
     pub(super) fn read(&mut self, rank: usize, stream: OutputStream) -> bool {
         match self.ranks[rank].read(stream, &mut self.buffer) {
             Some(0) => self.output.end(rank, stream),
@@ -186,7 +186,7 @@ impl Supervisor<'_> {
         true
     }
 
-    /// Deals with signals, ended children and an audience that left.
+    /// Handles signals, exited children and a broken output.
     fn handle_events(&mut self) {
         for signal in self.signals.take() {
             if signal == Signal::CHILD {
@@ -216,7 +216,7 @@ impl Supervisor<'_> {
                 self.record_mps_exit(pid, Termination::of(status));
             }
         }
-        // Of ranks found at the same moment, one that was killed is rather the cause than one that gave up.
+        // If several ranks exited since the last check, one killed by a signal is more likely the cause than one that exited.
         ended.sort_by_key(|&(rank, termination)| (matches!(termination, Termination::Status(_)), rank));
         let now = Instant::now();
         for (number, termination) in ended {
@@ -241,7 +241,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// The job begins to end: remembers why, and what everybody was doing.
+    /// Begins the shutdown: records the cause, and what each rank was doing.
     fn stop(&mut self, cause: Cause) {
         if self.cause.is_none() {
             for (number, rank) in self.ranks.iter_mut().enumerate().filter(|(_, rank)| rank.alive()) {
@@ -259,7 +259,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Takes the next step if its time has come.
+    /// Takes the next step of the shutdown if its deadline has passed.
     pub(super) fn advance(&mut self) {
         if self.next_deadline().is_none_or(|deadline| Instant::now() < deadline) {
             return;
@@ -276,7 +276,7 @@ impl Supervisor<'_> {
 
     fn terminate(&mut self) {
         self.signal_ranks(Signal::TERM);
-        // A stopped process gets SIGTERM only when it goes on; this does not count as telling it something.
+        // A stopped process receives SIGTERM only after SIGCONT, which is not recorded as the last signal.
         for rank in self.ranks.iter().filter(|rank| rank.alive()) {
             let _ = rustix::process::kill_process_group(rank.pid, Signal::CONT);
         }

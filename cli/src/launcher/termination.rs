@@ -1,15 +1,15 @@
-//! How a process ended, in words and as an exit status.
+//! How a process terminated: as text and as an exit status.
 
 use std::fmt;
 
 use rustix::process::{Signal, WaitStatus};
 
-/// How a process ended.
+/// How a process terminated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Termination {
-    /// By itself, with this status.
+    /// It exited with this status.
     Status(i32),
-    /// By this signal.
+    /// It was killed by this signal.
     Signal(i32),
 }
 
@@ -25,7 +25,7 @@ impl Termination {
         self != Termination::Status(0)
     }
 
-    /// The status that a shell would show.
+    /// The status that a shell would report.
     pub(crate) fn exit_status(self) -> i32 {
         match self {
             Termination::Status(status) => status,
@@ -43,7 +43,7 @@ impl fmt::Display for Termination {
     }
 }
 
-/// "SIGSEGV" for 11, and so on.
+/// The name of a signal: "SIGSEGV" for 11.
 pub(crate) fn signal_name(number: i32) -> String {
     const NAMES: [&str; 31] = [
         "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",

@@ -1,20 +1,20 @@
-//! Cuts a stream of bytes into lines of bounded length.
+//! Splits a byte stream into lines of bounded length.
 
-/// Longer lines are shown in pieces of at most this many bytes.
+/// Maximum length of a line in bytes; longer lines are emitted in pieces.
 const MAX_LINE: usize = 1 << 14;
 
-/// What came just before the next byte.
+/// The byte before the next one, as far as line ends are concerned.
 #[derive(Clone, Copy, PartialEq)]
 enum Before {
     Anything,
     /// A carriage return that ended a line.
     Return,
-    /// A carriage return with nothing before it: an empty line only if a newline follows.
+    /// A carriage return at the start of a line: an empty line only if a newline follows.
     LoneReturn,
 }
 
-/// Collects bytes and gives out lines without their ends. A carriage return ends a line too, so that a progress bar
-/// shows each of its states and never piles up.
+/// Collects bytes and emits lines without their line ends. A carriage return ends a line too, so that each update of a
+/// progress bar is shown and the buffer stays small.
 pub(crate) struct LineSplitter {
     partial: Vec<u8>,
     before: Before,
@@ -25,7 +25,7 @@ impl LineSplitter {
         LineSplitter { partial: Vec::new(), before: Before::Anything }
     }
 
-    /// Takes bytes, and gives every line or piece that is complete.
+    /// Appends bytes, and emits every complete line or piece.
     pub(crate) fn push(&mut self, mut bytes: &[u8], mut emit: impl FnMut(&[u8])) {
         while let Some(&first) = bytes.first() {
             let before = std::mem::replace(&mut self.before, Before::Anything);
@@ -63,7 +63,7 @@ impl LineSplitter {
         }
     }
 
-    /// No more bytes will come: gives the last line if it had no end.
+    /// End of the stream: emits an unterminated last line.
     pub(crate) fn finish(&mut self, mut emit: impl FnMut(&[u8])) {
         if !self.partial.is_empty() {
             self.emit_with(b"", &mut emit);
@@ -79,7 +79,7 @@ impl LineSplitter {
         self.partial.clear();
     }
 
-    /// Gives a full piece, but leaves back the beginning of a character that is not complete.
+    /// Emits a full piece, but keeps back an incomplete UTF-8 character at its end.
     fn cut(&mut self, emit: &mut impl FnMut(&[u8])) {
         let length = self.partial.len();
         let lead = (1..=3).find(|&back| self.partial[length - back] & 0b1100_0000 != 0b1000_0000);
@@ -99,7 +99,7 @@ impl LineSplitter {
 mod tests {
     use super::*;
 
-    /// What comes out when `text` arrives in chunks of every small size: always the same.
+    /// The lines of `text`, which must not depend on the size of the chunks in which it arrives.
     fn lines(text: &[u8]) -> Vec<Vec<u8>> {
         let split = |chunk: usize| {
             let mut lines = LineSplitter::new();

@@ -1,4 +1,4 @@
-//! What ranks print, shown with their rank before each line, kept for the summary, and written to log files.
+//! Output of the ranks: prefixed with the rank, recorded for the summary, and written to log files.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -12,9 +12,9 @@ use super::lines::LineSplitter;
 use super::writer::OutputWriter;
 use crate::launcher::{RankOutput, OutputStream};
 
-/// How many of a rank's last lines are kept.
+/// Number of recent lines recorded for each rank.
 const TAIL_LINES: usize = 20;
-/// Colours that are told apart on light and dark ground, without red, which looks like an error.
+/// Terminal colours that are distinguishable on light and dark backgrounds; red is left out because it suggests an error.
 const COLOURS: [u8; 6] = [36, 33, 32, 35, 34, 96];
 
 struct RankStreams {
@@ -28,7 +28,7 @@ struct RankStreams {
 pub(crate) struct PrefixedOutput {
     pub(crate) writer: OutputWriter,
     streams: Vec<RankStreams>,
-    /// Whether the launcher itself keeps silent.
+    /// Whether messages of the launcher are suppressed.
     quiet: bool,
 }
 
@@ -51,12 +51,12 @@ impl PrefixedOutput {
         Ok(PrefixedOutput { writer: OutputWriter::start()?, streams, quiet })
     }
 
-    /// A rank's last lines, from both its outputs.
+    /// The most recent lines of a rank, from both streams.
     pub(crate) fn last_lines(&self, rank: usize) -> impl Iterator<Item = &[u8]> {
         self.streams[rank].last.iter().map(Vec::as_slice)
     }
 
-    /// A message from the launcher itself.
+    /// Writes a message of the launcher itself.
     pub(crate) fn note(&self, text: impl Into<Vec<u8>>) {
         self.writer.write(OutputStream::Stderr, text.into());
     }
@@ -112,7 +112,7 @@ fn show(shown: &mut Vec<u8>, prefix: &[u8], last: &mut VecDeque<Vec<u8>>, line: 
     last.push_back(entry);
 }
 
-/// "[ 3] " for rank 3 of 12.
+/// The prefix of a rank's lines: "[ 3] " for rank 3 of 12.
 fn prefix(rank: usize, size: usize, coloured: bool) -> Vec<u8> {
     let width = (size - 1).to_string().len();
     match coloured {

@@ -1,4 +1,4 @@
-//! The launcher's last words: who failed first, and what became of the others.
+//! The summary at the end of a failed job: which rank failed first, and how the others ended.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use crate::launcher::{Cause, Termination, JobOutcome, RankReport, signal_name};
 
-/// What to tell the user about a job that did not end well; nothing about one that did.
+/// The summary of a failed job; empty for a successful one.
 pub(crate) fn summary<'a, L: Iterator<Item = &'a [u8]>>(
     outcome: &JobOutcome,
     timeout: Option<Duration>,

@@ -1,4 +1,4 @@
-//! A thread that writes to the terminal, so that a slow or blocked reader never holds up the launcher.
+//! A thread that writes to the terminal, so that a slow or blocked reader never blocks the launcher.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,12 +12,12 @@ use rustix::io::Errno;
 
 use crate::launcher::OutputStream;
 
-/// More than this many bytes wait: ranks are not read until it is less.
+/// If at least this many bytes are queued, the supervisor stops reading from ranks.
 const HIGH_WATER_MARK: usize = 4 << 20;
 
 struct WriterState {
     queued: AtomicUsize,
-    /// The system's number of the error that ended standard output; zero while there is none.
+    /// The errno that broke standard output; zero if none.
     error: AtomicI32,
 }
 
@@ -42,11 +42,11 @@ impl OutputWriter {
         Ok(OutputWriter { sender: Some(sender), shared, wakeup, thread })
     }
 
-    /// Queues bytes; they come out in the order of these calls.
+    /// Queues bytes; they are written in the order of the calls.
     pub(crate) fn write(&self, stream: OutputStream, bytes: Vec<u8>) {
         if let Some(sender) = self.sender.as_ref().filter(|_| !bytes.is_empty()) {
             self.shared.queued.fetch_add(bytes.len(), Ordering::Relaxed);
-            // The thread ends only after this sender.
+            // The receiver exists as long as this sender.
             let _ = sender.send((stream, bytes));
         }
     }
@@ -55,7 +55,7 @@ impl OutputWriter {
         self.shared.queued.load(Ordering::Relaxed) < HIGH_WATER_MARK
     }
 
-    /// The error that ended standard output. Takes note of the news: the descriptor is quiet until the next.
+    /// The error that broke standard output. Also consumes the wakeup, so that the descriptor is no longer readable.
     pub(crate) fn failure(&self) -> Option<Errno> {
         let mut bytes = [0; 256];
         while let Ok(1..) = (&self.wakeup).read(&mut bytes) {}
@@ -65,12 +65,12 @@ impl OutputWriter {
         }
     }
 
-    /// Becomes readable when there is room again, or standard output has failed.
+    /// A descriptor that becomes readable when the queue has room again or standard output has failed.
     pub(crate) fn wakeup_fd(&self) -> BorrowedFd<'_> {
         self.wakeup.as_fd()
     }
 
-    /// No more will be written: the thread ends when it has written everything.
+    /// Closes the queue: the thread exits after it has written all queued bytes.
     pub(crate) fn close(&mut self) {
         self.sender = None;
     }
@@ -97,7 +97,7 @@ fn write_all(receiver: &Receiver<(OutputStream, Vec<u8>)>, shared: &WriterState,
         }
         let before = shared.queued.fetch_sub(bytes.len(), Ordering::Relaxed);
         if before >= HIGH_WATER_MARK && before - bytes.len() < HIGH_WATER_MARK {
-            // A full socket has news enough.
+            // If the socket is full, it is readable anyway.
             let _ = waker.write(&[0]);
         }
     }

@@ -1,4 +1,4 @@
-//! `unisono train` and its companions `grad`, `predict` and `schema`: experiments from a YAML file.
+//! `unisono train`, `check`, `compare`, `grad`, `predict` and `schema`: experiments from a YAML file.
 
 mod bar;
 mod comparison;
@@ -20,7 +20,7 @@ use crate::stdout;
 
 #[derive(Args)]
 pub(crate) struct TrainArgs {
-    /// The experiment: our own format, or neon's.
+    /// The experiment file, in our own format or neon's.
     file: PathBuf,
     /// Change a setting: epochs=3, model.layers.0.maps=16.
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -30,10 +30,10 @@ pub(crate) struct TrainArgs {
     /// Continue an interrupted run in the same folder.
     #[arg(long)]
     resume: bool,
-    /// Where results go; runs/NAME without it.
+    /// Folder for the results [default: runs/NAME].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Write where the time goes to this file, for chrome://tracing and Perfetto.
+    /// Write a timeline of the run to this file, for chrome://tracing and Perfetto.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Show no progress.
@@ -58,7 +58,7 @@ pub(crate) struct CompareArgs {
     one: PathBuf,
     /// The folder of another run of the same experiment.
     other: PathBuf,
-    /// How far numbers may differ, relative to the largest of them.
+    /// Tolerance, relative to the largest number.
     #[arg(long, value_name = "X", default_value = "1e-3")]
     within: f64,
 }
@@ -70,14 +70,14 @@ pub(crate) struct GradientArgs {
     /// Change a setting.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     changes: Vec<String>,
-    /// How many elements of each weight to try.
+    /// Number of elements to check in each weight.
     #[arg(long, value_name = "N", default_value = "10", value_parser = crate::run::positive)]
     tries: usize,
 }
 
 #[derive(Args)]
 pub(crate) struct SchemaArgs {
-    /// Print tables for people instead.
+    /// Print Markdown tables instead.
     #[arg(long)]
     markdown: bool,
 }
@@ -86,16 +86,16 @@ pub(crate) struct SchemaArgs {
 pub(crate) struct PredictArgs {
     /// The experiment: experiment.yaml of a run's folder, or the file that it was trained from.
     file: PathBuf,
-    /// A checkpoint of it, or a folder: then the newest in it.
+    /// One of its checkpoints, or a folder: the newest checkpoint in it.
     checkpoint: PathBuf,
     /// Change a setting.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     changes: Vec<String>,
 }
 
-/// Prints what went wrong; 2 where the user can mend it, 1 where the machine failed.
+/// Prints an error; returns 2 if the user can correct it, 1 if the machine failed.
 pub(crate) fn failed(error: &unisono::Error) -> i32 {
-    // In one piece: other ranks may write too.
+    // One write call, because other ranks may write too.
     let _ = std::io::stderr().write_all(format!("unisono: {error}\n").as_bytes());
     status(error)
 }
@@ -107,13 +107,13 @@ fn status(error: &unisono::Error) -> i32 {
     }
 }
 
-/// The experiment of a file as options spread it, and the processes that it takes.
+/// The experiment of a file with the options applied, and the processes it runs on.
 fn find(parallelism: ParallelOverrides<'_>, file: &Path, changes: &[String]) -> unisono::Result<(Processes, Experiment)> {
     let experiment = parallelism.read(file, changes)?;
     Ok((Processes::find(&experiment, parallelism.ranks)?, experiment))
 }
 
-/// Trains here, or in processes that are started with the same arguments.
+/// Trains in this process, or in new processes that are started with the same arguments.
 pub(crate) fn train(options: &TrainArgs, arguments: &[OsString], this_program: &[OsString]) -> i32 {
     match find(options.parallelism.parallelism(), &options.file, &options.changes) {
         Ok((Processes::Spawn(size), _)) => processes::start(size, arguments, this_program),
@@ -122,7 +122,7 @@ pub(crate) fn train(options: &TrainArgs, arguments: &[OsString], this_program: &
     }
 }
 
-/// Compares here, or in processes that are started with the same arguments.
+/// Compares in this process, or in new processes that are started with the same arguments.
 pub(crate) fn check(options: &CheckArgs, arguments: &[OsString], this_program: &[OsString]) -> i32 {
     let parallelism = options.parallelism.parallelism();
     match find(parallelism, &options.file, &options.changes) {
@@ -136,7 +136,7 @@ pub(crate) fn check(options: &CheckArgs, arguments: &[OsString], this_program: &
     }
 }
 
-/// Compares two runs; 1 where they differ.
+/// Compares two runs; returns 1 if they differ.
 pub(crate) fn compare(options: &CompareArgs) -> i32 {
     match unisono_nn::compare(&options.one, &options.other, options.within) {
         Ok(found) => {
@@ -147,7 +147,7 @@ pub(crate) fn compare(options: &CompareArgs) -> i32 {
     }
 }
 
-/// What every process finds wrong, the first one says.
+/// Reports, on rank 0 only, an error that every process has found.
 fn failed_together(error: &unisono::Error) -> i32 {
     let first = ["UNISONO_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"]
         .iter()
@@ -169,7 +169,7 @@ fn train_joined(options: &TrainArgs, world: &World, experiment: &Experiment) -> 
     match result {
         Ok(summary) => {
             if world.rank() == 0 {
-                // As it was given: a path need not be text.
+                // Unchanged, because a path need not be valid text.
                 let line = [summary.out.as_os_str().as_encoded_bytes(), b"\n"].concat();
                 stdout::bytes(&line);
             }

@@ -1,4 +1,4 @@
-//! Options that spread an experiment over processes, and the experiment as they change it.
+//! Options that distribute an experiment over processes, and the experiment with these options applied.
 
 use std::path::Path;
 
@@ -6,42 +6,43 @@ use clap::Args;
 use unisono::Error;
 use unisono_nn::{Experiment, Node};
 
-/// How many processes there are, and how they lie.
+/// Number of processes, and their arrangement.
 #[derive(Args)]
 struct ProcessGrid {
-    /// How many processes to start; as many as the grid has without it.
+    /// Number of processes to start [default: the size of the grid].
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = crate::run::rank_count)]
     ranks: Option<usize>,
-    /// How many processes along each axis: data=2,h=2,w=2.
+    /// Number of processes along each axis: data=2,h=2,w=2.
     #[arg(long, value_name = "AXES")]
     grid: Option<String>,
 }
 
-/// How training is spread.
+/// How training is distributed.
 #[derive(Args)]
 pub(super) struct TrainParallelism {
     #[command(flatten)]
     process_grid: ProcessGrid,
-    /// What is divided: samples (data), rows and columns of samples (halo), inputs of layers (vector), or samples with
+    /// What is partitioned: samples (data), rows and columns of samples (halo), inputs of layers (vector), or samples with
     /// weights that processes share through a table (table).
     #[arg(long, value_name = "MODE", value_parser = ["data", "halo", "vector", "table"])]
     mode: Option<String>,
-    /// How far processes that share a table may drift apart: async, ssp:3, bsp.
+    /// Consistency of the workers of a shared table: async, ssp:3, bsp.
     #[arg(long, value_name = "CONSISTENCY")]
     consistency: Option<String>,
 }
 
-/// How a comparison with one process is spread. Workers of a table have no batch in common that could be compared.
+/// How a comparison with one process is distributed. Workers of a shared table have no common batch, so that mode cannot be
+/// compared.
 #[derive(Args)]
 pub(super) struct CheckParallelism {
     #[command(flatten)]
     process_grid: ProcessGrid,
-    /// What is divided: samples (data), rows and columns of samples (halo), or inputs of layers (vector).
+    /// What is partitioned: samples (data), rows and columns of samples (halo), or inputs of layers (vector).
     #[arg(long, value_name = "MODE", value_parser = ["data", "halo", "vector"])]
     mode: Option<String>,
 }
 
-/// What any of these options say.
+/// The values of any of these options.
 #[derive(Clone, Copy)]
 pub(super) struct ParallelOverrides<'a> {
     pub(super) ranks: Option<usize>,
@@ -75,7 +76,7 @@ fn has_axis(mode: &str, axis: &str) -> bool {
 }
 
 impl ParallelOverrides<'_> {
-    /// The experiment as these options change it.
+    /// Reads the experiment and applies these options.
     pub(super) fn read(self, file: &Path, changes: &[String]) -> unisono::Result<Experiment> {
         let plain = Experiment::read(file, changes)?;
         let in_file = |key: &str| plain.resolved.get("distributed")?.get(key).and_then(Node::text);
@@ -86,7 +87,7 @@ impl ParallelOverrides<'_> {
             return Err(Error::usage(what, "the mode table", format!("the mode {mode}"), advice));
         }
         let mut overrides = Vec::new();
-        // Of another mode, the file's grid stays where it has a meaning in this one.
+        // If the mode changes, the file's grid is kept if all of its axes exist in the new mode.
         if in_file("type") != Some(mode) {
             let kept_grid = in_file("grid").filter(|grid| axes(grid).all(|axis| has_axis(mode, axis)));
             let kept_grid = kept_grid.map_or(String::new(), |grid| format!(", grid: '{grid}'"));
@@ -98,8 +99,8 @@ impl ParallelOverrides<'_> {
         Experiment::read_with_options(file, changes, &self.as_typed(), &overrides)
     }
 
-    /// The mode that these options mean over that of the file: what they say, else the file's where it knows the axes of
-    /// the grid, else one that knows them. None where they say nothing.
+    /// The mode after applying these options: the one they name, else the file's if it has the axes of the grid, else one that
+    /// has them. None if the options leave the mode unchanged.
     fn resolve_mode<'b>(&'b self, file: Option<&'b str>) -> Option<&'b str> {
         let grid = self.grid.unwrap_or_default();
         let has = |names: &[&str]| axes(grid).any(|axis| names.contains(&axis));

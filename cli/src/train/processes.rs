@@ -1,4 +1,4 @@
-//! The processes of a run: those that a launcher started, or as many as are asked for, started here.
+//! The processes of a run: those that a launcher started, or new ones started here.
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -14,14 +14,14 @@ use crate::run::summary;
 
 /// Where a run takes place.
 pub(super) enum Processes {
-    /// In this process, together with those that a launcher started, or alone.
+    /// In this process, alone or together with the other ranks of its launcher.
     Joined(Box<World>),
-    /// In so many processes that are still to be started.
+    /// In this many processes that have yet to be started.
     Spawn(usize),
 }
 
 impl Processes {
-    /// Finds out how many processes there are or shall be, and whether the experiment can be spread over them.
+    /// Determines the number of processes, and checks that the experiment can be distributed over them.
     pub(super) fn find(experiment: &Experiment, asked: Option<usize>) -> Result<Processes> {
         let world = World::init()?;
         let size = match world.size() {
@@ -37,7 +37,7 @@ impl Processes {
     }
 }
 
-/// How many processes the grid of a file has, where it says so for every axis.
+/// Size of the grid in the file, if the file gives the size of every axis.
 fn size_of_grid(experiment: &Experiment) -> Option<usize> {
     let NodeValue::Text(text) = &experiment.resolved.get("distributed")?.get("grid")?.value else {
         return None;
@@ -47,7 +47,7 @@ fn size_of_grid(experiment: &Experiment) -> Option<usize> {
     Grid::parse(text, size).ok().map(|grid| grid.size())
 }
 
-/// Starts this program again with the same arguments in so many processes, and stays until they have ended.
+/// Starts this program with the same arguments in `size` processes, and waits until they have exited.
 pub(super) fn start(size: usize, arguments: &[OsString], this_program: &[OsString]) -> i32 {
     let failed = |message: String| {
         eprintln!("unisono: {message}");
@@ -80,19 +80,19 @@ pub(super) fn start(size: usize, arguments: &[OsString], this_program: &[OsStrin
     }
 }
 
-/// Whether every rank ended by itself, so that one of them has said why.
+/// Whether every rank exited without a signal; one of them has then reported the cause.
 fn all_exited(outcome: &JobOutcome) -> bool {
     outcome.ranks.iter().all(|rank| matches!(rank.termination, Termination::Status(_)))
 }
 
-/// Shows what ranks print as it is: only the first one prints, unless something is wrong.
+/// Passes the output of the ranks through unchanged: only rank 0 prints, except for errors.
 struct PassThrough;
 
 impl RankOutput for PassThrough {
     fn write(&mut self, _: usize, stream: OutputStream, bytes: &[u8]) {
         match stream {
             OutputStream::Stdout => crate::stdout::bytes(bytes),
-            // There is no other place to report that standard error cannot be written.
+            // If standard error cannot be written, the failure cannot be reported anywhere.
             OutputStream::Stderr => drop(std::io::stderr().write_all(bytes)),
         }
     }

@@ -1,10 +1,10 @@
-//! The terminal of the process that started this one: what is written to the standard error reaches it unchanged.
+//! The terminal of the parent process, which passes standard error through unchanged.
 
 use std::io::{self, Write};
 
 use indicatif::{ProgressDrawTarget, TermLike};
 
-/// How wide that terminal is; absent where there is none.
+/// Width of that terminal; unset if there is none.
 pub(super) const WIDTH_VARIABLE: &str = "UNISONO_TERMINAL_WIDTH";
 
 #[derive(Debug)]
@@ -12,7 +12,7 @@ struct ParentTerminal {
     width: u16,
 }
 
-/// Where to draw: on the own terminal, or on that of the process that started this one.
+/// Where to draw: on this process's terminal, or on that of its parent.
 pub(super) fn target() -> ProgressDrawTarget {
     const TIMES_A_SECOND: u8 = 8;
     match std::env::var(WIDTH_VARIABLE).ok().and_then(|width| width.parse().ok()) {
@@ -22,7 +22,7 @@ pub(super) fn target() -> ProgressDrawTarget {
 }
 
 impl ParentTerminal {
-    /// Moves the cursor by an escape sequence of this letter.
+    /// Moves the cursor with the escape sequence that ends in this letter.
     fn move_cursor(&self, count: usize, letter: char) -> io::Result<()> {
         match count {
             0 => Ok(()),

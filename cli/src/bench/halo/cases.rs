@@ -1,4 +1,4 @@
-//! What is timed: whole exchanges and copies of as many bytes, halos alone, and halos behind a computation.
+//! Benchmark cases for halos: full exchanges, halos alone, halos overlapped with computation, and copies of as many bytes.
 
 use std::hint::black_box;
 
@@ -8,13 +8,13 @@ use unisono::{DType, Result, World};
 use crate::bandwidth::MemoryKernel;
 use crate::bench::measure::Cases;
 
-/// A part, a padded array, and what stands in the padded one after an exchange.
+/// A part, its padded array, and the expected content of the padded array after an exchange.
 struct Arrays {
     exchange: Exchange,
     part: Vec<f32>,
     padded: Vec<f32>,
     expected: Vec<f32>,
-    /// How often each element of the part is needed anywhere: the adjoint of ones.
+    /// How many ranks and windows need each element of the part: the adjoint of an array of ones.
     counts: Vec<f32>,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct ExchangeCases {
     gradient: Vec<f32>,
 }
 
-/// The elements of a region: whole numbers that tell where each is, and zeroes outside the array.
+/// The elements of a region: integers that encode their index, and zeros outside the array.
 fn values(region: &Region, shape: &[usize]) -> Vec<f32> {
     let last = shape.len() - 1;
     let rows: Vec<_> = (0..last).map(|dimension| region.range(dimension)).collect();
@@ -103,13 +103,13 @@ impl Cases for ExchangeCases {
     }
 }
 
-/// Halos of an array that lies in its padded form already.
+/// Halos of an array that is stored in its padded form already.
 pub(super) struct HaloCases {
     arrays: Arrays,
-    /// As many bytes as this rank receives, in a row.
+    /// As many contiguous bytes as this rank receives.
     x: Vec<f32>,
     y: Vec<f32>,
-    /// What was picked without an exchange.
+    /// Buffer for packed elements that are not sent.
     room: Vec<u8>,
 }
 
@@ -142,7 +142,7 @@ impl Cases for HaloCases {
         let Arrays { exchange, padded, expected, .. } = &mut self.arrays;
         match case {
             0 => self.y == self.x,
-            // Only halos have changed: the exchange brings them back.
+            // Only the halos have changed: the exchange restores them.
             1 => padded != expected && exchange.refresh(padded).is_ok() && padded == expected,
             _ => padded == expected,
         }
@@ -153,7 +153,7 @@ impl Cases for HaloCases {
     }
 }
 
-/// A computation on the part with an exchange before it, and the same with the exchange behind it.
+/// A computation on the part after an exchange, and the same computation overlapped with the exchange.
 pub(super) struct OverlapCases {
     arrays: Arrays,
     work: Vec<f32>,
@@ -168,7 +168,7 @@ impl OverlapCases {
     }
 }
 
-/// Some arithmetic on every element, about as much as a small stencil.
+/// About as much arithmetic per element as a small stencil.
 fn compute(values: &mut [f32]) {
     values.iter_mut().for_each(|value| {
         let x = *value;

@@ -1,4 +1,4 @@
-//! `unisono bench halo`: one array divided between real processes, against copies of as many bytes in the same run.
+//! `unisono bench halo`: halo exchanges between real processes, compared with copies of as many bytes in the same run.
 
 mod cases;
 mod report;
@@ -16,19 +16,19 @@ use super::ranks::{report_error, run_bench_ranks, list};
 use crate::launcher::Signals;
 use crate::stdout;
 
-/// What to measure; a rank gets the same options.
+/// What to measure; each rank receives the same options.
 #[derive(Args, Clone)]
 pub(crate) struct HaloArray {
-    /// The shape of the whole array of f32; its last two dimensions are divided.
+    /// Global shape of the f32 array; its last two dimensions are partitioned.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "8,64,512,512", value_parser = crate::run::positive)]
     shape: Vec<usize>,
-    /// How many ranks divide the last dimension but one, and the last.
+    /// Number of ranks along the second to last and the last dimension.
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "2,2", value_parser = crate::run::positive)]
     grid: Vec<usize>,
-    /// How wide the halo is.
+    /// Width of the halo.
     #[arg(long, value_name = "N", default_value = "3", value_parser = crate::run::positive)]
     halo: usize,
-    /// About how long to measure, in seconds; large arrays take longer.
+    /// Approximate measuring time, in seconds; large arrays take longer.
     #[arg(long, value_name = "S", default_value = "10")]
     seconds: f64,
 }
@@ -104,7 +104,7 @@ pub(super) fn run(options: &HaloBench, this_program: &[OsString]) -> i32 {
     }
 }
 
-/// What one rank does.
+/// The benchmark on one rank.
 pub(super) fn measure_halos(array: &HaloArray) -> Result<()> {
     let world = World::init()?;
     let (bytes, halo) = {

@@ -1,4 +1,4 @@
-//! What the ranks measured, as figures: each next to its reference and to what is wanted.
+//! Results of the halo benchmark, each compared with its reference and target.
 
 use unisono::halo::Plan;
 
@@ -12,12 +12,12 @@ pub(super) struct HaloFigure {
     name: &'static str,
     row: Row,
     reference: Row,
-    /// At least this part of the reference's speed.
+    /// Target: at least this fraction of the reference's speed.
     wanted: Option<f64>,
 }
 
 impl HaloFigure {
-    /// The speed as a part of the reference's: by the minimum and by the median.
+    /// The speed as a fraction of the reference's: by minimum and by median.
     fn share(&self) -> (f64, f64) {
         (self.reference.minimum / self.row.minimum, self.reference.median / self.row.median)
     }
@@ -78,7 +78,7 @@ pub(super) fn table(figures: &[HaloFigure], plan: &Plan, array: &HaloArray) -> S
     text
 }
 
-/// These figures, and `more` after them.
+/// These results as JSON, followed by `more`.
 pub(super) fn json(figures: &[HaloFigure], more: Vec<Json>) -> Json {
     let record = |figure: &HaloFigure| {
         let (share, by_median) = figure.share();

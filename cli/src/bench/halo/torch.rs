@@ -1,4 +1,4 @@
-//! Halos of PyTorch's tensors: next to Gloo, next to one rank, and how much memory a rank needs.
+//! Halos of PyTorch tensors: compared with Gloo and with one rank, and the memory that a rank needs.
 
 use std::ffi::OsString;
 
@@ -11,16 +11,16 @@ use crate::json::Json;
 use crate::launcher::Signals;
 use crate::run::python;
 
-/// The module of the Python package that a rank runs.
+/// The module of the Python package that each rank runs.
 const MODULE: &str = "unisono.bench.halo";
 
-/// Ranks that compute a stack of convolutions together.
+/// Number of ranks that compute a stack of convolutions together.
 const TOGETHER: usize = 2;
 
-/// Ranks that divide an image of which one is too large for comfort.
+/// Number of ranks that partition an image that is large for one rank.
 const MANY: usize = 4;
 
-/// A rank of these needs at most this part of the memory that one rank alone needs.
+/// Target: the memory of one of these ranks, as a fraction of the memory of a single rank.
 const TARGET_MEMORY: f64 = 0.35;
 
 const FIGURES: [FigureSpec; 7] = [
@@ -33,18 +33,18 @@ const FIGURES: [FigureSpec; 7] = [
     ("the same, halos behind work / on one", "training", "overlapped", "one", SpeedTarget::Open),
 ];
 
-/// What was measured.
+/// Results of the benchmark.
 pub(super) struct Measured {
     figures: Vec<BenchFigure>,
     memory: Option<Memory>,
     side: usize,
 }
 
-/// Bytes of one rank alone, and of the largest of many: the most that the process has had.
+/// Peak memory in bytes of a single rank, and of the largest of several ranks.
 struct Memory {
     alone: f64,
     shared: f64,
-    /// The same without what it had before the image: the interpreter and the libraries.
+    /// The same, minus the memory in use before the image was loaded (the interpreter and the libraries).
     alone_beyond: f64,
     shared_beyond: f64,
 }
@@ -60,18 +60,18 @@ impl Memory {
         })
     }
 
-    /// Of what one process takes, the part that a rank of many does.
+    /// Peak memory of one of several ranks, as a fraction of that of a single rank.
     fn share(&self) -> f64 {
         self.shared / self.alone
     }
 
-    /// The same of what the image takes.
+    /// The same for the memory that the image takes.
     fn share_beyond(&self) -> f64 {
         self.shared_beyond / self.alone_beyond
     }
 }
 
-/// Measures, or says on stderr why that is left out; ranks that fail are an exit status.
+/// Runs the benchmark, or reports on stderr why it is skipped; the error is the exit status of failed ranks.
 pub(super) fn measure(
     options: &HaloBench,
     this_program: &[OsString],

@@ -1,4 +1,4 @@
-//! Training steps on several processes, in turns with the same step of one process.
+//! Training steps on several processes, in turn with the same step on one process.
 
 use unisono::{Error, Result, World};
 use unisono_nn::{Experiment, Trainer};
@@ -6,7 +6,7 @@ use unisono_nn::{Experiment, Trainer};
 use super::super::measure::Cases;
 use super::super::rank::report;
 
-/// What is measured: a name, a network, and how it is spread.
+/// What is measured: a name, and an experiment with its network and mode of distribution.
 const DISTRIBUTIONS: &[(&str, &str)] = &[
     (
         "data",
@@ -29,14 +29,14 @@ const DISTRIBUTIONS: &[(&str, &str)] = &[
     ),
 ];
 
-/// How the cases are called: rank 0 alone, and all ranks together.
+/// The cases: rank 0 alone, and all ranks together.
 const CASES: [&str; 2] = ["one", "all"];
 
 struct Steps {
     rank: usize,
     one: Option<Trainer<f32>>,
     all: Trainer<f32>,
-    /// The costs that both had, step by step.
+    /// The costs of both cases, step by step.
     costs: [Vec<f64>; 2],
 }
 
@@ -66,11 +66,11 @@ impl Cases for Steps {
     }
 }
 
-/// One rank of the benchmark.
+/// The benchmark on one rank.
 pub(in super::super) fn measure_steps(seconds: f64, batch: usize) -> Result<()> {
     let world = World::init()?;
     for (name, text) in DISTRIBUTIONS {
-        // Pictures of 128 × 128 are so large that a few of them are enough.
+        // Images of 128 × 128 are so large that a small batch is enough.
         let batch = if *name == "halo" { batch.div_ceil(8) } else { batch };
         let sizes = [format!("batch_size={batch}"), format!("data.train={batch}")];
         let experiment = Experiment::parse("bench", text, &sizes)?;

@@ -1,21 +1,21 @@
-//! What the ranks measured, as figures: each next to its reference and to what is wanted.
+//! Results of the table benchmark, each compared with its reference and target.
 
 use super::Sizes;
 use crate::bench::ranks::Row;
 use crate::bench::size::{Size, time};
 use crate::json::Json;
 
-/// What is wanted of a figure.
+/// The target of a result.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Target {
     Nothing,
-    /// At least this part of the reference's speed.
+    /// At least this fraction of the reference's speed.
     Share(f64),
-    /// At most so many seconds, by the median.
+    /// A median of at most this many seconds.
     Seconds(f64),
 }
 
-/// How many of something all workers move in a second.
+/// The unit of the throughput of all workers together.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Unit {
     Bytes,
@@ -33,13 +33,13 @@ pub(super) struct TableFigure {
 }
 
 impl TableFigure {
-    /// Bytes, rows or calls of all workers in a second.
+    /// Bytes, rows or calls per second, of all workers together.
     fn rate(&self, row: &Row) -> f64 {
         let amount = if self.unit == Unit::Calls { 1 } else { row.size };
         (row.ranks * amount) as f64 / row.minimum
     }
 
-    /// The speed as a part of the reference's: by the minimum and by the median.
+    /// The speed as a fraction of the reference's: by minimum and by median.
     fn share(&self) -> Option<(f64, f64)> {
         let reference = self.reference.as_ref()?;
         Some((reference.minimum / self.row.minimum, reference.median / self.row.median))
@@ -54,7 +54,7 @@ impl TableFigure {
     }
 }
 
-/// The lines of one run, in order.
+/// The results of one run, in order.
 pub(super) fn figures(rows: &[Row], sizes: &Sizes) -> Vec<TableFigure> {
     let find = |verb: &str, what: &str, size: usize| {
         rows.iter().find(|row| row.verb == verb && row.what == what && row.size == size).cloned()
@@ -125,7 +125,7 @@ pub(super) fn table(figures: &[TableFigure], workers: usize, sizes: &Sizes) -> S
     text
 }
 
-/// "≥ 70 % yes".
+/// The target and whether it was reached: "≥ 70 % yes".
 fn wanted(figure: &TableFigure) -> String {
     let target = match figure.target {
         Target::Nothing => return String::new(),
