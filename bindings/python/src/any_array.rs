@@ -1,4 +1,4 @@
-//! An array of the caller's wherever it is: in the processor's memory, or in a CUDA device's.
+//! An array of the caller in host memory or in the memory of a CUDA device.
 
 use std::sync::Arc;
 
@@ -14,22 +14,22 @@ use crate::errors::raise;
 use crate::array_factory::{ArrayFactory, first_line};
 use crate::tensor;
 
-/// An array and its place; no byte of a device's memory can be taken for one that the processor may touch.
+/// An array tagged with its memory space, so that the host never dereferences a device address.
 pub(crate) enum AnyArray {
     Host(View),
     Cuda(CudaArray),
 }
 
-/// A contiguous array in a device's memory.
+/// A contiguous array in device memory.
 pub(crate) struct CudaArray {
     pub(crate) span: Span,
     pub(crate) dtype: DType,
     pub(crate) shape: Vec<usize>,
-    /// When it may be used; at once where there is none.
+    /// The event after which the memory may be used; none if it may be used at once.
     pub(crate) ready: Option<Arc<Event>>,
-    /// How results beside it are made.
+    /// Allocates results in the same library and on the same device.
     pub(crate) factory: Arc<ArrayFactory>,
-    /// What lends the memory.
+    /// Keeps the memory alive.
     _owner: Py<PyAny>,
 }
 
@@ -41,14 +41,14 @@ impl AnyArray {
         Ok(array)
     }
 
-    /// The same, with its shape.
+    /// The same, including the array's shape.
     pub(crate) fn to_fill(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<AnyArray> {
         let array = AnyArray::writable(x, operation, true)?;
         tensor::record_write(x)?;
         Ok(array)
     }
 
-    /// An array that other ranks write: the same is expected of it, though this one only reads.
+    /// An array that the root writes in place: this rank only reads it, but the same requirements apply.
     pub(crate) fn like_in_place(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<AnyArray> {
         AnyArray::writable(x, operation, false)
     }
@@ -59,7 +59,7 @@ impl AnyArray {
         AnyArray::of(x, borrowed)
     }
 
-    /// An array that the call only reads: where it is not contiguous, a contiguous copy.
+    /// An array that the call only reads; if it is not contiguous, a contiguous copy.
     pub(crate) fn input(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<AnyArray> {
         AnyArray::of(x, BorrowedArray::input(x, operation, AllowedMemory::Anywhere)?)
     }
@@ -99,12 +99,12 @@ impl AnyArray {
         }
     }
 
-    /// The elements of one row: of everything but the first axis.
+    /// Number of elements in one row: the product of all axes but the first.
     pub(crate) fn row(&self) -> usize {
         self.shape().iter().skip(1).product()
     }
 
-    /// Where results of this array belong.
+    /// Where results derived from this array are allocated.
     pub(crate) fn placement(&self) -> ResultPlacement {
         match self {
             AnyArray::Host(_) => ResultPlacement::Host,
@@ -117,7 +117,7 @@ impl CudaArray {
     pub(crate) fn of(borrowed: BorrowedArray<'_>, factory: Arc<ArrayFactory>) -> Result<CudaArray> {
         let dtype = borrowed.known_type()?;
         let (device, bytes) = (factory.device().ordinal(), borrowed.elements * dtype.size());
-        // SAFETY: the owner lends this much of the device's memory for as long as it is held.
+        // SAFETY: the owner lends this range of device memory for as long as it is held.
         let span = unsafe { Span::lent(device, borrowed.pointer.addr() as u64, bytes) };
         Ok(CudaArray { span, dtype, shape: borrowed.shape, ready: borrowed.ready, factory, _owner: borrowed.owner })
     }
@@ -129,7 +129,7 @@ impl AsRef<Span> for CudaArray {
     }
 }
 
-/// Where a result is to be.
+/// Where a result is allocated.
 #[derive(Clone)]
 pub(crate) enum ResultPlacement {
     Host,
@@ -137,7 +137,7 @@ pub(crate) enum ResultPlacement {
 }
 
 impl ResultPlacement {
-    /// The place of an array that only shows where a result is wanted: the processor's memory for what is no array.
+    /// The memory space of an array that only indicates where the result belongs; host memory if it is not an array.
     pub(crate) fn of(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<ResultPlacement> {
         if !x.hasattr(intern!(x.py(), "__dlpack_device__"))? {
             return Ok(ResultPlacement::Host);
@@ -148,13 +148,13 @@ impl ResultPlacement {
         }
     }
 
-    /// A device, in the library that the program has imported.
+    /// A device, in the array library that the program has imported.
     pub(crate) fn on(py: Python<'_>, device: u32) -> PyResult<ResultPlacement> {
         let device = Device::get(device).map_err(|error| raise(py, error))?;
         Ok(ResultPlacement::Cuda(Arc::new(ArrayFactory::like(py, None, device)?)))
     }
 
-    /// The current device of the library that the program has imported, for a result that goes with no array.
+    /// The current device of the array library that the program has imported, for a result without an input array.
     pub(crate) fn current(operation: &str) -> Result<ResultPlacement> {
         let found = Python::try_attach(|py| -> PyResult<ResultPlacement> {
             let module = py.import(intern!(py, "unisono.on_device"))?;
@@ -173,7 +173,7 @@ impl ResultPlacement {
     }
 }
 
-/// The error for a call whose arrays are in different places.
+/// The error for a call that mixes host and device arrays.
 pub(crate) fn mixed(operation: &str, received: String) -> Error {
     let expected = "arrays that are all in CUDA memory, or all in the processor's";
     Error::usage(operation, expected, received, "move some of them: x.to(device), or x.cpu()")

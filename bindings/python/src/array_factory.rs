@@ -1,4 +1,4 @@
-//! Makes results on a device, with the library that the caller's own array is of.
+//! Allocates result arrays on a device, with the library of the caller's array.
 
 use std::sync::Arc;
 
@@ -14,16 +14,16 @@ use crate::errors::raise;
 use crate::any_array::CudaArray;
 use crate::tensor;
 
-/// Where new arrays are made, and how: a Python function that knows the caller's library and current stream.
+/// Allocates arrays on a device through a Python function that knows the caller's library and current stream.
 pub(crate) struct ArrayFactory {
     device: Arc<Device>,
     function: Py<PyAny>,
-    /// The stream in whose order it makes them, which the function keeps; none where they may be used at once.
+    /// The stream in whose order arrays are allocated, kept alive by the function; none if they may be used at once.
     stream: Option<u64>,
 }
 
 impl ArrayFactory {
-    /// Makes arrays beside this one; without one, in the library that the program has imported.
+    /// A factory for the library of `x`; without `x`, for the library that the program has imported.
     pub(crate) fn like(py: Python<'_>, x: Option<&Bound<'_, PyAny>>, device: Arc<Device>) -> PyResult<ArrayFactory> {
         let module = py.import(intern!(py, "unisono.on_device"))?;
         let arguments = (x, device.ordinal()).into_pyobject(py)?;
@@ -36,18 +36,18 @@ impl ArrayFactory {
         &self.device
     }
 
-    /// When an array that was just made may be written: its memory was another's before, which work of the stream that it
-    /// was made for may still use. That is seldom the stream of the thread that makes it.
+    /// The event after which a new array may be written: its memory may have been recycled, and earlier work on the stream
+    /// that it was allocated for may still use it. That is seldom the stream of the allocating thread.
     fn ready(&self) -> Result<Option<Arc<Event>>> {
         let Some(stream) = self.stream else { return Ok(None) };
         let ours = self.device.stream();
-        // SAFETY: the function keeps the stream.
+        // SAFETY: the function keeps the stream alive.
         let ready = unsafe { ours.mark_handle(stream)? };
         ours.follow_mark(&ready)?;
         Ok(Some(Arc::new(ready)))
     }
 
-    /// A new array with no particular contents, and the same as memory that the device may write.
+    /// Allocates an uninitialised array; returns the Python object and its device memory.
     pub(crate) fn make(
         self: &Arc<ArrayFactory>,
         dtype: DType,
@@ -58,11 +58,11 @@ impl ArrayFactory {
             let what = format!("memory for a result of {shape:?} {dtype} is not to be had: {reason}");
             Error::unsupported(operation, what, "free some of the device's memory, or use more ranks")
         };
-        // Work in the background may outlive the interpreter.
+        // Background work may outlive the interpreter.
         let made = Python::try_attach(|py| -> PyResult<_> {
             let arguments = (dtype.name(), PyTuple::new(py, shape)?).into_pyobject(py)?;
             let array = tensor::call_uncompiled(self.function.bind(py), arguments)?;
-            // Nobody else has seen it, so it may be written even where its library calls all arrays immutable.
+            // The array has not been shared yet, so it may be written even if its library treats all arrays as immutable.
             let mut borrowed = BorrowedArray::of(&array, operation, true, AllowedMemory::Anywhere)?;
             borrowed.ready = self.ready().map_err(|error| raise(py, error))?;
             let is_device = |device: &Arc<Device>| device.ordinal() == self.device.ordinal();
@@ -84,7 +84,7 @@ impl ArrayFactory {
     }
 }
 
-/// What an exception says first; libraries append traces of their own.
+/// The first line of an exception's message; libraries append traces of their own.
 pub(crate) fn first_line(error: &PyErr) -> String {
     let text = Python::attach(|py| error.value(py).to_string());
     text.lines().next().unwrap_or("for no given reason").to_string()

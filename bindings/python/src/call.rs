@@ -1,4 +1,4 @@
-//! What a verb is told and what it leaves behind, whichever verb it is.
+//! Options and results that all collective and point-to-point calls share.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use unisono::{Error, ReduceOp, Result};
 use crate::errors::raise;
 use crate::result_array::ResultArray;
 
-/// What a verb leaves behind.
+/// The result of a call.
 pub(crate) enum CallOutcome {
     Nothing,
     One(ResultArray),
-    /// One result in parts, each of its own shape.
+    /// One result in parts, each with its own shape.
     Many(ResultArray, Vec<Vec<usize>>),
 }
 
@@ -29,7 +29,7 @@ impl CallOutcome {
     }
 }
 
-/// How a verb is to be run.
+/// How a call is run.
 #[derive(Clone, Copy)]
 pub(crate) struct CallOptions {
     pub(crate) wait: bool,
@@ -47,9 +47,9 @@ impl CallOptions {
     }
 }
 
-/// A timeout that a user wrote, in seconds.
+/// Parses a timeout in seconds.
 pub(crate) fn seconds(timeout: Option<f64>, operation: &str) -> Result<Option<Duration>> {
-    /// About 30 years: no wait is longer, and no clock overflows.
+    /// About 30 years: longer than any wait, and short enough that no clock overflows.
     const FOREVER: f64 = 1e9;
     match timeout {
         None => Ok(None),
@@ -63,7 +63,7 @@ pub(crate) fn seconds(timeout: Option<f64>, operation: &str) -> Result<Option<Du
     }
 }
 
-/// A number that a user wrote; negative ones, large ones and what is no integer are rejected alike.
+/// Parses an integer argument; negative, too large and non-integer values are rejected alike.
 pub(crate) fn number<'py, N: FromPyObjectOwned<'py>>(
     x: &Bound<'py, PyAny>,
     operation: &str,
@@ -73,12 +73,12 @@ pub(crate) fn number<'py, N: FromPyObjectOwned<'py>>(
     x.extract().map_err(|_| raise(x.py(), Error::usage(operation, expected, repr_of(x), advice)))
 }
 
-/// A value that a user passed, for an error.
+/// The repr of an argument, for an error message.
 pub(crate) fn repr_of(x: &Bound<'_, PyAny>) -> String {
     x.repr().map_or_else(|_| "something else".into(), |text| text.to_string())
 }
 
-/// The reduction that a user named.
+/// Parses the name of a reduction.
 pub(crate) fn parse_reduce_op(name: &str, operation: &str) -> Result<ReduceOp> {
     ReduceOp::from_name(name).ok_or_else(|| {
         let known = ReduceOp::ALL.map(ReduceOp::name).join(", ");

@@ -1,7 +1,7 @@
-//! A collective call whose arguments are still being looked at.
+//! A guard for a collective call whose arguments are still being checked.
 
-/// If the arguments are refused, the call counts all the same: the other ranks may be making it, and theirs must not be
-/// taken for this rank's next one.
+/// If the arguments are rejected, the guard counts the call all the same: the other ranks may be making it, and their call
+/// must not be matched with this rank's next one.
 pub(crate) struct CallGuard<'a> {
     group: &'a unisono::Group,
 }
@@ -11,7 +11,7 @@ impl CallGuard<'_> {
         CallGuard { group }
     }
 
-    /// The call is made now, and counts itself.
+    /// Disarms the guard: the call is made now, and is counted by the library.
     pub(crate) fn disarm(self) {
         std::mem::forget(self);
     }

@@ -1,4 +1,4 @@
-//! The one place where the verbs on the processor's memory and those on a device's part ways.
+//! Dispatches each collective to its implementation for host memory or for device memory.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::pending::Running;
 use crate::any_array::{CudaArray, AnyArray, mixed};
 use crate::result_array::ResultArray;
 
-/// The error for a result in another place than its input.
+/// The error for a result in a different memory space than its input.
 fn wrong_memory(operation: &str) -> Error {
     mixed(operation, "a result in another place than its input".into())
 }
 
-/// The verbs on device memory, after what these arrays wait for.
+/// The collectives on device memory, ordered after the events of these arrays.
 fn on<'a, 'b>(group: &'a Group, arrays: impl IntoIterator<Item = &'b CudaArray>) -> Cuda<'a> {
     group.cuda().after(arrays.into_iter().filter_map(|array| array.ready.clone()))
 }
@@ -160,7 +160,7 @@ pub(crate) fn all_to_all(
     }
 }
 
-/// As `all_to_all`, out of one array for each rank, which are joined first.
+/// As `all_to_all`, with one array per rank, which are concatenated first.
 pub(crate) fn all_to_all_varied(
     group: &Group,
     parts: &[AnyArray],
@@ -178,12 +178,12 @@ pub(crate) fn all_to_all_varied(
             group.raw().all_to_all(&input, sent, to.bytes_mut(), received, parts[0].dtype())
         }
         ResultArray::Cuda { memory, .. } => {
-            // Until the call itself is made, a failure here must count as one.
+            // Until the collective itself starts, a failure here must still count as the call.
             let failed = |_: &Error| group.skip_call();
             let stream = Stream::new(memory.factory.device()).inspect_err(failed)?;
             let joined = memory.factory.make(memory.dtype, &[sent.iter().sum()], "all_to_all");
             let (_array, joined) = joined.inspect_err(failed)?;
-            // Whatever happens, the device lets go of the joined array before its library gets it back.
+            // On failure, wait until the device no longer uses the concatenated array before its library may free it.
             let let_go = |_: &Error| drop(stream.synchronize());
             let ready = join(&stream, parts, &joined).inspect_err(let_go).inspect_err(failed)?;
             let marks = memory.ready.clone().into_iter().chain([ready]);
@@ -193,14 +193,14 @@ pub(crate) fn all_to_all_varied(
     }
 }
 
-/// Copies arrays on a device one behind the other; the mark is behind the copies.
+/// Concatenates device arrays; the returned event follows the copies.
 fn join(stream: &Stream, parts: &[AnyArray], joined: &CudaArray) -> Result<Arc<Event>> {
     let mut address = joined.span.address();
     joined.ready.iter().try_for_each(|ready| stream.follow_mark(ready))?;
     for part in parts {
         let AnyArray::Cuda(part) = part else { return Err(wrong_memory("all_to_all")) };
         part.ready.iter().try_for_each(|ready| stream.follow_mark(ready))?;
-        // SAFETY: the caller holds all of these arrays until the mark is reached.
+        // SAFETY: the caller holds all of these arrays until the event is reached.
         unsafe { stream.copy(address, part.span.address(), part.span.bytes()) }?;
         address += part.span.bytes() as u64;
     }
@@ -224,7 +224,7 @@ pub(crate) fn recv(group: &Group, x: &mut AnyArray, from: usize, tag: u32) -> Re
     }
 }
 
-/// Begins to send; the array is kept until that has ended.
+/// Starts to send; the array is kept alive until the message is complete.
 pub(crate) fn start_send(group: &Group, x: AnyArray, to: usize, tag: u32) -> Result<Running> {
     Ok(match x {
         AnyArray::Host(x) => {
@@ -238,7 +238,7 @@ pub(crate) fn start_send(group: &Group, x: AnyArray, to: usize, tag: u32) -> Res
     })
 }
 
-/// Begins to receive; as `start_send`.
+/// Starts to receive; as `start_send`.
 pub(crate) fn start_recv(group: &Group, x: AnyArray, from: usize, tag: u32) -> Result<Running> {
     Ok(match x {
         AnyArray::Host(x) => {

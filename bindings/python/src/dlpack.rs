@@ -1,4 +1,4 @@
-//! DLPack: how PyTorch and other libraries lend and borrow tensors. The layouts are those of dlpack.h, version 1.
+//! DLPack: zero-copy exchange of tensors with PyTorch and other libraries. The layouts are those of dlpack.h, version 1.
 
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::{dlpack_exchange_api, nvidia};
 
 const CPU: i32 = 1;
 pub(crate) const CUDA: i32 = 2;
-/// Pinned memory of an accelerator's driver: the processor may use it like its own.
+/// Pinned host memory of a CUDA driver: the host may access it like any other memory.
 const PINNED: i32 = 3;
 const READ_ONLY: u64 = 1;
 /// The first page is never mapped.
 const LEAST_ADDRESS: usize = 4096;
 /// More than any process can address.
 const MAX_BYTES: usize = 1 << 56;
-/// More than any array library has.
+/// More than any array library supports.
 const MAX_DIMENSIONS: usize = 64;
 const INT: u8 = 0;
 const UNSIGNED: u8 = 1;
@@ -61,7 +61,7 @@ pub(crate) struct DLTensor {
     pub(crate) byte_offset: u64,
 }
 
-/// What a capsule named "dltensor" holds.
+/// The contents of a capsule named "dltensor".
 #[repr(C)]
 pub(crate) struct DLManagedTensor {
     pub(crate) tensor: DLTensor,
@@ -69,7 +69,7 @@ pub(crate) struct DLManagedTensor {
     pub(crate) deleter: Option<unsafe extern "C" fn(*mut DLManagedTensor)>,
 }
 
-/// What a capsule named "dltensor_versioned" holds.
+/// The contents of a capsule named "dltensor_versioned".
 #[repr(C)]
 pub(crate) struct DLManagedTensorVersioned {
     pub(crate) version: [u32; 2],
@@ -79,14 +79,14 @@ pub(crate) struct DLManagedTensorVersioned {
     pub(crate) tensor: DLTensor,
 }
 
-/// Which memory a call can use.
+/// Which memory a call accepts.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum AllowedMemory {
     Host,
     Anywhere,
 }
 
-/// What an array that speaks DLPack says of its memory. Its capsule stays ours: when it goes, so does the loan.
+/// Borrows the memory of an array through DLPack. The capsule is kept: dropping it ends the borrow.
 pub(crate) fn borrow<'a>(x: &Bound<'_, PyAny>, operation: &'a str, allowed: AllowedMemory) -> PyResult<BorrowedArray<'a>> {
     let py = x.py();
     let kind = x.get_type();
@@ -107,7 +107,7 @@ pub(crate) fn borrow<'a>(x: &Bound<'_, PyAny>, operation: &'a str, allowed: Allo
     };
     let capsule = exported.map_err(|error| export_error(py, operation, error))?;
     let mut borrowed = describe_capsule(&kind, capsule, operation, allowed)?;
-    // A view of no memory begins a few bytes behind address 0.
+    // A tensor without memory may have an address of a few bytes (null plus an offset).
     if borrowed.pointer.addr() < LEAST_ADDRESS && borrowed.elements > 0 {
         let received = format!("a {}, which has no memory of its own", kind.name()?);
         return Err(wrong(
@@ -123,7 +123,7 @@ pub(crate) fn borrow<'a>(x: &Bound<'_, PyAny>, operation: &'a str, allowed: Allo
         true => device.stream().mark().map_err(failed)?,
         false => {
             let theirs = dlpack_exchange_api::current_stream(&kind, device.ordinal() as i32)?;
-            // SAFETY: the library has just named its stream on this device.
+            // SAFETY: the library has just returned its stream on this device.
             let ready = unsafe { device.stream().mark_handle(theirs) }.map_err(failed)?;
             device.stream().follow_mark(&ready).map_err(failed)?;
             ready
@@ -133,16 +133,16 @@ pub(crate) fn borrow<'a>(x: &Bound<'_, PyAny>, operation: &'a str, allowed: Allo
     Ok(borrowed)
 }
 
-/// What a capsule says of the memory that it lends.
+/// Borrows the memory that a capsule describes.
 fn describe_capsule<'a>(
     kind: &Bound<'_, PyType>,
     capsule: Bound<'_, PyAny>,
     operation: &'a str,
     allowed: AllowedMemory,
 ) -> PyResult<BorrowedArray<'a>> {
-    // JAX lends memory that it promises to others never to change.
+    // JAX arrays are immutable, and other holders of the memory rely on that.
     let immutable = kind.module().is_ok_and(|name| name.to_string_lossy().starts_with("jax"));
-    // SAFETY: a capsule of these names holds such a struct, alive as long as the capsule (the DLPack contract).
+    // SAFETY: a capsule of these names holds such a struct, valid as long as the capsule (the DLPack contract).
     unsafe {
         if PyCapsule_IsValid(capsule.as_ptr(), VERSIONED.as_ptr()) != 0 {
             let held = PyCapsule_GetPointer(capsule.as_ptr(), VERSIONED.as_ptr()).cast::<DLManagedTensorVersioned>();
@@ -158,12 +158,12 @@ fn describe_capsule<'a>(
     Err(wrong(kind.py(), operation, "a tensor in a newer DLPack format".into(), "update unisono"))
 }
 
-/// The error for an array that its library will not lend.
+/// The error for an array that its library refuses to export.
 fn export_error(py: Python<'_>, operation: &str, error: PyErr) -> PyErr {
     if error.is_instance_of::<PyNotImplementedError>(py) {
         return error;
     }
-    // PyTorch appends a C++ trace; its first line says it all.
+    // PyTorch appends a C++ trace; the first line is sufficient.
     let reason = error.value(py).to_string();
     let received =
         format!("one that cannot be lent: {}", reason.lines().next().unwrap_or("for no given reason"));
@@ -172,13 +172,13 @@ fn export_error(py: Python<'_>, operation: &str, error: PyErr) -> PyErr {
     usage
 }
 
-/// Where the array says that it is; asked first, because some libraries would copy it.
+/// The device of the array, queried before the export because some libraries would otherwise copy the array.
 pub(crate) fn dl_device(x: &Bound<'_, PyAny>) -> PyResult<DLDevice> {
     let answer = x.call_method0(intern!(x.py(), "__dlpack_device__"))?;
     Ok(DLDevice { kind: answer.get_item(0)?.extract()?, id: answer.get_item(1)?.extract()? })
 }
 
-/// The CUDA device that the memory is on; none for the processor's. Fails for memory that the call cannot use.
+/// The CUDA device that owns the memory; none for host memory. Fails for memory that the call does not accept.
 pub(crate) fn cuda_device(
     py: Python<'_>,
     dl_device: DLDevice,
@@ -210,9 +210,8 @@ fn wrong(py: Python<'_>, operation: &str, received: String, advice: &str) -> PyE
     raise(py, Error::usage(operation, "a NumPy array or a tensor", received, advice))
 }
 
-/// Asks for the capsule, in the new form where the library knows it. A parameter that records gradients is lent
-/// by its detached twin: the values are the same memory. On a device the library lets its work so far come before
-/// ours, by letting our stream wait.
+/// Requests the capsule, versioned if the library supports it. A parameter that requires gradients is exported through a
+/// detached view of the same memory. On a device, the library makes our stream wait for its earlier work.
 fn export<'py>(x: &Bound<'py, PyAny>, device: Option<Arc<CudaDevice>>) -> PyResult<Bound<'py, PyAny>> {
     let py = x.py();
     let records = x.getattr(intern!(py, "requires_grad")).is_ok_and(|flag| flag.is_truthy().unwrap_or(false));
@@ -252,7 +251,7 @@ unsafe fn describe<'a>(
     }
     let list = |pointer: *mut i64| match pointer.is_null() || dimensions == 0 {
         true => Vec::new(),
-        // SAFETY: the caller promises as many valid entries as there are dimensions.
+        // SAFETY: the caller guarantees as many valid entries as there are dimensions.
         false => unsafe { std::slice::from_raw_parts(pointer, dimensions) }.to_vec(),
     };
     let (extents, strides) = (list(tensor.shape), list(tensor.strides));
@@ -276,7 +275,7 @@ unsafe fn describe<'a>(
     })
 }
 
-/// A shape and how many elements it has; none where they cannot lie in memory.
+/// A shape and its number of elements; none if they cannot fit in memory.
 fn sizes(extents: &[i64], size: usize) -> Option<(Vec<usize>, usize)> {
     let shape: Vec<usize> =
         extents.iter().map(|&extent| usize::try_from(extent).ok()).collect::<Option<_>>()?;
@@ -288,7 +287,7 @@ fn sizes(extents: &[i64], size: usize) -> Option<(Vec<usize>, usize)> {
     (bytes <= MAX_BYTES).then_some((shape, elements))
 }
 
-/// Whether the elements lie in C order without gaps; no strides mean that they do.
+/// Whether the elements are in C order without gaps; absent strides mean that they are.
 fn is_contiguous(shape: &[i64], strides: &[i64]) -> bool {
     let mut expected = 1;
     shape.contains(&0)
@@ -328,7 +327,7 @@ pub(crate) fn type_of(dtype: DType) -> DLDataType {
     DLDataType { code, bits: dtype.size() as u8 * 8, lanes: 1 }
 }
 
-/// A tensor over memory and lists that stay where they are until its borrower deletes it.
+/// A tensor over memory and lists that must stay in place until the consumer calls its deleter.
 pub(crate) fn tensor_of(
     data: *mut u8,
     dtype: DType,

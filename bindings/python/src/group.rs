@@ -1,4 +1,4 @@
-//! The native group: parses a verb's arguments, then runs it without the interpreter or in the background.
+//! The native group: parses the arguments of a call, then runs it with the GIL released or in the background.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::any_array::{ResultPlacement, AnyArray};
 use crate::call_guard::CallGuard;
 use crate::{dispatch, in_place, interrupt, nvidia, out_of_place};
 
-/// The ranks that a verb acts on.
+/// The ranks that take part in a call.
 #[pyclass(frozen, module = "unisono._native")]
 pub(crate) struct Group {
     group: ProcessLocal<unisono::Group>,
@@ -26,17 +26,17 @@ impl Group {
         Group { group: ProcessLocal::new(group.with_interrupt(interrupt::hook())), liveness }
     }
 
-    /// The group itself, for what is made on it.
+    /// The underlying group, for objects created on it.
     pub(crate) fn handle(&self) -> unisono::Group {
         self.group.clone()
     }
 
-    /// Whether the world may still be used: shared with what is made on this group.
+    /// Whether the world may still be used; shared with objects created on this group.
     pub(crate) fn liveness(&self, operation: &'static str) -> Result<Arc<WorldLiveness>> {
         self.liveness.check(operation).map(|()| self.liveness.clone())
     }
 
-    /// A member's rank in the group, as a user wrote it.
+    /// Parses a member's rank in the group.
     fn rank_of(&self, member: &Bound<'_, PyAny>, operation: &str) -> PyResult<usize> {
         let size = self.group.size();
         match member.extract() {
@@ -49,7 +49,7 @@ impl Group {
         }
     }
 
-    /// Starts a message: it is on its way in the order of the calls, and a late one holds up no verb.
+    /// Starts a message: messages are sent in the order of the calls, and a delayed one does not block collectives.
     fn start_message(
         &self,
         py: Python<'_>,
@@ -63,7 +63,7 @@ impl Group {
         Ok(Py::new(py, Pending::new(operation, started))?.into_any())
     }
 
-    /// The handle for a call that wants something else than usual.
+    /// The group with the call's timeout and determinism, if they differ from the defaults.
     fn adjusted(&self, operation: &str, call: CallOptions) -> Result<Option<unisono::Group>> {
         Ok(match (seconds(call.timeout, operation)?, call.deterministic) {
             (None, false) => None,
@@ -73,7 +73,7 @@ impl Group {
         })
     }
 
-    /// Runs a verb here, or in the background if `call.wait` is false.
+    /// Runs a call on this thread, or in the background if `call.wait` is false.
     fn run(
         &self,
         call_guard: Option<CallGuard<'_>>,
@@ -89,7 +89,7 @@ impl Group {
             let started = group.start(move |group| guard(operation, || job(group)));
             return Ok(Py::new(py, Pending::new(operation, Running::Verb(started)))?.into_any());
         }
-        // The job keeps the caller's arrays and is dropped after the interpreter is back.
+        // The job holds the caller's arrays and is dropped after the GIL is reacquired.
         let outcome = py.detach(|| guard(operation, || job(group)));
         outcome.map_err(|error| raise(py, error))?.into_python(py)
     }
@@ -121,7 +121,7 @@ impl Group {
         py.detach(|| self.group.revoke());
     }
 
-    /// Counts a call that the Python above refused before it was made.
+    /// Counts a call whose arguments the Python layer has rejected.
     fn skip_call(&self) {
         self.group.skip_call();
     }
@@ -157,7 +157,7 @@ impl Group {
         self.run(Some(call_guard), py, "barrier", CallOptions::new(wait, timeout), in_place::barrier())
     }
 
-    /// How CUDA memory travels between the ranks, each on a device of its own choice.
+    /// The path that CUDA memory takes between the ranks, each on the device that it passes.
     fn cuda_path(
         &self,
         py: Python<'_>,
@@ -382,7 +382,7 @@ impl Group {
 }
 
 impl Group {
-    /// Makes a smaller group; the timeout is for the making, the new group has this one's.
+    /// Creates a subgroup; the timeout applies to the creation, the new group has the timeout of this one.
     fn make_subgroup(
         &self,
         py: Python<'_>,
@@ -402,13 +402,13 @@ impl Group {
         Ok(made.map(|made| Group::new(&with_default_timeout(made), self.liveness.clone())))
     }
 
-    /// What every verb checks first.
+    /// Checks that the world is alive and arms the call guard, for every collective.
     fn begin(&self, py: Python<'_>, operation: &'static str) -> PyResult<CallGuard<'_>> {
         self.liveness.check(operation).map_err(|error| raise(py, error))?;
         Ok(CallGuard::of(&self.group))
     }
 
-    /// What a message checks first; it is not one of the calls that ranks make together.
+    /// Checks a message's peer and tag; messages are not collective and need no call guard.
     fn begin_message(
         &self,
         operation: &'static str,
@@ -420,7 +420,7 @@ impl Group {
         Ok((self.rank_of(peer, operation)?, tag))
     }
 
-    /// What a verb with a root checks first.
+    /// As `begin`, for a collective with a root.
     fn begin_at(&self, operation: &'static str, root: &Bound<'_, PyAny>) -> PyResult<(CallGuard<'_>, usize)> {
         let call_guard = self.begin(root.py(), operation)?;
         Ok((call_guard, self.rank_of(root, operation)?))

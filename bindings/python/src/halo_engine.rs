@@ -1,4 +1,4 @@
-//! What carries out a native exchange of halos: the processor, or a CUDA device.
+//! The engine of a native halo exchange: host memory or a CUDA device.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use unisono::{Error, Result};
 use crate::array::View;
 use crate::any_array::{AnyArray, mixed};
 
-/// A call of an exchange.
+/// An operation of an exchange.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum HaloStep {
     Forward,
@@ -25,8 +25,8 @@ pub(crate) enum HaloEngine {
     Host(Box<Exchange>),
     Cuda {
         exchange: Box<CudaExchange>,
-        /// The outputs of what has begun. They are in order with our streams already: asking for them again would let the
-        /// end wait for all that the caller computes meanwhile.
+        /// The outputs of the exchange in progress. They are ordered with our streams already: borrowing them again would make
+        /// `end` wait for everything that the caller computes in the meantime.
         begun: Vec<AnyArray>,
     },
 }
@@ -53,12 +53,12 @@ impl HaloEngine {
         }
     }
 
-    /// Whether `end` knows its outputs.
+    /// Whether `end` already has its outputs.
     pub(crate) fn keeps_outputs(&self) -> bool {
         matches!(self, HaloEngine::Cuda { begun, .. } if !begun.is_empty())
     }
 
-    /// Makes a call. The arrays come back when they may be let go.
+    /// Runs an operation. Returns the arrays once they may be released.
     pub(crate) fn run(
         &mut self,
         (step, operation): (HaloStep, &str),

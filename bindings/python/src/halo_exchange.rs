@@ -1,4 +1,4 @@
-//! A native exchange of halos: takes the caller's arrays where they are and works without the interpreter.
+//! A native halo exchange: borrows the caller's arrays in their memory and runs with the GIL released.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +14,7 @@ use crate::halo::HaloPlan;
 use crate::halo_engine::{HaloEngine, HaloStep};
 use crate::any_array::AnyArray;
 
-/// A plan on the ranks of a group, for arrays of one type in one place.
+/// A plan on the ranks of a group, for arrays of one element type in one memory space.
 #[pyclass(frozen, module = "unisono._native")]
 pub(crate) struct HaloExchange {
     engine: ProcessLocal<Mutex<HaloEngine>>,
@@ -24,13 +24,13 @@ pub(crate) struct HaloExchange {
 }
 
 impl HaloExchange {
-    /// Held while an exchange waits for other ranks, whose interrupt hook may want the interpreter: so it is only taken detached
-    /// from it.
+    /// Held while an exchange waits for other ranks, and the interrupt hook of that wait may need the GIL: take this lock only
+    /// with the GIL released.
     fn lock(&self) -> MutexGuard<'_, HaloEngine> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs one of the exchange's calls on arrays.
+    /// Runs one operation of the exchange on arrays.
     fn run(
         &self,
         py: Python<'_>,
@@ -45,11 +45,11 @@ impl HaloExchange {
             HaloStep::End if py.detach(|| self.lock().keeps_outputs()) => &[],
             _ => outputs,
         };
-        // What is refused here counts as a call: the others may be making it.
+        // Rejected arguments still count as a call: the other ranks may be making it.
         let (inputs, outputs) = self
             .convert(py, operation, inputs, outputs)
             .inspect_err(|_| py.detach(|| self.lock().skip_call()))?;
-        // The caller's arrays are let go when the interpreter is back.
+        // The caller's arrays are released after the GIL is reacquired.
         let (done, _arrays) = py.detach(move || {
             let mut engine = self.lock();
             engine.set_timeout(limit);
@@ -89,7 +89,7 @@ impl HaloExchange {
 
 #[pymethods]
 impl HaloExchange {
-    /// `way` says whether to keep room in shared memory, and for CUDA memory the device.
+    /// `way`: whether to reserve buffers in shared memory, and for CUDA memory the device.
     #[new]
     fn new(
         py: Python<'_>,
@@ -121,7 +121,7 @@ impl HaloExchange {
         Ok(HaloExchange { engine, liveness, dtype, default_timeout })
     }
 
-    /// Whether parcels go straight through shared memory, or through a device's.
+    /// Whether messages go directly through shared memory, or through device memory.
     #[getter]
     fn is_direct(&self, py: Python<'_>) -> bool {
         py.detach(|| self.lock().is_direct())

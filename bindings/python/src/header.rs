@@ -1,16 +1,16 @@
-//! What ranks tell each other before arrays of unknown size travel: element type and shape, in a few numbers.
+//! Headers that ranks exchange before arrays of unknown size: element type, memory space and shape.
 
 use unisono::{DType, Error, Group, Result};
 
 use crate::any_array::{AnyArray, mixed};
 
-/// The most axes that an array of unknown size may have.
+/// Maximum number of axes of an array of unknown size.
 const AXES: usize = 8;
-/// Numbers in a header: element type, place, how many axes, their lengths.
+/// Numbers in a header: element type, memory space, number of axes, their lengths.
 const NUMBERS: usize = 3 + AXES;
 const BYTES: usize = NUMBERS * 8;
 
-/// The element type and shape of an array that another rank sends.
+/// The element type, memory space and shape of an array that another rank sends.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ArrayHeader {
     pub(crate) dtype: DType,
@@ -78,7 +78,7 @@ impl ArrayHeader {
         ArrayHeader::decode(&bytes, operation)
     }
 
-    /// Everybody's headers, in rank order; each rank brings the same number of them.
+    /// The headers of all ranks, in rank order; each rank contributes the same number of them.
     pub(crate) fn all_gather(mine: &[ArrayHeader], group: &Group, operation: &str) -> Result<Vec<ArrayHeader>> {
         let input: Vec<u8> = mine.iter().flat_map(ArrayHeader::encode).collect();
         let mut output = vec![0; input.len() * group.size()];
@@ -89,7 +89,7 @@ impl ArrayHeader {
     }
 }
 
-/// Fails, on every rank alike, if arrays are in different places; each rank has brought `each` of them.
+/// Fails, identically on every rank, if arrays are in different memory spaces; each rank has contributed `each` headers.
 fn same_place(headers: Vec<ArrayHeader>, each: usize, operation: &str) -> Result<Vec<ArrayHeader>> {
     match headers.iter().position(|header| header.is_cuda != headers[0].is_cuda) {
         None => Ok(headers),

@@ -5,20 +5,20 @@ use std::alloc::{Layout, alloc, dealloc};
 use rustix::mm::{Advice, madvise};
 use unisono::{Error, Result};
 
-/// A cache line and its neighbour.
+/// Two cache lines: an adjacent line is often prefetched with the first.
 const ALIGNMENT: usize = 128;
-/// From here on large pages pay.
+/// From this size on, huge pages pay off.
 const LARGE: usize = 4 << 20;
 const PAGE: usize = 4096;
 
-/// A block of this process alone, with no particular contents: every verb fills its whole result or fails, and what
-/// failed is never shown.
+/// An uninitialised block of memory, private to this process: every call fills its result completely or fails, and the
+/// result of a failed call is never exposed.
 pub(crate) struct HeapBlock {
     start: *mut u8,
     layout: Layout,
 }
 
-// SAFETY: the block is owned; whoever uses the pointer orders access to it.
+// SAFETY: the block is owned; users of the pointer must synchronise their accesses.
 unsafe impl Send for HeapBlock {}
 // SAFETY: as above.
 unsafe impl Sync for HeapBlock {}
@@ -53,10 +53,10 @@ impl Drop for HeapBlock {
     }
 }
 
-/// Fewer page faults where the system has large pages; where it has none, nothing is lost.
+/// Advises huge pages, for fewer page faults; without huge pages the advice has no effect.
 fn prefer_large_pages(start: *mut u8, bytes: usize) {
     let skipped = start.align_offset(PAGE);
-    // SAFETY: whole pages inside the block; the advice changes no contents.
+    // SAFETY: full pages inside the block; the advice does not change their contents.
     let _ = unsafe {
         madvise(start.wrapping_add(skipped).cast(), (bytes - skipped) / PAGE * PAGE, Advice::LinuxHugepage)
     };

@@ -1,4 +1,4 @@
-//! The verbs that read or write the caller's own array: each becomes a job for this thread or the background.
+//! Calls that read or write the caller's own array: each returns a job for this thread or the background.
 
 use unisono::{Group, ReduceOp, Result};
 

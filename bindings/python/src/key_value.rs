@@ -1,4 +1,4 @@
-//! A native key-value table: takes keys as Python has them, then gets and adds without the interpreter.
+//! A native key-value table: converts Python keys, then gets and adds with the GIL released.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::table_options::add_options;
 #[pyclass(frozen, module = "unisono._native")]
 pub(crate) struct KeyValueTable(NativeTable<tables::KeyValueTable>);
 
-/// Keys where Python has them: an array of whole numbers, or a list of bytes.
+/// Keys as Python passes them: an array of integers, or a list of bytes objects.
 enum CallerKeys {
     Int(View),
     Bytes(Vec<PyBackedBytes>),
@@ -36,7 +36,7 @@ impl CallerKeys {
         }
     }
 
-    /// Calls `body` with these keys as a call takes them.
+    /// Calls `body` with these keys in the library's form.
     fn with<R>(&self, body: impl FnOnce(Keys) -> R) -> R {
         match self {
             CallerKeys::Int(view) => body(Keys::Int(view.numbers())),
@@ -65,14 +65,14 @@ impl KeyValueTable {
         KeyValueTable(NativeTable::new(table, liveness))
     }
 
-    /// The shape of the values of these keys: that of the keys, then the values of each.
+    /// The shape of the values of these keys: that of the keys, followed by the values per key.
     fn shape(&self, keys: &CallerKeys) -> Vec<usize> {
         let mut shape = keys.shape();
         shape.push(self.0.table.dim());
         shape
     }
 
-    /// New memory for the values of these keys.
+    /// Allocates memory for the values of these keys.
     fn allocate(&self, py: Python<'_>, keys: &CallerKeys) -> PyResult<Memory> {
         Memory::on_heap(self.0.table.dtype(), self.shape(keys)).map_err(|error| raise(py, error))
     }
@@ -100,7 +100,7 @@ impl KeyValueTable {
         self.0.table.consistency().to_string()
     }
 
-    /// Fills `out`, or new memory if there is none.
+    /// Fills `out`, or new memory without `out`.
     #[pyo3(signature = (keys, out, timeout))]
     fn get(
         &self,
@@ -145,7 +145,7 @@ impl KeyValueTable {
         Ok(Pending::new("get", running))
     }
 
-    /// Adds; without `wait` it may be applied later, and keys and array may be used again at once.
+    /// Adds; without `wait` the add may be applied later, and keys and array may be reused at once.
     #[pyo3(signature = (keys, delta, options, wait, timeout))]
     fn add(
         &self,
@@ -169,7 +169,7 @@ impl KeyValueTable {
         })
     }
 
-    /// Whether anybody has added to each of these keys.
+    /// Whether each of these keys is present: a worker has added to it.
     #[pyo3(signature = (keys, timeout))]
     fn contains(&self, keys: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Vec<bool>> {
         let adjusted = self.0.begin(keys.py(), "contains", timeout)?;
@@ -177,13 +177,13 @@ impl KeyValueTable {
         self.0.run(keys.py(), "contains", adjusted, move |table| given.with(|keys| table.contains(keys)))
     }
 
-    /// How many keys there are.
+    /// Number of keys.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let adjusted = self.0.begin(py, "len", None)?;
         self.0.run(py, "len", adjusted, tables::KeyValueTable::len)
     }
 
-    /// All keys, as numbers in memory or as a list of bytes, and their values.
+    /// All keys, as integers in memory or as a list of bytes objects, and their values.
     #[pyo3(signature = (timeout))]
     fn items(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<(Py<PyAny>, Memory)> {
         let adjusted = self.0.begin(py, "items", timeout)?;
@@ -208,7 +208,7 @@ impl KeyValueTable {
         self.0.simple(py, "tick", timeout, tables::KeyValueTable::tick)
     }
 
-    /// How many steps this worker has made.
+    /// Number of steps that this worker has made.
     #[getter]
     fn clock(&self, py: Python<'_>) -> PyResult<u64> {
         let adjusted = self.0.begin(py, "clock", None)?;

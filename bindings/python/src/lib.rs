@@ -1,4 +1,4 @@
-//! The native half of the Python package `unisono`: array views, the world, its groups and their verbs, its tables.
+//! The native part of the Python package `unisono`: array views, the world, its groups and collectives, its tables.
 
 mod array;
 mod call;
@@ -37,7 +37,7 @@ mod world;
 
 use pyo3::prelude::*;
 
-/// The native module: private, everything that users need is in the Python package above it.
+/// The native module. It is private: the Python package above it is the public API.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     interrupt::remember_main_thread(module.py())?;

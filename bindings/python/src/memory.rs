@@ -1,4 +1,4 @@
-//! Memory that a result or `unisono.empty` lives in: NumPy and PyTorch take it over without a copy.
+//! Memory of results and of `unisono.empty`: NumPy and PyTorch share it without a copy.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) struct Memory {
     shape: Vec<usize>,
 }
 
-/// Who owns the bytes; they are freed when the last array over them is gone.
+/// The owner of the bytes; they are freed with the last array over them.
 enum Store {
     Heap(HeapBlock),
     Arena(Arena),
@@ -34,7 +34,7 @@ struct Arena {
     buffer: ProcessLocal<ArenaBuffer>,
 }
 
-// SAFETY: the buffer is owned and may be used and freed by any thread; access as for `Heap`.
+// SAFETY: the buffer is owned and may be used and freed by any thread; access as for `HeapBlock`.
 unsafe impl Send for Arena {}
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
@@ -46,7 +46,7 @@ impl Memory {
         Ok(Memory { store, offset: 0, dtype, shape })
     }
 
-    /// A result that is a list of numbers.
+    /// A result that is a list of integers.
     pub(crate) fn of_numbers(numbers: &[i64]) -> Result<Memory> {
         let mut memory = Memory::on_heap(DType::I64, vec![numbers.len()])?;
         for (bytes, number) in memory.bytes_mut().chunks_exact_mut(size_of::<i64>()).zip(numbers) {
@@ -61,7 +61,7 @@ impl Memory {
         Memory { store: Arc::new(Store::Arena(arena)), offset: 0, dtype, shape }
     }
 
-    /// All of the job's arena, as bytes.
+    /// The full arena of the job, as bytes.
     pub(crate) fn whole_arena(arena: WholeArena) -> Memory {
         let shape = vec![arena.len()];
         let store = Arc::new(Store::Whole(ProcessLocal::new(arena)));
@@ -74,7 +74,7 @@ impl Memory {
         Memory { store: self.store.clone(), offset, dtype: self.dtype, shape }
     }
 
-    /// The bytes, to fill before anybody else sees them.
+    /// The bytes, to be filled before the memory is shared.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         let bytes = self.shape.iter().product::<usize>() * self.dtype.size();
         // SAFETY: the store holds these bytes; results are filled through their only handle, before it is shared.
@@ -104,14 +104,14 @@ impl Memory {
         self.dtype.name()
     }
 
-    /// Lets the operating system have arena memory when the last array over it is gone.
+    /// Returns the pages of arena memory to the operating system when the last array over it is dropped.
     fn return_pages(&self) {
         if let Store::Arena(arena) = &*self.store {
             arena.buffer.return_pages();
         }
     }
 
-    /// NumPy's way in. It has no bfloat16 of its own: those travel as uint16 and are renamed by the caller.
+    /// NumPy's array interface. NumPy has no bfloat16: such arrays are exported as uint16, and the caller changes the type.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let name = match self.dtype {
@@ -133,12 +133,12 @@ impl Memory {
         Ok(description)
     }
 
-    /// The processor's memory.
+    /// Host memory.
     fn __dlpack_device__(&self) -> (i32, i32) {
         (1, 0)
     }
 
-    /// Lends the memory to any library that speaks DLPack.
+    /// Exports the memory to any library that supports DLPack.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__(
         &self,
@@ -166,7 +166,7 @@ impl Memory {
                 tensor,
             });
             let held = Box::into_raw(held).cast();
-            // SAFETY: the name is static and the destructor fits what is held.
+            // SAFETY: the name is static and the destructor matches the contents.
             unsafe { pyo3::ffi::PyCapsule_New(held, VERSIONED.as_ptr(), Some(forget_versioned)) }
         } else {
             let held =
@@ -179,7 +179,7 @@ impl Memory {
     }
 }
 
-/// What a borrower of the memory holds on to.
+/// Keeps the memory and the lists alive that an exported tensor points to.
 struct ExportContext {
     _store: Arc<Store>,
     shape: Vec<i64>,
@@ -197,7 +197,7 @@ impl ExportContext {
     }
 
     fn tensor(&self, memory: &Memory) -> DLTensor {
-        // The borrower reads these lists and never writes them.
+        // The consumer reads these lists and never writes them.
         let (shape, strides) = (self.shape.as_ptr().cast_mut(), self.strides.as_ptr().cast_mut());
         dlpack::tensor_of(memory.pointer(), memory.dtype, self.shape.len(), shape, strides)
     }
@@ -217,7 +217,7 @@ unsafe extern "C" fn delete_plain(held: *mut DLManagedTensor) {
     unsafe { drop(Box::from_raw(Box::from_raw(held).manager_ctx.cast::<ExportContext>())) }
 }
 
-/// The destructor of a capsule: a borrower has renamed it, otherwise the tensor is still ours to delete.
+/// The destructor of a capsule: a consumer renames the capsule, otherwise the tensor is still ours to delete.
 ///
 /// # Safety
 /// For capsules made in `__dlpack__` only.

@@ -1,4 +1,4 @@
-//! The verbs whose result is a new array: sizes are agreed upon where they are unknown, then the data travels.
+//! Collectives whose result is a new array: ranks first exchange unknown sizes, then the data.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +10,12 @@ use crate::header::ArrayHeader;
 use crate::any_array::{ResultPlacement, AnyArray};
 use crate::result_array::ResultArray;
 
-/// Rows of each part when `rows` are split as evenly as possible: the first parts get one more.
+/// The rows of each part if `rows` are split as evenly as possible: the first parts get one more.
 fn even(rows: usize, parts: usize) -> Vec<usize> {
     (0..parts).map(|part| rows / parts + usize::from(part < rows % parts)).collect()
 }
 
-/// The same shape with another first axis.
+/// The same shape with a different first axis.
 fn with_rows(shape: &[usize], rows: usize) -> Vec<usize> {
     std::iter::once(rows).chain(shape.iter().skip(1).copied()).collect()
 }
@@ -24,13 +24,13 @@ fn scaled(rows: &[usize], row: usize) -> Vec<usize> {
     rows.iter().map(|&rows| rows * row).collect()
 }
 
-/// A handle for a call's second step: what its first step took is gone from its time.
+/// The group with the remaining time for a call's second step.
 fn with_remaining_time(group: &Group, started: Instant) -> Group {
     const LEAST: Duration = Duration::from_millis(1);
     group.with_timeout(group.timeout().saturating_sub(started.elapsed()).max(LEAST))
 }
 
-/// Memory for a result. Whoever has none makes no call, and the others must not take its next one for it.
+/// Allocates a result. A rank that fails here skips the collective, so that the others do not match its next call with it.
 fn allocate_result(
     group: &Group,
     placement: &ResultPlacement,
@@ -49,8 +49,8 @@ fn need_axis(x: &AnyArray, operation: &str) -> Result<()> {
     Ok(())
 }
 
-/// Everybody's part, stacked on a new first axis (or, varied, joined along the first) at the root or, without a
-/// root, everywhere.
+/// Gathers the parts of all ranks, stacked on a new first axis (or, varied, concatenated along the first), at the root
+/// or, without a root, on every rank.
 pub(crate) fn gather(
     x: AnyArray,
     root: Option<usize>,
@@ -88,7 +88,7 @@ pub(crate) fn gather(
     })
 }
 
-/// The combination of everybody's values, in new memory at the root; no input is written to.
+/// Reduces the values of all ranks to new memory at the root; inputs are not modified.
 pub(crate) fn reduce(
     x: AnyArray,
     op: ReduceOp,
@@ -104,7 +104,7 @@ pub(crate) fn reduce(
     }
 }
 
-/// Fails, on every rank alike, if parts that are to be joined differ in more than their first axis.
+/// Fails, identically on every rank, if parts to be concatenated differ in more than their first axis.
 fn same_rows(headers: &[ArrayHeader], group: &Group, operation: &str) -> Result<()> {
     let first = &headers[0];
     let differs = |one: &ArrayHeader| {
@@ -124,8 +124,8 @@ fn same_rows(headers: &[ArrayHeader], group: &Group, operation: &str) -> Result<
     }
 }
 
-/// The root's rows, split as evenly as possible; the others learn type and shape from the root, and the place
-/// too, unless they have named one.
+/// Scatters the root's rows as evenly as possible; the other ranks learn type and shape from the root, and the memory
+/// space too, unless they have named one.
 pub(crate) fn scatter(
     x: Option<AnyArray>,
     root: usize,
@@ -157,7 +157,7 @@ pub(crate) fn scatter(
     })
 }
 
-/// Everybody's arrays combined; each rank keeps its share of the rows.
+/// Reduces the arrays of all ranks; each rank keeps its share of the rows.
 pub(crate) fn reduce_scatter(
     x: AnyArray,
     op: ReduceOp,
@@ -173,7 +173,7 @@ pub(crate) fn reduce_scatter(
     })
 }
 
-/// Equal blocks of rows: block i goes to rank i.
+/// Exchanges equal blocks of rows: block i goes to rank i.
 pub(crate) fn all_to_all(
     x: AnyArray,
     size: usize,
@@ -192,7 +192,7 @@ pub(crate) fn all_to_all(
     })
 }
 
-/// One array for each rank, of any shape: array i goes to rank i.
+/// Exchanges one array per rank, of any shape: array i goes to rank i.
 pub(crate) fn all_to_all_varied(
     parts: Vec<AnyArray>,
     size: usize,
@@ -217,7 +217,7 @@ pub(crate) fn all_to_all_varied(
     })
 }
 
-/// Fails, on every rank alike, if the lists mix element types.
+/// Fails, identically on every rank, if the lists mix element types.
 fn same_type(headers: &[ArrayHeader], group: &Group) -> Result<DType> {
     let first = headers[0].dtype;
     match headers.iter().position(|header| header.dtype != first) {

@@ -14,13 +14,13 @@ use crate::memory::Memory;
 use crate::any_array::CudaArray;
 use crate::result_array::ResultArray;
 
-/// What runs: a verb, a call that gives the caller's array back, or a get into new memory.
+/// What is running: a collective, a call that holds the caller's array, or a get into new memory.
 pub(crate) enum Running {
     Verb(unisono::Pending<CallOutcome>),
     Message(unisono::Pending<View>),
     DeviceMessage(unisono::Pending<CudaArray>),
     Get(unisono::Pending<Memory>),
-    /// A table's rows, to a device.
+    /// A get of table rows to device memory.
     DeviceGet(unisono::Pending<CudaArray>),
 }
 
@@ -45,7 +45,7 @@ impl Running {
         }
     }
 
-    /// The outcome, once the call has ended; only one thread gets it.
+    /// The outcome, once the call has ended; only one thread obtains it.
     fn take(&self) -> Option<Result<CallOutcome>> {
         Some(match self {
             Running::Verb(pending) => pending.take()?,
@@ -58,12 +58,12 @@ impl Running {
     }
 }
 
-/// A started call. Threads may wait for it together and again: each gets the same outcome.
+/// A started call. Several threads may wait for it, repeatedly: each gets the same outcome.
 #[pyclass(frozen, module = "unisono._native")]
 pub(crate) struct Pending {
     operation: &'static str,
     running: ProcessLocal<Running>,
-    /// What the call returned or raised, from when a thread has fetched it.
+    /// What the call returned or raised, once a thread has fetched it.
     outcome: PyOnceLock<PyResult<Py<PyAny>>>,
 }
 
@@ -87,7 +87,7 @@ impl Pending {
 
 #[pymethods]
 impl Pending {
-    /// Waits for the call's end; after a timeout or Ctrl-C it still runs and can be waited for again.
+    /// Waits for the end of the call; after a timeout or Ctrl-C the call continues and can be waited for again.
     #[pyo3(signature = (timeout))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let limit = seconds(timeout, self.operation).map_err(|error| raise(py, error))?;
@@ -106,7 +106,7 @@ impl Pending {
                         let _ = self.outcome.set(py, outcome.and_then(|outcome| outcome.into_python(py)));
                         continue;
                     }
-                    // Another thread has it and is about to show it.
+                    // Another thread has the outcome and is about to publish it.
                     None => py.detach(|| std::thread::sleep(Duration::from_millis(1))),
                 }
             }
@@ -117,7 +117,7 @@ impl Pending {
         }
     }
 
-    /// Whether its outcome has been fetched: nothing is left to wait for.
+    /// Whether the outcome has been fetched: a wait returns it at once.
     #[getter]
     fn is_over(&self, py: Python<'_>) -> bool {
         self.outcome.get(py).is_some()

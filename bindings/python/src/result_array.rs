@@ -1,4 +1,4 @@
-//! The new array that a verb fills and returns: in the processor's memory, or on a device in the caller's library.
+//! The new array that a call fills and returns: in host memory, or on a device in the caller's library.
 
 use pyo3::prelude::*;
 use pyo3::types::{PySlice, PyTuple};
@@ -7,7 +7,7 @@ use unisono::{DType, Result};
 use crate::memory::Memory;
 use crate::any_array::{CudaArray, ResultPlacement};
 
-/// A result, before it is shown to anybody.
+/// A result, before it is returned.
 pub(crate) enum ResultArray {
     Host(Memory),
     Cuda { array: Py<PyAny>, memory: CudaArray },
@@ -29,7 +29,7 @@ impl ResultArray {
         })
     }
 
-    /// What Python gets: memory that an array is to be made over, or the array itself.
+    /// The Python object: memory over which an array is created, or the array itself.
     pub(crate) fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self {
             ResultArray::Host(memory) => Ok(Py::new(py, memory)?.into_any()),
@@ -37,7 +37,7 @@ impl ResultArray {
         }
     }
 
-    /// The parts of one flat result, each of its own shape, one after another.
+    /// The consecutive parts of one flat result, each with its own shape.
     pub(crate) fn parts(self, py: Python<'_>, shapes: &[Vec<usize>]) -> PyResult<Vec<Py<PyAny>>> {
         let mut start = 0;
         let part = |shape: &Vec<usize>| {

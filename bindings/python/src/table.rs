@@ -1,4 +1,4 @@
-//! A native table: looks at the caller's arrays, then gets and adds without the interpreter.
+//! A native table: checks the caller's arrays, then gets and adds with the GIL released.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::table_options::add_options;
 #[pyclass(frozen, module = "unisono._native")]
 pub(crate) struct Table(NativeTable<tables::Table>);
 
-/// The ids of the rows that a call is about; none of them means all rows.
+/// The row ids of a call; none means all rows.
 struct Ids(Option<AnyArray>);
 
 impl Ids {
@@ -28,7 +28,7 @@ impl Ids {
         Ok(Ids(rows.map(|rows| numbers_anywhere(rows, operation, "row ids")).transpose()?))
     }
 
-    /// For a call whose values are in the processor's memory, or that runs in the background.
+    /// For a call whose values are in host memory, or that runs in the background.
     fn rows(&self, operation: &str) -> Result<Rows<'_>> {
         match &self.0 {
             None => Ok(Rows::All),
@@ -64,7 +64,7 @@ impl Table {
         Table(NativeTable::new(table, liveness))
     }
 
-    /// The shape of these rows: that of the ids, then that of a row.
+    /// The shape of these rows: that of the ids, followed by that of a row.
     fn shape(&self, ids: &Ids) -> Vec<usize> {
         let table = &self.0.table;
         let mut shape = ids.0.as_ref().map_or_else(|| vec![table.rows()], |ids| ids.shape().to_vec());
@@ -74,8 +74,7 @@ impl Table {
         shape
     }
 
-    /// New memory for these rows.
-    /// It is on the device that holds the ids or the table, else in the processor's memory.
+    /// Allocates memory for these rows: on the device that holds the ids or the table, otherwise in host memory.
     fn allocate(&self, py: Python<'_>, ids: &Ids) -> PyResult<ResultArray> {
         let table = &self.0.table;
         let placement = match (&ids.0, table.device()) {
@@ -109,13 +108,13 @@ impl Table {
         self.0.table.consistency().to_string()
     }
 
-    /// The device that holds its rows, where one does.
+    /// The device that holds the rows, if any.
     #[getter]
     fn device(&self) -> Option<u32> {
         self.0.table.device()
     }
 
-    /// Fills `out`, or new memory if there is none.
+    /// Fills `out`, or new memory without `out`.
     #[pyo3(signature = (rows, out, timeout))]
     fn get(
         &self,
@@ -146,7 +145,7 @@ impl Table {
         Ok(py.None())
     }
 
-    /// The same in the background; also the array that is filled, where it is new and on a device.
+    /// The same in the background; also returns the array to be filled, if it is new and on a device.
     #[pyo3(signature = (rows, out, timeout))]
     fn get_async(
         &self,
@@ -173,7 +172,7 @@ impl Table {
         Ok((Pending::new("get", running), made))
     }
 
-    /// Adds; without `wait` it may be applied later, and the array may be used again at once.
+    /// Adds; without `wait` the add may be applied later, and the array may be reused at once.
     #[pyo3(signature = (delta, rows, options, wait, timeout))]
     fn add(
         &self,
@@ -197,7 +196,7 @@ impl Table {
         })
     }
 
-    /// Fills those rows of `out` that changed since the last call for the same buffer; returns their ids.
+    /// Fills the rows of `out` that changed since the last call with the same buffer; returns their ids.
     #[pyo3(signature = (out, rows, buffer, timeout))]
     fn get_changed(
         &self,
@@ -221,7 +220,7 @@ impl Table {
         self.0.simple(py, "tick", timeout, tables::Table::tick)
     }
 
-    /// How many steps this worker has made.
+    /// Number of steps that this worker has made.
     #[getter]
     fn clock(&self, py: Python<'_>) -> PyResult<u64> {
         let adjusted = self.0.begin(py, "clock", None)?;

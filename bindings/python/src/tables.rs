@@ -1,4 +1,4 @@
-//! The native side of a world's tables: roles, what concerns all tables at once, and the making of each.
+//! The tables of a world, natively: roles, operations on all tables, and the creation of each kind.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ impl Tables {
         py.detach(|| guard(operation, || job(&tables))).map_err(|error| raise(py, error))
     }
 
-    /// Makes a table together with the other ranks; only the first worker's initial values are looked at.
+    /// Creates a table collectively; only the initial values of worker 0 are used.
     fn make(
         &self,
         py: Python<'_>,
@@ -82,7 +82,7 @@ impl Tables {
         call_guard.disarm();
         let job = move || make(&tables, dtype, view.as_ref().map(View::bytes), options);
         let made = py.detach(|| guard("table", job)).map_err(|error| raise(py, error))?;
-        // The timeout was for the making.
+        // The timeout applied to the creation only.
         let with_default_timeout = timeout.map(|_| made.with_timeout(self.tables.group().timeout()));
         Ok(Table::new(with_default_timeout.unwrap_or(made), self.liveness.clone()))
     }
@@ -95,7 +95,7 @@ impl Tables {
         self.tables.workers()
     }
 
-    /// The ranks of the workers, in their order.
+    /// The ranks of the workers, in order.
     #[getter]
     fn worker_ranks(&self) -> Vec<usize> {
         (0..self.tables.workers()).filter_map(|id| self.tables.worker_rank(id)).collect()
@@ -186,19 +186,19 @@ impl Tables {
         self.run(py, "flush", timeout, tables::Tables::flush)
     }
 
-    /// This rank makes no more calls on the tables that there are.
+    /// Declares that this rank makes no more calls on the existing tables.
     #[pyo3(signature = (timeout))]
     fn finish(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         self.run(py, "finish", timeout, tables::Tables::finish)
     }
 
-    /// Applies this rank's adds, then waits for all ranks.
+    /// Flushes this rank's adds, then waits for all ranks.
     #[pyo3(signature = (wait, timeout))]
     fn barrier(&self, py: Python<'_>, wait: bool, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let tables = self.within(py, "barrier", timeout)?;
         let group = tables.group().clone();
         let job = move |group: &unisono::Group| {
-            // Ranks that wait in the barrier see that this one has failed before it.
+            // If the flush fails, ranks that wait in the barrier notice that this one has failed.
             let call_guard = CallGuard::of(group);
             guard("barrier", || tables.flush())?;
             call_guard.disarm();
@@ -223,7 +223,7 @@ impl Tables {
         self.run(py, "load", timeout, |tables| tables.load(target))
     }
 
-    /// This rank makes no more calls: its adds are applied, nobody waits for it, and other hosts are served to their end.
+    /// Ends this rank's use of tables: its adds are applied, no rank waits for it, and requests of other hosts are served.
     #[pyo3(signature = (timeout))]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         self.run(py, "shutdown", timeout, tables::Tables::close)

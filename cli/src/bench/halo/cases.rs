@@ -14,7 +14,7 @@ struct Arrays {
     part: Vec<f32>,
     padded: Vec<f32>,
     expected: Vec<f32>,
-    /// How many ranks and windows need each element of the part: the adjoint of an array of ones.
+    /// How often each element of the part occurs in the padded arrays of all ranks: the adjoint of an array of ones.
     counts: Vec<f32>,
 }
 
