@@ -1,4 +1,4 @@
-//! For C: the verbs with one count for all ranks, and messages. `group` is UNISONO_WORLD or a group's handle.
+//! For C: collectives with one count for all ranks, and messages. `group` is UNISONO_WORLD or a group's handle.
 
 use std::ffi::c_void;
 
@@ -6,7 +6,7 @@ use crate::errors::guard;
 use crate::group::{GroupHandle, collective};
 use crate::session;
 
-/// Waits until every member has called this. What they added to tables before is applied afterwards.
+/// Waits until every member has called this. Afterwards, all earlier adds of the members to tables are applied.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_barrier(group: GroupHandle) -> i32 {
     collective("barrier", group, |_, call| {
@@ -31,7 +31,7 @@ pub extern "C" fn unisono_broadcast(
     })
 }
 
-/// Combines the members' values; everybody gets the result, in place.
+/// Reduces the members' values; every member gets the result, in place.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_all_reduce(
     group: GroupHandle,
@@ -47,7 +47,7 @@ pub extern "C" fn unisono_all_reduce(
     })
 }
 
-/// Combines the members' values in the root's buffer; the other members' buffers do not change.
+/// Reduces the members' values into the root's buffer; the other members' buffers do not change.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_reduce(
     group: GroupHandle,
@@ -64,7 +64,7 @@ pub extern "C" fn unisono_reduce(
     })
 }
 
-/// Collects `count` values of every member at the root, in rank order; only the root's output is used, the others may
+/// Gathers `count` values of every member at the root, in rank order; only the root's output is used, the others may
 /// pass NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_gather(
@@ -84,7 +84,7 @@ pub extern "C" fn unisono_gather(
     })
 }
 
-/// Hands out the root's values, `count` to every member in rank order; only the root's input is used, the others may
+/// Scatters the root's values, `count` to every member in rank order; only the root's input is used, the others may
 /// pass NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_scatter(
@@ -104,7 +104,7 @@ pub extern "C" fn unisono_scatter(
     })
 }
 
-/// Collects `count` values of every member, in rank order; everybody gets them all.
+/// Gathers `count` values of every member, in rank order; every member gets all of them.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_all_gather(
     group: GroupHandle,
@@ -121,8 +121,8 @@ pub extern "C" fn unisono_all_gather(
     })
 }
 
-/// Combines the members' inputs, as many values as members times `count`; every member gets `count` of the result, in
-/// rank order.
+/// Reduces the members' inputs, each of `count` times the number of members values; every member gets `count` values of
+/// the result, in rank order.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_reduce_scatter(
     group: GroupHandle,
@@ -141,7 +141,7 @@ pub extern "C" fn unisono_reduce_scatter(
 }
 
 /// Sends `count` values to every member and receives as many from each: part r of the input goes to rank r, part r of
-/// the output comes from it.
+/// the output comes from rank r.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_all_to_all(
     group: GroupHandle,
@@ -159,8 +159,8 @@ pub extern "C" fn unisono_all_to_all(
     })
 }
 
-/// Sends values to a member. Returns when they may be overwritten: short messages at once, long ones when the other side
-/// receives them. Messages with the same tag between two members arrive in order.
+/// Sends values to a member. Returns when the buffer may be reused: at once for short messages, when the receiver has
+/// posted its receive for long ones. Messages with the same tag between two members arrive in order.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_send(
     group: GroupHandle,
@@ -177,7 +177,7 @@ pub extern "C" fn unisono_send(
     })
 }
 
-/// Receives values from a member; type and count must be the sender's.
+/// Receives values from a member; type and count must match the sender's.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_recv(
     group: GroupHandle,

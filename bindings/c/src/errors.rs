@@ -1,4 +1,4 @@
-//! The border to C: one function that every other goes through, so that errors and panics become a status and a text.
+//! Entry point of every C function: converts errors and panics to a status and an error text.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -14,7 +14,7 @@ thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::default();
 }
 
-/// Runs one call from C: its error becomes a status, and none of its panics gets out.
+/// Runs one call from C: an error becomes a status, and a panic does not cross into C.
 pub(crate) fn guard(operation: &'static str, work: impl FnOnce(&FfiArgs) -> Result<()>) -> i32 {
     let result = attempt(operation, work);
     match result {
@@ -23,7 +23,7 @@ pub(crate) fn guard(operation: &'static str, work: impl FnOnce(&FfiArgs) -> Resu
     }
 }
 
-/// As [`guard`], for functions that tell of their errors in another way.
+/// As [`guard`], for functions that report errors in another way.
 pub(crate) fn attempt<R>(operation: &'static str, work: impl FnOnce(&FfiArgs) -> Result<R>) -> Result<R> {
     let args = FfiArgs::new(operation);
     let result = catch_unwind(AssertUnwindSafe(|| work(&args)))
@@ -34,10 +34,10 @@ pub(crate) fn attempt<R>(operation: &'static str, work: impl FnOnce(&FfiArgs) ->
     })
 }
 
-/// Keeps the error's text for this thread; the status is the number of its kind.
+/// Stores the error's text for this thread; the status is the number of its kind.
 fn store_last_error(error: &Error) -> i32 {
     let text = error.to_string().replace('\0', "\u{fffd}");
-    // A thread that is ending has no place for the text any more; the status must do.
+    // While a thread exits, its storage may already be destroyed; then only the status is reported.
     let _ = LAST_ERROR.try_with(|last| {
         if let (Ok(text), Ok(mut last)) = (CString::new(text), last.try_borrow_mut()) {
             *last = text;
@@ -51,8 +51,8 @@ fn message(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
-/// The text of this thread's last error: what was expected, what was received, and what to do. It is empty when no call
-/// of this thread failed, and never NULL. It stays until the thread's next error.
+/// The text of this thread's last error: what was expected, what was received, and what to do. Empty if no call of this
+/// thread has failed, and never NULL. Valid until the thread's next error.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_last_error() -> *const c_char {
     let text = LAST_ERROR.try_with(|last| last.try_borrow().map(|last| last.as_ptr()).unwrap_or(c"".as_ptr()));

@@ -1,12 +1,12 @@
-//! What C passes in pointers becomes slices, texts and places for results, checked as far as that is possible.
+//! Converts the pointer arguments of C to slices, strings and output parameters, checked as far as possible.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::{ptr, slice};
 
 use unisono::{DType, Error, Result};
 
-/// One call from C. Only [`crate::errors::guard`] makes one: while it exists, the pointers that the call brought
-/// are what the header says, because C vouches for them. What is made of them lives no longer than the call.
+/// The arguments of one call from C. Only [`crate::errors::guard`] creates one: while it exists, the call's pointers are as
+/// the header requires, which is the responsibility of the C caller. Nothing derived from them outlives the call.
 pub(crate) struct FfiArgs {
     pub(crate) operation: &'static str,
 }
@@ -21,25 +21,25 @@ impl FfiArgs {
         Error::usage(self.operation, expected, received, advice)
     }
 
-    /// The elements to read.
+    /// Elements to read.
     pub(crate) fn input(&self, pointer: *const c_void, count: usize, dtype: DType) -> Result<&[u8]> {
         self.slice(pointer.cast(), self.bytes_of(count, dtype)?, "values to read")
     }
 
-    /// The elements to write or to change.
-    #[allow(clippy::mut_from_ref)] // The pointer is the argument that matters, not the border.
+    /// Elements to write or to modify.
+    #[allow(clippy::mut_from_ref)] // The slice borrows from the pointer, not from `self`.
     pub(crate) fn output(&self, pointer: *mut c_void, count: usize, dtype: DType) -> Result<&mut [u8]> {
         let bytes = self.bytes_of(count, dtype)?;
         if bytes == 0 {
             return Ok(&mut []);
         }
         self.check_pointer(pointer, "a buffer to write to")?;
-        // SAFETY: not null, and C vouches for so many elements that nobody else uses during the call. Plain numbers have
-        // no wrong values, and bytes no alignment.
+        // SAFETY: not null, and the C caller guarantees this many elements, not accessed by others during the call. All bit
+        // patterns of plain numbers are valid, and bytes need no alignment.
         Ok(unsafe { slice::from_raw_parts_mut(pointer.cast(), bytes) })
     }
 
-    /// A list of `count` items, each of a plain type.
+    /// A list of `count` items of a plain type.
     pub(crate) fn list<T: Pod>(&self, pointer: *const T, count: usize, what: &str) -> Result<&[T]> {
         if count > isize::MAX as usize / size_of::<T>().max(1) {
             return Err(self.too_long(count));
@@ -54,31 +54,31 @@ impl FfiArgs {
         self.slice(pointer, count, what)
     }
 
-    /// A structure that C fills.
+    /// A structure that the C caller has filled.
     pub(crate) fn read<T: Pod>(&self, pointer: *const T, what: &str) -> Result<T> {
         Ok(self.out_param(pointer.cast_mut(), what)?.get())
     }
 
-    /// A text that ends with a zero byte.
+    /// A string that ends with a zero byte.
     pub(crate) fn text(&self, pointer: *const c_char, what: &str) -> Result<&str> {
         self.check_pointer(pointer, what)?;
-        // SAFETY: not null, and C vouches that it is a text with a zero at its end.
+        // SAFETY: not null, and the C caller guarantees a zero-terminated string.
         let text = unsafe { CStr::from_ptr(pointer) };
         text.to_str().map_err(|_| self.usage_error(&format!("{what} in UTF-8"), format!("{text:?}"), "convert it"))
     }
 
-    /// As [`FfiArgs::text`]; NULL is no text.
+    /// As [`FfiArgs::text`]; NULL means none.
     pub(crate) fn optional_text(&self, pointer: *const c_char, what: &str) -> Result<Option<&str>> {
         if pointer.is_null() { Ok(None) } else { self.text(pointer, what).map(Some) }
     }
 
-    /// The place for a result.
+    /// An output parameter.
     pub(crate) fn out_param<T: Pod>(&self, pointer: *mut T, what: &str) -> Result<OutParam<'_, T>> {
         self.check_pointer(pointer, what)?;
         Ok(OutParam { pointer, _args: self })
     }
 
-    /// Elements to read, and elements to write that are apart from them: so many of each.
+    /// Elements to read and elements to write, which must not overlap; each with its own count.
     pub(crate) fn disjoint(
         &self,
         input: (*const c_void, usize),
@@ -99,8 +99,8 @@ impl FfiArgs {
         Ok((self.input(input.0, input.1, dtype)?, self.output(output.0, output.1, dtype)?))
     }
 
-    /// Takes those of a program's arguments out that `take` wants: the others move to the front in their order, and the
-    /// count shrinks.
+    /// Removes those of a program's arguments for which `take` returns true: the others move to the front in their order,
+    /// and the count is reduced.
     pub(crate) fn take_arguments(
         &self,
         count: *mut c_int,
@@ -110,12 +110,12 @@ impl FfiArgs {
         let out = self.out_param(count, "the number of arguments")?;
         let number = usize::try_from(out.get()).unwrap_or(0);
         self.check_pointer(arguments, "the arguments")?;
-        // SAFETY: not null, and C vouches that there are so many of them, which nobody else uses during the call.
+        // SAFETY: not null, and the C caller guarantees this many arguments, not accessed by others during the call.
         let arguments = unsafe { slice::from_raw_parts_mut(arguments, number) };
         let mut kept = 0;
         for position in 0..number {
             let taken = !arguments[position].is_null() && {
-                // SAFETY: not null, and C vouches that it is a text with a zero at its end.
+                // SAFETY: not null, and the C caller guarantees a zero-terminated string.
                 let text = unsafe { CStr::from_ptr(arguments[position]) };
                 take(&text.to_string_lossy())
             };
@@ -142,7 +142,7 @@ impl FfiArgs {
             return Ok(&[]);
         }
         self.check_pointer(pointer, what)?;
-        // SAFETY: not null, aligned, and C vouches for so many items that nobody changes during the call.
+        // SAFETY: not null, aligned, and the C caller guarantees this many items, not modified by others during the call.
         Ok(unsafe { slice::from_raw_parts(pointer, count) })
     }
 
@@ -154,26 +154,26 @@ impl FfiArgs {
     }
 }
 
-/// Where a result goes.
+/// A pointer to which a result is written.
 pub(crate) struct OutParam<'a, T> {
     pointer: *mut T,
     _args: &'a FfiArgs,
 }
 
 impl<T: Pod> OutParam<'_, T> {
-    /// What lies there, for places that C has filled.
+    /// The current value, for pointers whose target the C caller has initialised.
     fn get(&self) -> T {
-        // SAFETY: not null, and C vouches for its value.
+        // SAFETY: not null, and the C caller guarantees an initialised value.
         unsafe { ptr::read_unaligned(self.pointer) }
     }
 
     pub(crate) fn write(self, value: T) {
-        // SAFETY: not null, and C vouches for the room; it may be anywhere, also unaligned.
+        // SAFETY: not null, and the C caller guarantees the space; the address may be unaligned.
         unsafe { ptr::write_unaligned(self.pointer, value) }
     }
 }
 
-/// Types that are the same in C and in Rust and have no wrong values.
+/// Plain old data: types with the same layout in C and Rust for which every bit pattern is valid.
 pub(crate) trait Pod: Copy {}
 impl Pod for u8 {}
 impl Pod for i32 {}

@@ -1,4 +1,4 @@
-//! For C: getting from tables and adding to them, step by step until a worker is done.
+//! For C: gets and adds on tables, and the steps of a worker.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::pending::{CallerBuffer, PendingHandle};
 use crate::table::{NamedTable, TableHandle};
 
 impl FfiArgs {
-    /// The rows that a call names.
+    /// The rows of a call.
     fn rows(&self, rows: *const i64, count: usize) -> Result<Rows<'_>> {
         match rows.is_null() && count == 0 {
             true => Ok(Rows::All),
@@ -33,9 +33,9 @@ fn on_table(
     })
 }
 
-/// Copies rows into `values`, which has room for `count` elements: as many as the rows have.
+/// Copies rows into `values`, which has space for `count` elements: exactly the elements of the rows.
 ///
-/// rows: row ids of a matrix, which count from 0, in any order; NULL for the whole table, and always for an array.
+/// rows: row ids of a matrix, from 0, in any order; NULL for the full table, and always NULL for an array.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_get(
     table: TableHandle,
@@ -50,7 +50,8 @@ pub extern "C" fn unisono_table_get(
     })
 }
 
-/// Adds `delta` to rows, by the table's updater; returns when it is applied. Rows that stand there twice are added to twice.
+/// Adds `delta` to rows, through the table's updater; returns when the add is applied. A row that is listed twice is added
+/// to twice.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_add(
     table: TableHandle,
@@ -66,8 +67,8 @@ pub extern "C" fn unisono_table_add(
     })
 }
 
-/// As unisono_table_add, but what must wait does so in the background. `delta` may be used again at once; unisono_flush,
-/// unisono_barrier or the next call on this table tells what went wrong.
+/// As unisono_table_add, but waits in the background if it must wait. `delta` may be reused at once; unisono_flush,
+/// unisono_barrier or the next call on this table reports an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_add_soon(
     table: TableHandle,
@@ -83,7 +84,7 @@ pub extern "C" fn unisono_table_add_soon(
     })
 }
 
-/// Copies rows into buffers of their own: values[i] has room for one row.
+/// Copies rows into separate buffers: values[i] has space for one row.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_get_separate(
     table: TableHandle,
@@ -99,7 +100,7 @@ pub extern "C" fn unisono_table_get_separate(
         let width = cols * dtype.size();
         let mut together = vec![0; rows.len() * width];
         table.get(Rows::List(rows), &mut together)?;
-        // One after the other: two places may be the same.
+        // Sequentially: two buffers may be the same.
         for (&out, row) in places.iter().zip(together.chunks_exact(width)) {
             args.output(out, cols, dtype)?.copy_from_slice(row);
         }
@@ -107,7 +108,7 @@ pub extern "C" fn unisono_table_get_separate(
     })
 }
 
-/// Adds buffers of their own to rows: delta[i] holds one row.
+/// Adds separate buffers to rows: delta[i] holds one row.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_add_separate(
     table: TableHandle,
@@ -125,10 +126,10 @@ pub extern "C" fn unisono_table_add_separate(
     })
 }
 
-/// For a sparse matrix: copies those of the rows that changed since this worker's last call with the same `buffer` (0, or 1
-/// if the table is pipelined) to their places in `values`; the rest of `values` stays as it is.
+/// For a sparse matrix: copies the rows that changed since this worker's last call with the same `buffer` (0, or 1 if the
+/// table is pipelined) to their positions in `values`; the rest of `values` is not modified.
 ///
-/// changed: room for the ids of these rows, as many as were asked for, or NULL; changed_count: how many they are.
+/// changed: space for the ids of these rows, as many as were requested, or NULL; changed_count: their number.
 #[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments)]
 pub extern "C" fn unisono_table_get_changed(
@@ -159,7 +160,7 @@ pub extern "C" fn unisono_table_get_changed(
     })
 }
 
-/// A get in the background: `values` belongs to it until unisono_pending_wait has said that it is over.
+/// Starts a get in the background: `values` must not be used until unisono_pending_wait reports that the get has ended.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_start_get(
     table: TableHandle,
@@ -178,7 +179,7 @@ pub extern "C" fn unisono_table_start_get(
     })
 }
 
-/// An add in the background: `delta` belongs to it until unisono_pending_wait has said that it is over.
+/// Starts an add in the background: `delta` must not be modified until unisono_pending_wait reports that the add has ended.
 #[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments)]
 pub extern "C" fn unisono_table_start_add(
@@ -206,22 +207,22 @@ fn owned(rows: Rows) -> Option<Vec<i64>> {
     }
 }
 
-/// Says that this worker begins its next step: the bound of ssp counts these. With average, all workers call it and their
-/// copies become the average of them all.
+/// Begins this worker's next step; the staleness bound of ssp counts steps. With average, all workers call it, and their
+/// copies become the average of all copies.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_tick(table: TableHandle) -> i32 {
     guard("tick", |args| args.object::<Arc<NamedTable>>(table)?.tick())
 }
 
-/// Waits until all adds that this rank began on this table are applied, and tells of the first that failed. unisono_flush does
-/// it for all tables.
+/// Waits until all adds that this rank has started on this table are applied, and reports the first error. unisono_flush
+/// does the same for all tables.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_flush(table: TableHandle) -> i32 {
     guard("flush", |args| args.object::<Arc<NamedTable>>(table)?.flush())
 }
 
-/// Says that this worker makes no more calls on this table: with bsp and ssp the others go on without it. What it added is
-/// applied first. unisono_finish does it for all tables.
+/// Declares that this worker makes no more calls on this table: with bsp and ssp the others continue without it. Its adds
+/// are applied first. unisono_finish does the same for all tables.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_finish(table: TableHandle) -> i32 {
     guard("finish", |args| args.object::<Arc<NamedTable>>(table)?.finish())

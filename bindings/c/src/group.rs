@@ -1,4 +1,4 @@
-//! For C: groups, the ranks that make calls together.
+//! For C: groups of ranks.
 
 use unisono::{Group, Result};
 
@@ -9,22 +9,22 @@ use crate::{handles, session};
 /// A group: ranks that make the same calls in the same order.
 pub type GroupHandle = u64;
 
-/// The group of everybody; it needs no freeing.
+/// The group of all ranks; it is not freed.
 pub const UNISONO_WORLD: GroupHandle = 0;
 
-/// What a rank gets that is in no group.
+/// The handle that a rank gets if it is in no group.
 pub const UNISONO_NO_GROUP: GroupHandle = u64::MAX;
 
 impl FfiArgs {
-    /// The group behind a handle.
+    /// The group of a handle.
     pub(crate) fn group(&self, handle: u64) -> Result<Group> {
         let session = session::current(self.operation)?;
         if handle == UNISONO_WORLD { Ok(session.group.clone()) } else { self.object(handle) }
     }
 }
 
-/// A collective call whose arguments are still being looked at. If they are refused, the call counts all the same: the
-/// other ranks may be making it.
+/// A guard for a collective call whose arguments are still being checked. If they are rejected, the guard counts the call
+/// all the same: the other ranks may be making it.
 pub(crate) struct CallGuard {
     group: Option<Group>,
 }
@@ -34,7 +34,7 @@ impl CallGuard {
         CallGuard { group: Some(group) }
     }
 
-    /// The call is made now, and counts itself.
+    /// Disarms the guard: the call is made now, and is counted by the library.
     pub(crate) fn disarm(mut self) -> Group {
         self.group.take().expect("taken out here alone")
     }
@@ -68,7 +68,7 @@ pub(crate) fn collective(
     })
 }
 
-/// Makes the group of these members: ranks of `parent`, in the order of their new ranks. Every member calls this with
+/// Creates the group of these members: ranks of `parent`, in the order of their new ranks. Every member calls this with
 /// the same list.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_group_new(
@@ -91,7 +91,7 @@ pub extern "C" fn unisono_group_new(
     })
 }
 
-/// Makes one group for each color, its members ordered by key and then by rank. Every member of `parent` calls this.
+/// Creates one group for each color, its members ordered by key and then by rank. Every member of `parent` calls this.
 /// A rank with a negative color is in no group: its handle becomes UNISONO_NO_GROUP.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_group_split(
@@ -108,7 +108,7 @@ pub extern "C" fn unisono_group_split(
     })
 }
 
-/// Makes a handle of the same group whose calls wait so many seconds before they give up.
+/// Creates a handle of the same group whose calls time out after `seconds`.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_group_with_timeout(
     group: GroupHandle,
@@ -123,7 +123,7 @@ pub extern "C" fn unisono_group_with_timeout(
     })
 }
 
-/// Makes a handle of the same group whose reductions give the same bits on every transport.
+/// Creates a handle of the same group whose reductions give the same bits on every transport.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_group_deterministic(group: GroupHandle, changed: *mut GroupHandle) -> i32 {
     guard("group_deterministic", |args| {
@@ -142,7 +142,7 @@ pub extern "C" fn unisono_group_rank(group: GroupHandle, rank: *mut i32) -> i32 
     })
 }
 
-/// How many ranks the group has.
+/// The number of ranks in the group.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_group_size(group: GroupHandle, size: *mut i32) -> i32 {
     guard("group_size", |args| {
@@ -151,7 +151,7 @@ pub extern "C" fn unisono_group_size(group: GroupHandle, size: *mut i32) -> i32 
     })
 }
 
-/// Frees a handle that one of the functions above made.
+/// Frees a handle that one of the functions above created.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_group_free(group: GroupHandle) -> i32 {
     guard("group_free", |args| args.free::<Group>(group))

@@ -1,4 +1,4 @@
-//! What C holds is a number, never a pointer: one that was freed, or is of another kind, is an error and not a crash.
+//! Handle table: C holds numbers, never pointers, so that a freed handle or one of another kind is an error and not a crash.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use crate::pending::InFlight;
 use crate::session;
 use crate::table::NamedTable;
 
-/// What a handle can stand for.
+/// Any object that a handle can refer to.
 pub(crate) enum AnyObject {
     Group(Group),
     Items(Arc<Snapshot>),
@@ -22,7 +22,7 @@ pub(crate) enum AnyObject {
     Table(Arc<NamedTable>),
 }
 
-/// A kind of object that C can hold.
+/// A type of object that a handle can refer to.
 pub(crate) trait HandleType: Clone {
     /// Its name in errors.
     const NAME: &'static str;
@@ -62,7 +62,7 @@ handle_types! {
 
 type Handles = BTreeMap<u64, AnyObject>;
 static HANDLES: RwLock<Handles> = RwLock::new(BTreeMap::new());
-/// Numbers are never used again, so an old one cannot stand for something new. Zero is nobody's.
+/// Handles are never reused, so a stale one cannot refer to a new object. Zero is never issued.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 fn handles() -> RwLockReadGuard<'static, Handles> {
@@ -73,32 +73,32 @@ fn handles_mut() -> RwLockWriteGuard<'static, Handles> {
     HANDLES.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps an object; C gets the number.
+/// Stores an object and returns its handle.
 pub(crate) fn register<T: HandleType>(object: T) -> u64 {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     handles_mut().insert(number, object.into_object());
     number
 }
 
-/// Ends everything that belongs to a world. Options belong to none.
+/// Drops all objects that belong to a world. Options do not belong to one.
 pub(crate) fn clear() {
     let all = std::mem::take(&mut *handles_mut());
     let (options, world_objects): (Handles, Handles) =
         all.into_iter().partition(|(_, object)| matches!(object, AnyObject::Options(_)));
     handles_mut().extend(options);
-    // Dropped without the lock: what is dropped may have to wait.
+    // Dropped without holding the lock: a destructor may have to wait.
     drop(world_objects);
 }
 
 impl FfiArgs {
-    /// The object behind a handle.
+    /// The object of a handle.
     pub(crate) fn object<T: HandleType>(&self, handle: u64) -> Result<T> {
         let handles = handles();
         let object = handles.get(&handle);
         object.and_then(T::of).cloned().ok_or_else(|| self.no_such::<T>(handle, object.is_some()))
     }
 
-    /// Ends a handle; what it stood for is gone when the calls that use it are over.
+    /// Frees a handle; its object is dropped when the calls that use it have ended.
     pub(crate) fn free<T: HandleType>(&self, handle: u64) -> Result<()> {
         let mut handles = handles_mut();
         let object = handles.get(&handle);

@@ -1,4 +1,4 @@
-//! For C: all keys and values of a key-value table, as they were at one moment.
+//! For C: a snapshot of all keys and values of a key-value table.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::table::{NamedTable, TableHandle};
 /// All keys and values of a key-value table, sorted by key.
 pub type ItemsHandle = u64;
 
-/// What was there.
+/// The snapshot of a table.
 pub(crate) struct Snapshot {
     items: Items,
 }
 
-/// Copies all keys and values of a key-value table. What others add meanwhile may be there or not.
+/// Copies all keys and values of a key-value table. Concurrent adds by other workers may or may not be included.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_key_value_items(table: TableHandle, items: *mut ItemsHandle) -> i32 {
     guard("items", |args| {
@@ -45,13 +45,13 @@ fn query<T: Pod>(
     })
 }
 
-/// How many keys there are.
+/// The number of keys.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_items_count(items: ItemsHandle, count: *mut usize) -> i32 {
     query("items_count", items, count, |_, items| Ok(items.keys.len()))
 }
 
-/// The keys, if they are numbers. They stay until the items are freed.
+/// The keys, if they are numbers. Valid until the items are freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_items_numbers(items: ItemsHandle, numbers: *mut *const i64) -> i32 {
     query("items_numbers", items, numbers, |args, items| match &items.keys {
@@ -62,7 +62,7 @@ pub extern "C" fn unisono_items_numbers(items: ItemsHandle, numbers: *mut *const
     })
 }
 
-/// One of the keys, if they are bytes. They stay until the items are freed.
+/// One of the keys, if they are bytes. Valid until the items are freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_items_bytes(
     items: ItemsHandle,
@@ -85,7 +85,7 @@ pub extern "C" fn unisono_items_bytes(
     })
 }
 
-/// The values: a row for each key, in the order of the keys. They stay until the items are freed.
+/// The values: one row per key, in the order of the keys. Valid until the items are freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_items_values(items: ItemsHandle, values: *mut *const c_void) -> i32 {
     query("items_values", items, values, |_, items| Ok(items.values.as_ptr().cast()))

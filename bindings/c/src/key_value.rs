@@ -1,4 +1,4 @@
-//! For C: key-value tables, maps from keys to rows of values that grow as keys are added to.
+//! For C: key-value tables, maps from keys to rows of values that grow when new keys are added.
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use crate::pending::{CallerBuffer, PendingHandle};
 use crate::table::{NamedTable, TableHandle};
 use crate::{handles, session};
 
-/// The keys of a call; a key may stand there more than once. For a table whose keys are "int": numbers and count. For one
-/// whose keys are "bytes": bytes, lengths and count. What the table does not need may be NULL.
+/// The keys of a call; a key may occur more than once. For a table whose keys are "int": numbers and count. For one
+/// whose keys are "bytes": bytes, lengths and count. Fields that the table does not need may be NULL.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct KeyList {
     /// The keys, if they are numbers.
     pub numbers: *const i64,
-    /// Where each key begins, if they are bytes.
+    /// The address of each key, if they are bytes.
     pub bytes: *const *const c_void,
-    /// How many bytes each key has.
+    /// The length of each key in bytes.
     pub lengths: *const usize,
-    /// How many keys there are.
+    /// The number of keys.
     pub count: usize,
 }
 
 impl Pod for KeyList {}
 
-/// Keys as the library takes them.
+/// Keys in the form that the library takes.
 enum BorrowedKeys<'a> {
     Numbers(&'a [i64]),
     Bytes(Vec<&'a [u8]>),
@@ -79,9 +79,9 @@ fn on_keys(
     })
 }
 
-/// Makes a key-value table: every key has `dim` values. Every rank calls it, and in the same order as other tables.
+/// Creates a key-value table: every key has `dim` values. Every rank calls it, in the same order relative to other tables.
 ///
-/// keys: "int" for whole numbers of 64 bits, "bytes" for any bytes.
+/// keys: "int" for 64-bit integers, "bytes" for byte strings.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_key_value_new(
     keys: *const c_char,
@@ -103,8 +103,8 @@ pub extern "C" fn unisono_key_value_new(
     })
 }
 
-/// Copies the values of these keys into `values`, a row for each; it has room for `count` elements. An absent key has its
-/// initial values, and stays absent.
+/// Copies the values of these keys into `values`, one row per key; it has space for `count` elements. An absent key reads
+/// as its initial values, and stays absent.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_key_value_get(
     table: TableHandle,
@@ -117,8 +117,8 @@ pub extern "C" fn unisono_key_value_get(
     })
 }
 
-/// Adds a row of `delta` to each of these keys, by the table's updater; returns when it is applied. A key that stands there
-/// twice is added to twice.
+/// Adds one row of `delta` to each of these keys, through the table's updater; returns when the add is applied. A key
+/// that occurs twice is added to twice.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_key_value_add(
     table: TableHandle,
@@ -133,8 +133,8 @@ pub extern "C" fn unisono_key_value_add(
     })
 }
 
-/// As unisono_key_value_add, but what must wait does so in the background. Keys and `delta` may be used again at once;
-/// unisono_flush, unisono_barrier or the next call on this table tells what went wrong.
+/// As unisono_key_value_add, but waits in the background if it must wait. Keys and `delta` may be reused at once;
+/// unisono_flush, unisono_barrier or the next call on this table reports an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_key_value_add_soon(
     table: TableHandle,
@@ -149,7 +149,7 @@ pub extern "C" fn unisono_key_value_add_soon(
     })
 }
 
-/// A get in the background: `values` belongs to it until unisono_pending_wait has said that it is over.
+/// Starts a get in the background: `values` must not be used until unisono_pending_wait reports that the get has ended.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_key_value_start_get(
     table: TableHandle,
@@ -166,7 +166,7 @@ pub extern "C" fn unisono_key_value_start_get(
     })
 }
 
-/// An add in the background: `delta` belongs to it until unisono_pending_wait has said that it is over.
+/// Starts an add in the background: `delta` must not be modified until unisono_pending_wait reports that the add has ended.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_key_value_start_add(
     table: TableHandle,
@@ -185,7 +185,7 @@ pub extern "C" fn unisono_key_value_start_add(
     })
 }
 
-/// Whether anybody has added to each of these keys: present[i] becomes 1 or 0.
+/// Whether each of these keys is present, that is, a worker has added to it: present[i] becomes 1 or 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_key_value_contains(
     table: TableHandle,

@@ -13,10 +13,10 @@ use crate::handles;
 /// Options of a table or of an add.
 pub type OptionsHandle = u64;
 
-/// No options: everything has its usual value.
+/// No options: everything has its default.
 pub const UNISONO_DEFAULTS: OptionsHandle = 0;
 
-/// What was set so far.
+/// The options set so far.
 #[derive(Default)]
 pub(crate) struct OptionSet {
     settings: Mutex<TableSettings>,
@@ -27,7 +27,7 @@ pub(crate) struct TableSettings {
     pub(crate) table: TableOptions,
     pub(crate) pipelined: bool,
     distribution: Option<Distribution>,
-    /// The numbers of [`RANGE`], in its order.
+    /// The values of [`RANGE`], in the same order.
     range: [Option<f64>; RANGE.len()],
 }
 
@@ -39,7 +39,7 @@ enum Distribution {
 
 const TEXTS: &[&str] = &["name", "updater", "consistency", "compression", "init"];
 const NUMBERS: &[&str] = &["init", "reject_nan", "pipelined"];
-/// What random values need: each but the last belongs to one distribution.
+/// Parameters of random initial values: each but the last belongs to one distribution.
 const RANGE: &[&str] = &["low", "high", "mean", "deviation", "seed"];
 
 impl TableSettings {
@@ -84,7 +84,7 @@ impl TableSettings {
         Ok(())
     }
 
-    /// The options of a table that is made with them.
+    /// The options of a table that is created with them.
     pub(crate) fn for_table(&self, args: &FfiArgs) -> Result<TableOptions> {
         let mut options = self.table.clone();
         let allowed: &[&str] = match self.distribution {
@@ -136,7 +136,7 @@ impl OptionSet {
 }
 
 impl FfiArgs {
-    /// What is set in these options.
+    /// The settings of an options handle.
     pub(crate) fn settings(&self, options: OptionsHandle) -> Result<TableSettings> {
         if options == UNISONO_DEFAULTS {
             return Ok(TableSettings::default());
@@ -146,7 +146,7 @@ impl FfiArgs {
         Ok(settings.clone())
     }
 
-    /// The part of these options that an add takes.
+    /// The settings that an add uses.
     pub(crate) fn add_options(&self, options: OptionsHandle) -> Result<AddOptions> {
         if options == UNISONO_DEFAULTS {
             return Ok(AddOptions::default());
@@ -157,8 +157,8 @@ impl FfiArgs {
     }
 }
 
-/// Makes options in which nothing is set. The same options may serve many tables and adds; an add takes its updater's
-/// numbers from them and leaves the rest alone. Where an add sets nothing, the table's own options hold.
+/// Creates options in which nothing is set. The same options may be used for many tables and adds; an add uses the
+/// updater's numbers only. For numbers that an add does not set, the table's own options apply.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_options_new(options: *mut OptionsHandle) -> i32 {
     guard("options_new", |args| {
@@ -168,14 +168,14 @@ pub extern "C" fn unisono_options_new(options: *mut OptionsHandle) -> i32 {
     })
 }
 
-/// Sets an option that is a text:
+/// Sets an option whose value is a text:
 ///
-/// - name: by which a checkpoint and a restarted rank know the table;
-/// - updater: add (the usual one), sgd, momentum, nesterov, adagrad, rmsprop, adam, lion, ftrl, dcasgd,
+/// - name: identifies the table in a checkpoint and for a restarted rank;
+/// - updater: add (default), sgd, momentum, nesterov, adagrad, rmsprop, adam, lion, ftrl, dcasgd,
 ///   dcasgda, multiverso_adagrad or multiverso_momentum;
-/// - consistency: async (the usual one), bsp, bsp:backup=1, bsp:mean, ssp:3 or average;
-/// - compression, between hosts: none (the usual one), float16, bfloat16, int8 or topk:0.01;
-/// - init: zero (the usual one), uniform or normal.
+/// - consistency: async (default), bsp, bsp:backup=1, bsp:mean, ssp:3 or average;
+/// - compression, between hosts: none (default), float16, bfloat16, int8 or topk:0.01;
+/// - init: zero (default), uniform or normal.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_options_set_text(
     options: OptionsHandle,
@@ -188,13 +188,13 @@ pub extern "C" fn unisono_options_set_text(
     })
 }
 
-/// Sets an option that is a number:
+/// Sets an option whose value is a number:
 ///
-/// - init: what every element is at first;
-/// - low, high (uniform), mean, deviation (normal), seed (both): for random first values;
-/// - reject_nan: 1 to refuse adds that hold a NaN;
-/// - pipelined: 1 for a sparse matrix with a second view of what changed;
-/// - the updater's own: learning_rate, momentum, rho, lambda, epsilon, beta1, beta2, alpha, beta, lambda1, lambda2.
+/// - init: the initial value of every element;
+/// - low, high (uniform), mean, deviation (normal), seed (both): for random initial values;
+/// - reject_nan: 1 to reject adds that contain a NaN;
+/// - pipelined: 1 for a sparse matrix with a second view of the changes;
+/// - parameters of the updater: learning_rate, momentum, rho, lambda, epsilon, beta1, beta2, alpha, beta, lambda1, lambda2.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_options_set_number(options: OptionsHandle, name: *const c_char, value: f64) -> i32 {
     guard("options_set_number", |args| {

@@ -1,4 +1,4 @@
-//! For C: the verbs whose parts may differ in length. `counts` has one number for each member.
+//! For C: collectives whose parts may differ in length. `counts` has one number per member.
 
 use std::ffi::c_void;
 
@@ -13,7 +13,7 @@ impl FfiArgs {
         self.list(counts, call.size(), "one count for each member")
     }
 
-    /// All elements together.
+    /// The total number of elements.
     pub(crate) fn sum(&self, counts: &[usize]) -> Result<usize> {
         let sum = counts.iter().try_fold(0usize, |sum, &count| sum.checked_add(count));
         sum.ok_or_else(|| self.usage_error("counts that fit in memory", format!("{counts:?}"), "is one negative?"))

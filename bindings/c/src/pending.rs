@@ -14,22 +14,22 @@ use crate::{handles, session};
 /// A call that runs in the background.
 pub type PendingHandle = u64;
 
-/// Memory that C lends until the call is over.
+/// Memory of the C caller that a call uses until it has ended.
 pub(crate) struct CallerBuffer {
     start: *mut u8,
     bytes: usize,
 }
 
-// SAFETY: C promises to leave the memory alone until it has waited for the call, whichever thread fills it.
+// SAFETY: the C caller must not touch the memory until it has waited for the call, whichever thread fills it.
 unsafe impl Send for CallerBuffer {}
 
 impl CallerBuffer {
-    /// Takes elements that a call reads.
+    /// Elements that a call reads.
     pub(crate) fn input(bytes: &[u8]) -> CallerBuffer {
         CallerBuffer { start: bytes.as_ptr().cast_mut(), bytes: bytes.len() }
     }
 
-    /// Takes elements that a call writes.
+    /// Elements that a call writes.
     pub(crate) fn output(bytes: &mut [u8]) -> CallerBuffer {
         CallerBuffer { start: bytes.as_mut_ptr(), bytes: bytes.len() }
     }
@@ -37,19 +37,19 @@ impl CallerBuffer {
 
 impl AsRef<[u8]> for CallerBuffer {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: it was made of such a slice, and C keeps it until the call is over.
+        // SAFETY: created from such a slice, and the C caller keeps it valid until the call has ended.
         unsafe { slice::from_raw_parts(self.start, self.bytes) }
     }
 }
 
 impl AsMut<[u8]> for CallerBuffer {
     fn as_mut(&mut self) -> &mut [u8] {
-        // SAFETY: calls that write take what `CallerBuffer::output` made, and C keeps it until the call is over.
+        // SAFETY: calls that write take a buffer of `CallerBuffer::output`, and the C caller keeps it valid until the call has ended.
         unsafe { slice::from_raw_parts_mut(self.start, self.bytes) }
     }
 }
 
-/// A call and its result. Dropped, it waits for the call: nobody may write to C's memory afterwards.
+/// A call and its result. Dropping it waits for the call: the caller's memory must not be written afterwards.
 pub(crate) struct InFlight {
     call: Pending<CallerBuffer>,
     result: OnceLock<Result<()>>,
@@ -60,8 +60,8 @@ impl InFlight {
         Arc::new(InFlight { call, result: OnceLock::new() })
     }
 
-    /// Waits at most so long; the call's result if it is over. Threads that wait at once get the same one, each by its own
-    /// limit.
+    /// Waits up to `limit`; returns the call's result if it has ended. Concurrent waiters get the same result, each within its
+    /// own limit.
     fn wait(&self, limit: Option<Duration>) -> Option<Result<()>> {
         if !self.call.wait_timeout(limit.unwrap_or(Duration::MAX)) {
             return None;
@@ -70,7 +70,7 @@ impl InFlight {
     }
 }
 
-/// The error of a wait that was shorter than the call.
+/// The error of a wait that ended before the call.
 fn still_running(number: u64, waited: Duration) -> Error {
     let rank = session::rank().unwrap_or(0);
     let doing = "its call in the background still runs: wait again".to_owned();
@@ -86,14 +86,14 @@ impl Drop for InFlight {
 }
 
 impl FfiArgs {
-    /// Hands a started call over to C.
+    /// Registers a started call and returns its handle.
     pub(crate) fn register_pending(&self, call: Pending<CallerBuffer>) -> PendingHandle {
         handles::register(InFlight::new(call))
     }
 }
 
-/// Waits for a call in the background, at most so many seconds (0: until the call's own deadline), and returns its status.
-/// If it still runs then, the status is UNISONO_TIMEOUT and the handle stays; else the handle is freed.
+/// Waits for a call in the background, up to `timeout` seconds (0: until the call's own deadline), and returns its status.
+/// If the call is still running then, the status is UNISONO_TIMEOUT and the handle stays valid; otherwise it is freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_pending_wait(pending: PendingHandle, timeout: f64) -> i32 {
     guard("pending_wait", |args| {
@@ -101,7 +101,7 @@ pub extern "C" fn unisono_pending_wait(pending: PendingHandle, timeout: f64) -> 
         let call: Arc<InFlight> = args.object(pending)?;
         match call.wait(limit) {
             Some(result) => {
-                // Another thread that waited too may have freed it.
+                // Another waiting thread may have freed it.
                 let _ = args.free::<Arc<InFlight>>(pending);
                 result
             }

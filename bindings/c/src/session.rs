@@ -1,4 +1,4 @@
-//! The default world of this process: made by init, used by every call, ended by shutdown.
+//! The default world of this process: created by init, used by every call, ended by shutdown.
 
 use std::ffi::CString;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use unisono::{ArenaBuffer, Error, Group, InitOptions, Result, World};
 
 use crate::handles;
 
-/// The facts of a world, and its group; calls hold it while they run.
+/// The properties of the world, and its group; calls keep it alive while they run.
 pub(crate) struct WorldSession {
     pub(crate) group: Group,
     pub(crate) local_rank: usize,
@@ -19,30 +19,30 @@ pub(crate) struct WorldSession {
     pub(crate) transport: CString,
     pub(crate) launcher: CString,
     pub(crate) hosts: Vec<CString>,
-    /// This rank's part in the tables, once it has one.
+    /// This rank's membership in the tables, once it has joined them.
     tables: OnceLock<Tables>,
-    /// The process that joined: a forked child is another one.
+    /// The process that joined: a forked child has a different id.
     process: u32,
 }
 
 enum State {
     Uninitialized,
     Active(Arc<WorldSession>, Box<World>),
-    /// A rank of a job joins once: others may still be in their last call, and a new world in the same memory would
-    /// meddle.
+    /// A rank of a job joins once: other ranks may still be in their last call, and a new world in the same memory would
+    /// interfere with it.
     Finalized,
 }
 
 static STATE: Mutex<State> = Mutex::new(State::Uninitialized);
 
-/// This process's rank in its last world, for errors that know no group.
+/// This process's rank in its last world, for errors without a group.
 static RANK: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The rank that errors name, once it is known.
+/// The rank that errors report, once it is known.
 pub(crate) fn rank() -> Option<usize> {
     Some(RANK.load(Ordering::Relaxed)).filter(|&rank| rank != usize::MAX)
 }
@@ -56,7 +56,7 @@ pub(crate) fn current(operation: &str) -> Result<Arc<WorldSession>> {
     }
 }
 
-/// Declares that this process goes on where the one before it had stopped.
+/// Declares that this process continues where the previous incarnation of its rank stopped.
 pub(crate) fn resume() -> Result<()> {
     match &*state() {
         State::Active(_, world) => {
@@ -86,7 +86,7 @@ fn uninitialized_error(operation: &str) -> Error {
     )
 }
 
-/// Joins the world; in one that was joined already it only sets the timeout.
+/// Joins the world; if it has been joined already, only sets the timeout.
 pub(crate) fn join(timeout: Option<Duration>) -> Result<()> {
     let mut state = state();
     match &*state {
@@ -118,13 +118,13 @@ pub(crate) fn join(timeout: Option<Duration>) -> Result<()> {
     if let State::Active(_, world) =
         std::mem::replace(&mut *state, State::Active(Arc::new(session), Box::new(world)))
     {
-        // The parent's, seen from a forked child: not this process's to end.
+        // In a forked child this is the parent's world, which the child must not shut down.
         std::mem::forget(world);
     }
     Ok(())
 }
 
-/// The tables; the first call joins them, and every rank must make it.
+/// The tables; the first call joins them, and is collective.
 pub(crate) fn tables(operation: &str) -> Result<Tables> {
     let session = current(operation)?;
     if session.tables.get().is_none() {
@@ -133,7 +133,7 @@ pub(crate) fn tables(operation: &str) -> Result<Tables> {
     session.joined(operation)
 }
 
-/// Gives this rank its role.
+/// Sets this rank's role and joins the tables.
 pub(crate) fn join_tables(role: Role) -> Result<()> {
     let operation = "tables_join";
     match &*state() {
@@ -152,7 +152,7 @@ pub(crate) fn join_tables(role: Role) -> Result<()> {
     }
 }
 
-/// Leaves the world; without one it does nothing. What this rank added is applied before.
+/// Leaves the world; does nothing without one. This rank's adds are applied first.
 pub(crate) fn leave() -> Result<()> {
     let mut state = state();
     let after = match &*state {
@@ -166,7 +166,7 @@ pub(crate) fn leave() -> Result<()> {
             return Ok(());
         }
         let finished = session.tables.get().map_or(Ok(()), Tables::close);
-        // The tables end before the world does: their server thread uses it.
+        // The tables must end before the world: their server thread uses it.
         handles::clear();
         drop(session);
         world.shutdown();
@@ -177,7 +177,7 @@ pub(crate) fn leave() -> Result<()> {
 
 impl WorldSession {
     fn new(world: &World) -> WorldSession {
-        // The names are the system's and ours: none has a zero inside.
+        // The names come from the system or from this library: none contains a zero byte.
         let text = |name: &str| CString::new(name).unwrap_or_default();
         WorldSession {
             group: world.group().clone(),
@@ -204,7 +204,7 @@ impl WorldSession {
         })
     }
 
-    /// Waits until what this rank added is applied.
+    /// Waits until this rank's adds are applied.
     pub(crate) fn flush(&self) -> Result<()> {
         self.tables.get().map_or(Ok(()), Tables::flush)
     }

@@ -1,4 +1,4 @@
-//! For C: making arrays and matrices, and what is known of them.
+//! For C: creation of arrays and matrices, and their properties.
 
 use std::ffi::{CString, c_char, c_void};
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::{handles, session};
 /// An array, a matrix, a sparse matrix or a key-value table that the workers share.
 pub type TableHandle = u64;
 
-/// What a handle of a table stands for.
+/// The table of a handle.
 pub(crate) enum AnyTable {
     Rows(Table),
     Keys(KeyValueTable),
 }
 
-/// A table with its texts as C reads them.
+/// A table with its names as C strings.
 pub(crate) struct NamedTable {
     any: AnyTable,
     name: CString,
@@ -44,13 +44,13 @@ impl NamedTable {
     }
 
     fn with((name, kind, updater, consistency): (&str, &str, &str, String), any: AnyTable) -> Arc<NamedTable> {
-        // A name came from C, or is ours: none has a zero inside.
+        // The name comes from C or from this library: it contains no zero byte.
         let text = |text: &str| CString::new(text).unwrap_or_default();
         let (name, kind, updater, consistency) = (text(name), text(kind), text(updater), text(&consistency));
         Arc::new(NamedTable { any, name, kind, updater, consistency })
     }
 
-    /// The table, if it has rows.
+    /// The table, if it is addressed by rows.
     pub(crate) fn rows(&self, args: &FfiArgs) -> Result<&Table> {
         match &self.any {
             AnyTable::Rows(table) => Ok(table),
@@ -62,7 +62,7 @@ impl NamedTable {
         }
     }
 
-    /// The table, if it has keys.
+    /// The table, if it is addressed by keys.
     pub(crate) fn keys(&self, args: &FfiArgs) -> Result<&KeyValueTable> {
         match &self.any {
             AnyTable::Keys(table) => Ok(table),
@@ -110,7 +110,7 @@ impl NamedTable {
     }
 }
 
-/// How a table is made, once its arguments are fine.
+/// The checked arguments of a new table.
 struct TableRequest<'a> {
     tables: &'a Tables,
     dtype: DType,
@@ -119,7 +119,7 @@ struct TableRequest<'a> {
     settings: &'a TableSettings,
 }
 
-/// Makes a table of `shape`, rows and columns.
+/// Creates a table of `shape` (rows, columns).
 fn make(
     out: *mut TableHandle,
     shape: (usize, usize),
@@ -152,9 +152,9 @@ fn make(
     })
 }
 
-/// Makes an array of `size` elements. Every rank calls it, and in the same order as other tables.
+/// Creates an array of `size` elements. Every rank calls it, in the same order relative to other tables.
 ///
-/// initial: as many values, of which those of worker 0 win; or NULL, then the options say what it holds at first.
+/// initial: as many values, of which those of worker 0 are used; or NULL for the initial values of the options.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_array_new(
     size: usize,
@@ -168,7 +168,7 @@ pub extern "C" fn unisono_array_new(
     })
 }
 
-/// Makes a matrix, distributed by rows. Every rank calls it. See unisono_array_new.
+/// Creates a matrix, distributed by rows. Every rank calls it. See unisono_array_new.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_matrix_new(
     rows: usize,
@@ -183,7 +183,7 @@ pub extern "C" fn unisono_matrix_new(
     })
 }
 
-/// Makes a matrix that remembers what each worker has seen, for unisono_table_get_changed. Every rank calls it. See
+/// Creates a matrix that records what each worker has seen, for unisono_table_get_changed. Every rank calls it. See
 /// unisono_array_new.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_sparse_matrix_new(
@@ -200,7 +200,7 @@ pub extern "C" fn unisono_sparse_matrix_new(
     })
 }
 
-/// Makes a handle of the same table whose calls wait so many seconds before they give up.
+/// Creates a handle of the same table whose calls time out after `seconds`.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_with_timeout(
     table: TableHandle,
@@ -215,7 +215,7 @@ pub extern "C" fn unisono_table_with_timeout(
     })
 }
 
-/// Frees the handle of a table. The table's memory is free when all ranks have done so.
+/// Frees the handle of a table. The table's memory is freed when all ranks have done so.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_free(table: TableHandle) -> i32 {
     guard("table_free", |args| args.free::<Arc<NamedTable>>(table))
@@ -235,7 +235,7 @@ fn query<T: Pod>(
     })
 }
 
-/// How many rows the table has; for an array, how many elements; for a key-value table, how many keys are there by now.
+/// The number of rows; for an array, the number of elements; for a key-value table, the current number of keys.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_rows(table: TableHandle, rows: *mut usize) -> i32 {
     query("table_rows", table, rows, |table| match &table.any {
@@ -244,7 +244,7 @@ pub extern "C" fn unisono_table_rows(table: TableHandle, rows: *mut usize) -> i3
     })
 }
 
-/// How many columns the table has; an array has one; for a key-value table, how many values each key has.
+/// The number of columns; 1 for an array; for a key-value table, the number of values per key.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_cols(table: TableHandle, cols: *mut usize) -> i32 {
     query("table_cols", table, cols, |table| match &table.any {
@@ -253,38 +253,38 @@ pub extern "C" fn unisono_table_cols(table: TableHandle, cols: *mut usize) -> i3
     })
 }
 
-/// The type of its elements.
+/// The element type.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_dtype(table: TableHandle, dtype: *mut i32) -> i32 {
     query("table_dtype", table, dtype, |table| Ok(table.dtype() as i32))
 }
 
-/// Its name. The text stays until the handle is freed.
+/// The name. Valid until the handle is freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_name(table: TableHandle, name: *mut *const c_char) -> i32 {
     query("table_name", table, name, |table| Ok(table.name.as_ptr()))
 }
 
-/// What it is: "array", "matrix", "sparse-matrix" or "key-value". The text stays until the handle is freed.
+/// The kind: "array", "matrix", "sparse-matrix" or "key-value". Valid until the handle is freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_kind(table: TableHandle, kind: *mut *const c_char) -> i32 {
     query("table_kind", table, kind, |table| Ok(table.kind.as_ptr()))
 }
 
-/// What an add does. The text stays until the handle is freed.
+/// The updater, which defines the effect of an add. Valid until the handle is freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_updater(table: TableHandle, updater: *mut *const c_char) -> i32 {
     query("table_updater", table, updater, |table| Ok(table.updater.as_ptr()))
 }
 
-/// How far workers may drift apart. The text stays until the handle is freed.
+/// The consistency, which bounds how far workers may drift apart. Valid until the handle is freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_consistency(table: TableHandle, consistency: *mut *const c_char) -> i32 {
     query("table_consistency", table, consistency, |table| Ok(table.consistency.as_ptr()))
 }
 
-/// How many steps this worker has made: its own ticks, those of the process before it if it was started again, and those that the
-/// others made without it. A loop that goes on at this step can be started again.
+/// The number of steps of this worker: its own ticks, those of its previous incarnation if it was restarted, and those that
+/// the others made without it. A loop that continues at this step can be restarted.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_clock(table: TableHandle, steps: *mut u64) -> i32 {
     query("table_clock", table, steps, |table| match &table.any {
@@ -293,10 +293,10 @@ pub extern "C" fn unisono_table_clock(table: TableHandle, steps: *mut u64) -> i3
     })
 }
 
-/// How old the values were that this rank's gets returned: histogram[i] counts the gets at which the slowest other worker
+/// Staleness of the values that this rank's gets returned: histogram[i] counts the gets at which the slowest other worker
 /// was i steps behind. Steps are ticks with ssp, adds otherwise.
 ///
-/// capacity: how many numbers fit into histogram, which may be NULL if 0; count: how many there are.
+/// capacity: the length of histogram, which may be NULL if 0; count: the number of entries available.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_staleness(
     table: TableHandle,

@@ -1,4 +1,4 @@
-//! For C: joining the world, its facts, leaving it.
+//! For C: joining the world, its properties, leaving it.
 
 use std::ffi::c_char;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use crate::errors::guard;
 use crate::session::{self, WorldSession};
 
 impl FfiArgs {
-    /// A deadline in seconds.
+    /// A timeout in seconds.
     pub(crate) fn seconds(&self, seconds: f64) -> Result<Duration> {
-        /// About 30 years: no wait is longer, and no clock overflows.
+        /// About 30 years: longer than any wait, and short enough that no clock overflows.
         const FOREVER: f64 = 1e9;
         match seconds > 0.0 {
             true => Ok(Duration::from_secs_f64(seconds.min(FOREVER))),
@@ -32,10 +32,10 @@ fn query<T: Pod>(operation: &'static str, out: *mut T, read: impl FnOnce(&Arc<Wo
     })
 }
 
-/// Joins the world that the launcher of this process has started; alone without a launcher. Waits until everybody is
-/// there. A second call only sets the timeout, unless that is 0.
+/// Joins the world of this process's launcher; a world of one rank without a launcher. Waits until all ranks have joined.
+/// A second call only sets the timeout, unless that is 0.
 ///
-/// timeout: seconds that any call waits before it gives up; 0 for the default: UNISONO_TIMEOUT, or 300.
+/// timeout: seconds after which a waiting call fails; 0 for the default: UNISONO_TIMEOUT, or 300.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_init(timeout: f64) -> i32 {
     guard("init", |args| {
@@ -44,8 +44,8 @@ pub extern "C" fn unisono_init(timeout: f64) -> i32 {
     })
 }
 
-/// Leaves the world, which frees all its handles; without a world it does nothing. What this rank added to tables is
-/// applied first, and the status tells if that failed. Call it once, when all work is done: a rank of a job cannot join
+/// Leaves the world, which frees all its handles; does nothing without a world. This rank's adds to tables are applied
+/// first, and the status reports whether that failed. Call it once, when all work is done: a rank of a job cannot join
 /// again.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_shutdown() -> i32 {
@@ -58,7 +58,7 @@ pub extern "C" fn unisono_rank(rank: *mut i32) -> i32 {
     query("rank", rank, |session| session.group.rank() as i32)
 }
 
-/// How many ranks there are.
+/// The number of ranks.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_size(size: *mut i32) -> i32 {
     query("size", size, |session| session.group.size() as i32)
@@ -70,39 +70,39 @@ pub extern "C" fn unisono_local_rank(rank: *mut i32) -> i32 {
     query("local_rank", rank, |session| session.local_rank as i32)
 }
 
-/// How many ranks are on this host.
+/// The number of ranks on this host.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_local_size(size: *mut i32) -> i32 {
     query("local_size", size, |session| session.local_size as i32)
 }
 
-/// How often `unisono run --restart` has started this rank again: 0 in its first process.
+/// How often `unisono run --restart` has restarted this rank: 0 in its first process.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_restarts(restarts: *mut i32) -> i32 {
     query("restarts", restarts, |session| session.restarts as i32)
 }
 
-/// Declares that this process goes on where the process before it had stopped: its next collective on the world is the one
-/// that the others make next. A rank that was started again calls it once its state is restored, before its first
-/// collective, which is an error on all ranks otherwise; in a rank's first process it does nothing.
+/// Declares that this process continues where the previous incarnation of its rank stopped: its next collective on the world
+/// is the one that the others make next. A restarted rank calls it once its state is restored, before its first collective,
+/// which otherwise is an error on all ranks; in a rank's first process it does nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_resume() -> i32 {
     guard("resume", |_| session::resume())
 }
 
-/// How bytes travel: "alone", "shm", "mpi" or "shm+mpi". The text stays until the shutdown.
+/// The transport: "alone", "shm", "mpi" or "shm+mpi". Valid until shutdown.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_transport(name: *mut *const c_char) -> i32 {
     query("transport", name, |session| session.transport.as_ptr())
 }
 
-/// Who started the ranks, such as "unisono run", "Open MPI" or "none". The text stays until the shutdown.
+/// The launcher of the ranks, such as "unisono run", "Open MPI" or "none". Valid until shutdown.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_launcher(name: *mut *const c_char) -> i32 {
     query("launcher", name, |session| session.launcher.as_ptr())
 }
 
-/// The name of a rank's host. The text stays until the shutdown.
+/// The host name of a rank. Valid until shutdown.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_host(rank: i32, name: *mut *const c_char) -> i32 {
     guard("host", |args| {
