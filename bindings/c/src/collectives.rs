@@ -160,7 +160,7 @@ pub extern "C" fn unisono_all_to_all(
 }
 
 /// Sends values to a member. Returns when the buffer may be reused: at once for short messages, when the receiver has
-/// posted its receive for long ones. Messages with the same tag between two members arrive in order.
+/// received them for long ones. Messages with the same tag between two members arrive in order.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_send(
     group: GroupHandle,

@@ -160,7 +160,7 @@ pub extern "C" fn unisono_table_get_changed(
     })
 }
 
-/// Starts a get in the background: `values` must not be used until unisono_pending_wait reports that the get has ended.
+/// Starts a get in the background: `values` must not be accessed until unisono_pending_wait reports that the get has ended.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_start_get(
     table: TableHandle,
@@ -179,7 +179,7 @@ pub extern "C" fn unisono_table_start_get(
     })
 }
 
-/// Starts an add in the background: `delta` must not be modified until unisono_pending_wait reports that the add has ended.
+/// Starts an add in the background: `delta` must not be accessed until unisono_pending_wait reports that the add has ended.
 #[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments)]
 pub extern "C" fn unisono_table_start_add(

@@ -149,7 +149,7 @@ pub extern "C" fn unisono_key_value_add_soon(
     })
 }
 
-/// Starts a get in the background: `values` must not be used until unisono_pending_wait reports that the get has ended.
+/// Starts a get in the background: `values` must not be accessed until unisono_pending_wait reports that the get has ended.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_key_value_start_get(
     table: TableHandle,
@@ -166,7 +166,7 @@ pub extern "C" fn unisono_key_value_start_get(
     })
 }
 
-/// Starts an add in the background: `delta` must not be modified until unisono_pending_wait reports that the add has ended.
+/// Starts an add in the background: `delta` must not be accessed until unisono_pending_wait reports that the add has ended.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_key_value_start_add(
     table: TableHandle,

@@ -44,7 +44,8 @@ impl AsRef<[u8]> for CallerBuffer {
 
 impl AsMut<[u8]> for CallerBuffer {
     fn as_mut(&mut self) -> &mut [u8] {
-        // SAFETY: calls that write take a buffer of `CallerBuffer::output`, and the C caller keeps it valid until the call has ended.
+        // SAFETY: calls that write take a buffer of `CallerBuffer::output`, which the C caller keeps valid until the call has
+        // ended.
         unsafe { slice::from_raw_parts_mut(self.start, self.bytes) }
     }
 }
