@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use crate::launcher::{Cause, Listener, JobOutcome, JobSpec, Signals, OutputStream, launch, signal_name};
+use crate::launcher::{Cause, Listener, LaunchOutcome, JobSpec, Signals, OutputStream, launch, signal_name};
 
 /// What is needed to run other programs.
 pub(super) struct ProbeRunner<'a> {
@@ -60,7 +60,7 @@ impl ProbeRunner<'_> {
     }
 }
 
-fn problem(outcome: &JobOutcome, limit: Duration) -> Option<String> {
+fn problem(outcome: &LaunchOutcome, limit: Duration) -> Option<String> {
     Some(match outcome.cause? {
         Cause::Timeout => format!("no end within {} s", limit.as_secs()),
         Cause::Rank(rank) => outcome.ranks[rank].termination.to_string(),

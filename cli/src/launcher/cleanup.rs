@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::rank::RankProcess;
 use super::supervisor::{TERM_GRACE, ShutdownPhase, Supervisor};
-use super::{JobOutcome, RankReport, OutputStream, processes};
+use super::{LaunchOutcome, RankReport, OutputStream, processes};
 
 /// Upper bound on the time spent terminating orphaned processes.
 const ORPHAN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -63,13 +63,13 @@ impl Supervisor<'_> {
         }
     }
 
-    pub(super) fn outcome(self) -> JobOutcome {
+    pub(super) fn outcome(self) -> LaunchOutcome {
         let report = |rank: RankProcess| {
             let (termination, after) = rank.ended?;
             let pid = rank.pid.as_raw_nonzero().get();
             let RankProcess { restarts, last_signal, activity, .. } = rank;
             Some(RankReport { pid, termination, restarts, after, last_signal, activity })
         };
-        JobOutcome { cause: self.cause, ranks: self.ranks.into_iter().filter_map(report).collect() }
+        LaunchOutcome { cause: self.cause, ranks: self.ranks.into_iter().filter_map(report).collect() }
     }
 }

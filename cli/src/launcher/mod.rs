@@ -115,12 +115,12 @@ pub(crate) struct RankReport {
 
 /// Final state of a job.
 #[derive(Debug)]
-pub(crate) struct JobOutcome {
+pub(crate) struct LaunchOutcome {
     pub(crate) cause: Option<Cause>,
     pub(crate) ranks: Vec<RankReport>,
 }
 
-impl JobOutcome {
+impl LaunchOutcome {
     /// The exit status of the launcher.
     pub(crate) fn exit_status(&self) -> i32 {
         match self.cause {

@@ -50,7 +50,7 @@ pub(super) struct Mps {
     marker: (String, String),
     pub(super) pid: Pid,
     pub(super) ended: Option<Termination>,
-    /// Whether the daemon was told to quit.
+    /// Whether the daemon was asked to quit.
     pub(super) quitting: bool,
 }
 

@@ -10,7 +10,7 @@ use unisono::launch::Job;
 use super::reaper::Reaper;
 use super::mps::Mps;
 use super::rank::RankProcess;
-use super::{RankOutput, Cause, Termination, JOB_VARIABLE, JobOutcome, JobSpec, Signals, OutputStream, processes};
+use super::{RankOutput, Cause, Termination, JOB_VARIABLE, LaunchOutcome, JobSpec, Signals, OutputStream, processes};
 
 /// Time from SIGTERM to SIGKILL.
 pub(super) const TERM_GRACE: Duration = Duration::from_secs(1);
@@ -49,7 +49,7 @@ pub(crate) fn launch(
     spec: &JobSpec,
     output: &mut dyn RankOutput,
     signals: &mut Signals,
-) -> unisono::Result<JobOutcome> {
+) -> unisono::Result<LaunchOutcome> {
     // A process may have had children before it became this program (exec); they are not terminated.
     let preexisting: HashSet<i32> =
         processes::descendants(&HashSet::new()).iter().map(|pid| pid.as_raw_nonzero().get()).collect();

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::launcher::{Cause, Termination, JobOutcome, RankReport, signal_name};
+use crate::launcher::{Cause, Termination, LaunchOutcome, RankReport, signal_name};
 
 /// The summary of a failed job; empty for a successful one.
 pub(crate) fn summary<'a, L: Iterator<Item = &'a [u8]>>(
-    outcome: &JobOutcome,
+    outcome: &LaunchOutcome,
     timeout: Option<Duration>,
     last_lines: impl Fn(usize) -> L,
 ) -> Vec<u8> {

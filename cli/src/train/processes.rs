@@ -9,7 +9,7 @@ use unisono::{Error, Result, World};
 use unisono_nn::{Arrangement, Experiment, NodeValue};
 
 use super::terminal::WIDTH_VARIABLE;
-use crate::launcher::{RankOutput, Termination, JobOutcome, JobSpec, Signals, OutputStream, launch};
+use crate::launcher::{RankOutput, Termination, LaunchOutcome, JobSpec, Signals, OutputStream, launch};
 use crate::run::summary;
 
 /// Where a run takes place.
@@ -81,7 +81,7 @@ pub(super) fn start(size: usize, arguments: &[OsString], this_program: &[OsStrin
 }
 
 /// Whether every rank exited without a signal; one of them has then reported the cause.
-fn all_exited(outcome: &JobOutcome) -> bool {
+fn all_exited(outcome: &LaunchOutcome) -> bool {
     outcome.ranks.iter().all(|rank| matches!(rank.termination, Termination::Status(_)))
 }
 

@@ -23,7 +23,7 @@ use crate::stdout;
 /// What to measure; each rank receives the same options.
 #[derive(Args)]
 pub(crate) struct Sizes {
-    /// Bytes of a dense array that is got and added to in full; the units KB, MB, KiB and MiB are accepted.
+    /// Sizes in bytes of the dense arrays for get and add; the units KB, MB, KiB and MiB are accepted.
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', default_value = "1MB,10MB,100MB")]
     sizes: Vec<Size>,
     /// Rows of the matrix, and keys of the key-value table.
