@@ -1,34 +1,34 @@
-//! How fast this machine's memory is: a copy and `y += x`, the two things that collectives do all day, and the same by rows.
+//! Memory bandwidth kernels: a copy and `y += x`, the two inner loops of collectives, plus row gather and scatter-add.
 
 /// A kernel over two buffers of equal length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kernel {
+pub(crate) enum MemoryKernel {
     Copy,
     Add,
 }
 
-impl Kernel {
-    pub(crate) const BOTH: [Kernel; 2] = [Kernel::Copy, Kernel::Add];
+impl MemoryKernel {
+    pub(crate) const BOTH: [MemoryKernel; 2] = [MemoryKernel::Copy, MemoryKernel::Add];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Kernel::Copy => "copy",
-            Kernel::Add => "y += x",
+            MemoryKernel::Copy => "copy",
+            MemoryKernel::Add => "y += x",
         }
     }
 
-    /// Bytes read and written for each byte of one buffer.
+    /// Bytes of memory traffic (read and written) per byte of one buffer.
     pub(crate) fn traffic(self) -> f64 {
         match self {
-            Kernel::Copy => 2.0,
-            Kernel::Add => 3.0,
+            MemoryKernel::Copy => 2.0,
+            MemoryKernel::Add => 3.0,
         }
     }
 
     pub(crate) fn run(self, y: &mut [f32], x: &[f32]) {
         match self {
-            Kernel::Copy => y.copy_from_slice(x),
-            Kernel::Add => add(y, x),
+            MemoryKernel::Copy => y.copy_from_slice(x),
+            MemoryKernel::Add => add(y, x),
         }
     }
 }
@@ -42,7 +42,7 @@ fn add(y: &mut [f32], x: &[f32]) {
     add_any(y, x);
 }
 
-/// The same code, compiled for wider registers.
+/// The same loop, compiled for AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn add_avx2(y: &mut [f32], x: &[f32]) {
@@ -54,14 +54,14 @@ fn add_any(y: &mut [f32], x: &[f32]) {
     y.iter_mut().zip(x).for_each(|(y, x)| *y += x);
 }
 
-/// Copies the listed rows of a matrix, one after the other.
+/// Gathers the listed rows of a matrix into `out`, in list order.
 pub(crate) fn gather(out: &mut [f32], matrix: &[f32], columns: usize, list: &[i64]) {
     for (out, &row) in out.chunks_exact_mut(columns).zip(list) {
         out.copy_from_slice(&matrix[row as usize * columns..][..columns]);
     }
 }
 
-/// Adds a row of `delta` to each of the listed rows of a matrix.
+/// Adds row i of `delta` to the i-th listed row of a matrix.
 pub(crate) fn scatter_add(matrix: &mut [f32], delta: &[f32], columns: usize, list: &[i64]) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
@@ -71,7 +71,7 @@ pub(crate) fn scatter_add(matrix: &mut [f32], delta: &[f32], columns: usize, lis
     scatter_add_any(matrix, delta, columns, list);
 }
 
-/// The same code, compiled for wider registers.
+/// The same loop, compiled for AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn scatter_add_avx2(matrix: &mut [f32], delta: &[f32], columns: usize, list: &[i64]) {
@@ -93,9 +93,9 @@ mod tests {
     fn kernels_do_what_they_say() {
         let x: Vec<f32> = (0..1003).map(|i| i as f32).collect();
         let mut y = vec![1.0; x.len()];
-        Kernel::Add.run(&mut y, &x);
+        MemoryKernel::Add.run(&mut y, &x);
         assert!(y.iter().zip(&x).all(|(y, x)| *y == x + 1.0));
-        Kernel::Copy.run(&mut y, &x);
+        MemoryKernel::Copy.run(&mut y, &x);
         assert_eq!(y, x);
     }
 

@@ -1,4 +1,4 @@
-//! Just enough JSON to write results for other programs.
+//! A minimal JSON writer for benchmark and diagnostic results.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! The program `unisono` as a library: `run` starts ranks, `train` trains models, `doctor` examines the machine, `bench`
-//! measures it.
+//! The program `unisono` as a library: `run` starts ranks, `train` trains models, `doctor` diagnoses the machine, `bench`
+//! runs benchmarks.
 
 mod bandwidth;
 mod bench;
@@ -23,38 +23,38 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Start ranks on this host and stay with them until all have ended.
-    Run(run::Options),
+    /// Start ranks on this host and wait until all have exited.
+    Run(run::RunArgs),
     /// Train the model of an experiment file.
-    Train(train::Options),
+    Train(train::TrainArgs),
     /// Compare an experiment on many processes with one process, layer by layer.
-    Check(train::CheckOptions),
-    /// Compare the curves and the last weights of two runs.
-    Compare(train::CompareOptions),
+    Check(train::CheckArgs),
+    /// Compare the curves and the final weights of two runs.
+    Compare(train::CompareArgs),
     /// Check the gradients of an experiment against finite differences.
-    Grad(train::GradientOptions),
-    /// Predict the test samples of an experiment with a checkpoint of it.
-    Predict(train::PredictOptions),
+    Grad(train::GradientArgs),
+    /// Predict the test samples of an experiment from one of its checkpoints.
+    Predict(train::PredictArgs),
     /// Print the JSON schema of experiment files.
-    Schema(train::SchemaOptions),
-    /// Show what this machine has, and whether each transport works.
-    Doctor(doctor::Options),
-    /// Measure how fast this machine is at something.
-    Bench(bench::Options),
+    Schema(train::SchemaArgs),
+    /// Show what this machine has, and test every transport.
+    Doctor(doctor::DoctorArgs),
+    /// Run a benchmark on this machine.
+    Bench(bench::BenchArgs),
     #[command(hide = true)]
-    Keeper,
+    Reaper,
     #[command(hide = true)]
     CheckRank(doctor::CheckRank),
     #[command(hide = true)]
     BenchRank(bench::BenchRank),
 }
 
-/// Runs the program and returns its exit status. `arguments` come without the program's name; `this_program` is how to
-/// start this very program again (the wheel passes `[sys.executable, "-m", "unisono"]`).
+/// Runs the program and returns its exit status. `arguments` exclude the program's name; `this_program` is the command line
+/// that starts this program again (the wheel passes `[sys.executable, "-m", "unisono"]`).
 ///
-/// Call it on the main thread of a process that is nothing but this program: it takes over SIGINT, SIGTERM, SIGHUP and
-/// SIGCHLD, and every child process that appears meanwhile. A Python caller first sets SIGINT back to `SIG_DFL`, or
-/// Ctrl-C raises KeyboardInterrupt as well.
+/// Must be called on the main thread of a process that runs nothing else: it installs handlers for SIGINT, SIGTERM, SIGHUP
+/// and SIGCHLD, and adopts every child process that appears meanwhile. A Python caller first resets SIGINT to `SIG_DFL`;
+/// otherwise Ctrl-C raises KeyboardInterrupt as well.
 ///
 /// ```
 /// assert_eq!(unisono_cli::main(vec!["run".into(), "-n".into(), "0".into(), "true".into()], vec![]), 2);
@@ -80,7 +80,7 @@ pub fn main(arguments: Vec<OsString>, this_program: Vec<OsString>) -> i32 {
         Command::Schema(options) => train::schema(&options),
         Command::Doctor(options) => doctor::doctor(&options, &this_program),
         Command::Bench(options) => bench::bench(&options, &this_program),
-        Command::Keeper => launcher::keeper::keep(),
+        Command::Reaper => launcher::reaper::run(),
         Command::CheckRank(options) => doctor::check_rank(&options),
         Command::BenchRank(options) => bench::bench_rank(&options),
     };

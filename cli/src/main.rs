@@ -1,4 +1,4 @@
-//! The program `unisono`, for people who installed it with cargo; the Python wheel calls the same library.
+//! The program `unisono` as installed by cargo; the Python wheel calls the same library.
 
 use std::process::ExitCode;
 

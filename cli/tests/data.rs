@@ -1,4 +1,4 @@
-//! Data in files as `unisono train` meets it: damaged, and larger than what a process may take.
+//! Data files of `unisono train`: damaged ones, and ones larger than the memory of a process.
 
 mod common;
 
@@ -28,7 +28,7 @@ fn idx(sizes: &[u32], bytes: usize) -> Vec<u8> {
     file
 }
 
-/// A `.npy` file without its numbers.
+/// The header of a `.npy` file, without its data.
 fn npy(kind: &str, shape: &str) -> Vec<u8> {
     let header = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': ({shape}), }}\n");
     [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes()].concat()
@@ -40,7 +40,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     packer.finish().unwrap()
 }
 
-/// Good files of every kind, in folders of their own.
+/// Valid files of every kind, each in its own folder.
 fn good(folder: &Folder) {
     let put = |path: &str, bytes: Vec<u8>| {
         let path = folder.0.join(path);
@@ -68,7 +68,7 @@ fn good(folder: &Folder) {
     put("arrays/y.npy", npy("|u1", "12,").into_iter().chain(0..12).collect());
 }
 
-/// A file for one of the kinds.
+/// An experiment file for one of the kinds.
 fn experiment(folder: &Folder, kind: &str) -> String {
     let inside = folder.path(kind);
     let (data, outputs) = match kind {
@@ -131,7 +131,7 @@ fn damaged_data_ends_with_2_one_line_and_nothing_written() {
         }
         std::fs::write(&path, whole).unwrap();
     }
-    // The same files train where nothing is damaged.
+    // The undamaged files can be trained on.
     for kind in ["mnist", "packed", "cifar", "images", "arrays"] {
         let file = folder.path("good.yaml");
         std::fs::write(&file, experiment(&folder, kind)).unwrap();
@@ -142,7 +142,7 @@ fn damaged_data_ends_with_2_one_line_and_nothing_written() {
     }
 }
 
-/// A figure of a living process, in bytes.
+/// A statistic of a living process, in bytes.
 fn figure(pid: u32, file: &str, name: &str, unit: u64) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/{file}")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -152,7 +152,7 @@ fn figure(pid: u32, file: &str, name: &str, unit: u64) -> Option<u64> {
 #[test]
 fn a_rank_of_four_reads_a_quarter_and_keeps_a_batch() {
     let folder = Folder::new();
-    // A file that takes no room on the disk: 512 pictures of 64 rows and 2048 columns.
+    // A sparse file without disk blocks: 512 images of 64 rows and 2048 columns.
     let (count, rows, columns) = (512_u64, 64_u64, 2048_u64);
     let head = npy("<f4", &format!("{count}, {rows}, {columns}"));
     let size = count * rows * columns * 4;
@@ -193,9 +193,9 @@ fn a_rank_of_four_reads_a_quarter_and_keeps_a_batch() {
         assert!(child.wait().unwrap().success());
         assert_eq!(most.len(), 4, "{grid}: {most:?}");
         for (peak, read) in most.into_values() {
-            // Once to look for damage and once to learn; what lies between wanted pieces of less than a page may come along.
+            // Read once to check the data and once to train; gaps of less than a page between the wanted parts may be read too.
             assert!((size / 4..size / 2 + size / 32).contains(&read), "{grid}: {read} of {size} bytes");
-            // Some samples of half a megabyte each, and the program itself.
+            // A few samples of half a megabyte each, and the program itself.
             assert!(peak < size / 4, "{grid}: {peak} bytes in memory of {size} in the file");
         }
     }

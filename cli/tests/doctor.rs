@@ -1,11 +1,11 @@
-//! What `unisono doctor` says of CUDA devices. The driver here is a library that behaves like NVIDIA's, as far as the doctor asks.
+//! The CUDA section of `unisono doctor`. The driver here is a fake library that implements what the doctor calls.
 
 mod common;
 
 use common::*;
 use std::process::Command;
 
-/// Two devices of 8 GiB, the second of which does not tell what is free.
+/// Two devices of 8 GiB, the second of which does not report its free memory.
 const DRIVER: &str = r#"
 #include <stddef.h>
 #include <string.h>
@@ -32,10 +32,10 @@ int cuMemGetInfo_v2(size_t *free, size_t *total) {
 }
 "#;
 
-/// Where the library's functions are named; it refuses to do those that are not in [`DRIVER`].
+/// The source that lists the driver's functions; the fake returns an error for those that are not in [`DRIVER`].
 const NAMES: &str = include_str!("../../src/cuda/driver.rs");
 
-/// The library in this folder, or nothing where there is no C compiler.
+/// The fake library in this folder; none without a C compiler.
 fn build(folder: &Folder) -> Option<String> {
     let names = NAMES.split("= \"").skip(1).filter_map(|rest| rest.split('"').next());
     let refused = names.filter(|name| !DRIVER.contains(&format!("int {name}(")));

@@ -1,4 +1,4 @@
-//! How `unisono run` ends: statuses, failing ranks, signals, and that nothing is left.
+//! How `unisono run` ends: exit statuses, failing ranks, signals, and that no process is left.
 
 mod common;
 
@@ -60,7 +60,7 @@ fn the_others_have_time_for_their_own_error() {
 fn a_rank_that_does_not_listen_is_killed() {
     let folder = Folder::new();
     let file = format!("FILE={}", folder.path("deaf"));
-    // The first fails when the other has stopped to listen.
+    // The first rank fails once the other ignores the signal.
     let script = "if [ $UNISONO_RANK = 0 ]; then until [ -e $FILE ]; do sleep 0.01; done; exit 1; fi
         trap '' TERM; : > $FILE; while true; do sleep 0.05; done";
     let start = Instant::now();
@@ -151,7 +151,7 @@ fn terminate_and_hang_up_are_passed_on() {
 #[test]
 fn what_ranks_leave_behind_is_ended() {
     let mark = mark();
-    // One child in the rank's group, one in a session of its own, one that does not listen.
+    // One child in the rank's process group, one in its own session, one that ignores signals.
     let script =
         "sleep 1000 & setsid sleep 1000 & (trap '' TERM; setsid sh -c 'while true; do sleep 1; done') &";
     let output = finish(run_shell(&["-n", "2", "--env", &mark], script));
@@ -167,7 +167,7 @@ fn a_killed_launcher_leaves_no_process() {
         let mut command = run_shell(&["-n", "2", "--env", &mark], script);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         await_lines(&mut child, 2, |line| line.ends_with("grandchild\n"));
-        // A process that is being replaced by another program has no environment for a moment.
+        // During exec, a process has no environment for a moment.
         eventually("eight processes", || marked(&mark).len() >= 8);
         kill("KILL", child.id());
         child.wait().unwrap();
@@ -181,7 +181,7 @@ fn a_launcher_killed_at_any_moment_leaves_no_process() {
     for moment in 0..20 {
         let mut command = run_shell(&["-n", "2", "--env", &mark], "setsid sleep 1000 & sleep 1000 & wait");
         let mut child = command.stdout(Stdio::null()).spawn().unwrap();
-        // The moment itself is what varies here; nothing waits for it.
+        // The test varies the time of the kill, so it sleeps instead of waiting for an event.
         std::thread::sleep(Duration::from_micros(700 * moment));
         kill("KILL", child.id());
         child.wait().unwrap();
@@ -190,15 +190,15 @@ fn a_launcher_killed_at_any_moment_leaves_no_process() {
 }
 
 #[test]
-fn ranks_die_with_the_launcher_even_without_its_keeper() {
+fn ranks_die_with_the_launcher_even_without_its_reaper() {
     let mark = mark();
     let mut command = run_shell(&["-n", "2", "--env", &mark], "echo ready; exec sleep 1000");
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     await_lines(&mut child, 2, |line| line.ends_with("ready\n"));
     let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap();
-    let is_keeper = |pid: &u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap().ends_with(b"keeper\0");
-    let keeper = children.split_whitespace().map(|pid| pid.parse().unwrap()).find(is_keeper);
-    kill("KILL", keeper.expect("a keeper"));
+    let is_reaper = |pid: &u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap().ends_with(b"reaper\0");
+    let reaper = children.split_whitespace().map(|pid| pid.parse().unwrap()).find(is_reaper);
+    kill("KILL", reaper.expect("a reaper"));
     kill("KILL", child.id());
     child.wait().unwrap();
     eventually("the end of every rank", || marked(&mark).is_empty());

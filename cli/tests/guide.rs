@@ -1,11 +1,11 @@
-//! The commands of docs/guide/experiments.md, one after the other in one folder, as a newcomer types them.
+//! The commands of docs/guide/experiments.md, run in sequence in one folder, as a newcomer types them.
 
 mod common;
 
 use common::*;
 use std::path::Path;
 
-/// The blocks of a page in one language, in their order.
+/// The code blocks of a language on a page, in order.
 fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
     let opening = format!("```{language}\n");
     page.split(&opening[..]).skip(1).filter_map(|rest| rest.split("```").next()).collect()
@@ -21,7 +21,7 @@ fn the_page_does_what_it_says() {
         std::os::unix::fs::symlink(root.join(shared), folder.join(shared)).unwrap();
     }
     for text in blocks(&page, "yaml") {
-        // A block that is a file says its name in its first line.
+        // A block that is a file names it in its first line.
         if let Some(name) = text.lines().next().and_then(|line| line.strip_prefix("# ")) {
             std::fs::write(folder.join(name), text).unwrap();
         }

@@ -1,5 +1,5 @@
-//! `unisono run --mps`: a daemon of the job's own comes before its ranks and ends with them, however they end. The daemon
-//! here is a script that behaves like NVIDIA's.
+//! `unisono run --mps`: the job's daemon starts before its ranks and ends with them, however they end. The daemon here is a
+//! script that behaves like NVIDIA's.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-/// Listens at a named pipe, has a server in a session of its own, and ends when it reads `quit`.
+/// Listens on a named pipe, has a server in its own session, and exits when it reads `quit`.
 const DAEMON: &str = r#"#!/bin/sh
 control=$CUDA_MPS_PIPE_DIRECTORY/control
 if [ "$1" != -f ]; then
@@ -33,7 +33,7 @@ while true; do
 done
 "#;
 
-/// One job with its daemon's program, and everything that can be found of it later.
+/// One job with its daemon's program, and the marks by which its processes and files are found later.
 struct Job {
     programs: Folder,
     mark: String,
@@ -48,7 +48,7 @@ impl Job {
         Job { programs, mark: mark() }
     }
 
-    /// A command with the daemon's program on PATH, every process of which can be found.
+    /// A command with the daemon's program on PATH and a mark in the environment of every process.
     fn prepare(&self, mut command: Command) -> Command {
         let (name, value) = self.mark.split_once('=').unwrap();
         let path = format!("{}:{}", self.programs.0.display(), std::env::var("PATH").unwrap());
@@ -67,7 +67,7 @@ impl Job {
     }
 }
 
-/// Tells the folder, then goes on.
+/// Prints the folder, then continues.
 fn telling(rest: &str) -> String {
     format!("echo folder $CUDA_MPS_PIPE_DIRECTORY; {rest}")
 }
@@ -78,7 +78,7 @@ fn folder_of(lines: &str) -> String {
     folder.trim().to_string()
 }
 
-/// Waits until both ranks have told the folder.
+/// Waits until both ranks have printed the folder.
 fn await_folder(child: &mut Child) -> String {
     folder_of(&await_lines(child, 2, |line| line.contains("folder ")).concat())
 }
@@ -95,7 +95,7 @@ fn ranks_find_a_private_daemon_that_ends_with_them() {
         stat -c 'mode %a' $CUDA_MPS_PIPE_DIRECTORY; cat $CUDA_MPS_LOG_DIRECTORY/control.log",
     );
     let mut command = job.run(&[], &script);
-    // Sockets cannot have a path this long. Numbers of devices are for the ranks alone.
+    // A socket's path cannot be this long. Device numbers apply to the ranks only.
     command.env("TMPDIR", job.programs.path(&"x".repeat(100))).env("CUDA_VISIBLE_DEVICES", "1");
     let output = finish(command);
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
@@ -149,7 +149,7 @@ fn a_launcher_killed_at_any_moment_leaves_no_daemon() {
     for moment in 0..15 {
         let mut command = job.run(&[], "exec sleep 1000");
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        // The moment itself is what varies here; nothing waits for it.
+        // The test varies the time of the kill, so it sleeps instead of waiting for an event.
         std::thread::sleep(Duration::from_micros(1500 * moment));
         kill("KILL", child.id());
         child.wait().unwrap();

@@ -1,4 +1,4 @@
-//! What `unisono run` shows of what ranks print.
+//! How `unisono run` shows the output of the ranks.
 
 mod common;
 

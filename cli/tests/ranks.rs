@@ -1,4 +1,4 @@
-//! Real ranks under the launcher: collectives work, and a job that hangs tells where.
+//! Real ranks under the launcher: collectives work, and a job that hangs reports where.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn ranks_find_each_other_over_shared_memory() {
 #[test]
 fn a_job_that_hangs_tells_what_ranks_were_doing() {
     let script = format!("[ $UNISONO_RANK = 0 ] && exec sleep 1000; {CHECK}");
-    // A busy machine takes its time to start programs.
+    // On a busy machine, programs start slowly.
     for seconds in ["1", "5", "25"] {
         let output = finish(run_shell(&["-n", "2", "--timeout", seconds], &script));
         assert_eq!(output.status.code(), Some(124));
@@ -58,7 +58,7 @@ fn a_killed_launcher_leaves_no_memory() {
     assert_eq!(shared_files().into_iter().filter(|file| !before.contains(file)).collect::<Vec<_>>(), [""; 0]);
 }
 
-/// What unisono has in /dev/shm; anonymous memory is not there and ends with its last process.
+/// The files of unisono in /dev/shm; anonymous memory has no file there and ends with its last process.
 fn shared_files() -> Vec<String> {
     let entries = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());

@@ -1,4 +1,4 @@
-//! `unisono run --restart`: ranks that fail are started again, and when that ends.
+//! `unisono run --restart`: failed ranks are restarted, until the restarts are used up.
 
 mod common;
 
@@ -10,7 +10,7 @@ use unisono::{ReduceOp, World};
 /// The variable that makes this test program a rank: how many of its processes die.
 const DEATHS: &str = "UNISONO_TEST_DEATHS";
 
-/// Not a test of its own: a rank of the jobs below. Rank 1 kills itself between two calls, or inside one.
+/// Not a test: a rank of the jobs below. Rank 1 kills itself between two calls, or inside one.
 #[test]
 fn rank() {
     let Ok(deaths) = std::env::var(DEATHS) else { return };
@@ -53,11 +53,11 @@ fn work_in_rounds(world: &World) {
     }
 }
 
-/// By a signal or, every other time, by an error that leaves the world in good order.
+/// By a signal or, every other time, by an error that shuts the world down in order.
 fn die(world: &World, restarts: usize, inside: bool) {
     if inside {
         let (sender, receiver) = std::sync::mpsc::channel();
-        // Whoever is asked whether to stop waits inside the call.
+        // The interrupt hook is called while the rank waits inside the call.
         let waits = Arc::new(move || sender.send(()).is_err());
         let _pending = world.group().start(|group| group.with_interrupt(waits).barrier());
         receiver.recv().unwrap();
@@ -137,7 +137,7 @@ fn a_rank_that_fails_before_init_joins_the_others() {
 
 #[test]
 fn what_a_failed_rank_left_is_gone_before_it_is_started_again() {
-    // The second process would find the first one's child. (A zombie has no executable any more.)
+    // The second process would find the child of the first. (A zombie has no executable any more.)
     let script = "[ $UNISONO_RANK = 0 ] && exit 0
         if [ $UNISONO_RESTARTS = 0 ]; then sleep 1000 & echo $! > $FILE; kill -9 $$; fi
         ! test -e /proc/$(cat $FILE)/exe";
@@ -155,7 +155,7 @@ fn a_job_whose_rank_dies_between_calls_goes_on() {
     assert_eq!(output.status.code(), Some(0), "{errors}\n{}", text(&output.stdout));
     assert_eq!(errors.matches("failed: SIGKILL").count(), 3, "{errors}");
     assert_eq!(errors.matches("failed: exit status 101").count(), 2, "{errors}");
-    // On one core the test program has written its own name before it.
+    // On one core, the test program prints its own name before it.
     let told = text(&output.stdout);
     let is_told = |line: &str| line.starts_with("[1] ") && line.ends_with("process of restart 4 dies");
     assert!(told.lines().any(is_told), "{told}");

@@ -1,4 +1,4 @@
-//! `unisono train` and its companions as a user calls them.
+//! `unisono train` and related commands as a user calls them.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn an_experiment_trains_and_predicts() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let lines = text(&output.stdout);
     assert_eq!((lines.lines().next(), lines.lines().count()), (Some("sample,predicted,class,outputs"), 31));
-    // A run's folder means its newest checkpoint.
+    // The folder of a run stands for its newest checkpoint.
     let newest = finish(unisono(["predict", &settings, &out]));
     assert_eq!(text(&newest.stdout), lines, "{}", text(&newest.stderr));
     let empty = folder.path("empty");
@@ -120,7 +120,7 @@ fn a_corrupt_checkpoint_ends_with_2_and_changes_nothing() {
         std::fs::write(&checkpoint, &bad).unwrap();
         let resumed = [train(&["epochs=4", "--resume"]), train(&["epochs=4", "--resume", "-n", "4"])];
         for output in &resumed {
-            // The whole one before it, and how to go on from there.
+            // The previous intact checkpoint, and how to continue from it.
             let message = text(&output.stderr);
             assert!(message.contains("move it away to continue from"), "{message}");
             assert!(message.contains("epoch-000001.safetensors, which is whole"), "{message}");
@@ -166,7 +166,7 @@ fn a_killed_run_resumes_to_the_same_weights() {
         assert!(Instant::now() < deadline, "no checkpoint appeared");
         std::thread::sleep(Duration::from_millis(5));
     }
-    // It may have ended by itself on a fast machine; then there is nothing left to do, and that must work too.
+    // On a fast machine the run may have completed; then there is nothing left to do, and that must work too.
     let _ = child.kill();
     child.wait().unwrap();
     let output = finish(train(&killed, &["--resume"]));
@@ -212,7 +212,7 @@ fn many_processes_learn_the_same_weights() {
         let output = finish(unisono(["train", &file, "--out", &out].iter().chain(spread)));
         let lines = text(&output.stderr);
         assert!(output.status.success(), "{name}: {lines}");
-        // One rank speaks.
+        // Only one rank reports.
         let split = |line: &&str| line.contains(" processes, mode ");
         assert_eq!(lines.lines().filter(split).count(), 1, "{lines}");
         assert_eq!(lines.lines().filter(|line| line.starts_with("epoch 4 full")).count(), 1, "{lines}");
@@ -292,7 +292,7 @@ fn wrong_grids_end_with_2_one_line_and_nothing_written() {
 fn killed_processes_resume_to_the_same_weights() {
     let folder = Folder::new();
     let (bits, plain) = (folder.path("bits.yaml"), folder.path("plain.yaml"));
-    // Long enough to be killed on the way.
+    // Long enough to be killed before the end.
     let long = SMALL.replace("train: 43", "train: 600");
     std::fs::write(&bits, &long).unwrap();
     std::fs::write(&plain, long.replace("deterministic: true", "precision: f64")).unwrap();
@@ -306,8 +306,8 @@ fn killed_processes_resume_to_the_same_weights() {
         }
         out
     };
-    // After how many checkpoints all are killed, and on which grid they go on: on the same one with the same bits,
-    // on another one so only where the file asks for it.
+    // The number of checkpoints after which all ranks are killed, and the grid on which they resume: on the same grid with the
+    // same bits, on another grid with the same bits only if the file asks for that.
     for (number, (file, after, first, then)) in [
         (&bits, 1, "h=2,w=1", "data=2"),
         (&plain, 0, "h=2,w=2", "h=2,w=2"),
@@ -327,11 +327,11 @@ fn killed_processes_resume_to_the_same_weights() {
         };
         let wanted = Path::new(&wanted);
         eventually("it begins", || wanted.exists() || child.try_wait().unwrap().is_some());
-        // At another moment of the epoch each time. It may also have ended by itself on a fast machine: then nothing is
-        // left to do, and that must work too.
+        // At a different time of the epoch in each run. On a fast machine the run may have completed: then there is nothing left
+        // to do, and that must work too.
         std::thread::sleep(Duration::from_millis(u64::from(std::process::id()) * (number as u64 + 1) % 40));
         for pid in marked(&mark) {
-            // It may have gone by itself.
+            // It may have exited already.
             let mut command = std::process::Command::new("kill");
             let _ = command.args(["-KILL", &pid.to_string()]).stderr(std::process::Stdio::null()).status();
         }

@@ -1,17 +1,17 @@
-//! For C: the verbs with one count for all ranks, and messages. `group` is UNISONO_WORLD or a group's handle.
+//! For C: collectives with one count for all ranks, and messages. `group` is UNISONO_WORLD or a group's handle.
 
 use std::ffi::c_void;
 
 use crate::errors::guard;
-use crate::group::{GroupHandle, verb};
+use crate::group::{GroupHandle, collective};
 use crate::session;
 
-/// Waits until every member has called this. What they added to tables before is applied afterwards.
+/// Waits until every member has called this. Afterwards, all earlier adds of the members to tables are applied.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_barrier(group: GroupHandle) -> i32 {
-    verb("barrier", group, |_, call| {
+    collective("barrier", group, |_, call| {
         session::current("barrier")?.flush()?;
-        call.made().barrier()
+        call.disarm().barrier()
     })
 }
 
@@ -24,14 +24,14 @@ pub extern "C" fn unisono_broadcast(
     dtype: i32,
     root: i32,
 ) -> i32 {
-    verb("broadcast", group, |border, call| {
-        let (dtype, root) = (border.dtype(dtype)?, border.rank(root)?);
-        let values = border.output(values, count, dtype)?;
-        call.made().raw().broadcast(values, dtype, root)
+    collective("broadcast", group, |args, call| {
+        let (dtype, root) = (args.dtype(dtype)?, args.rank(root)?);
+        let values = args.output(values, count, dtype)?;
+        call.disarm().raw().broadcast(values, dtype, root)
     })
 }
 
-/// Combines the members' values; everybody gets the result, in place.
+/// Reduces the members' values; every member gets the result, in place.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_all_reduce(
     group: GroupHandle,
@@ -40,14 +40,14 @@ pub extern "C" fn unisono_all_reduce(
     dtype: i32,
     op: i32,
 ) -> i32 {
-    verb("all_reduce", group, |border, call| {
-        let (dtype, op) = (border.dtype(dtype)?, border.operation(op)?);
-        let values = border.output(values, count, dtype)?;
-        call.made().raw().all_reduce(values, dtype, op)
+    collective("all_reduce", group, |args, call| {
+        let (dtype, op) = (args.dtype(dtype)?, args.operation(op)?);
+        let values = args.output(values, count, dtype)?;
+        call.disarm().raw().all_reduce(values, dtype, op)
     })
 }
 
-/// Combines the members' values in the root's buffer; the other members' buffers do not change.
+/// Reduces the members' values into the root's buffer; the other members' buffers do not change.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_reduce(
     group: GroupHandle,
@@ -57,14 +57,14 @@ pub extern "C" fn unisono_reduce(
     op: i32,
     root: i32,
 ) -> i32 {
-    verb("reduce", group, |border, call| {
-        let (dtype, op, root) = (border.dtype(dtype)?, border.operation(op)?, border.rank(root)?);
-        let values = border.output(values, count, dtype)?;
-        call.made().raw().reduce(values, dtype, op, root)
+    collective("reduce", group, |args, call| {
+        let (dtype, op, root) = (args.dtype(dtype)?, args.operation(op)?, args.rank(root)?);
+        let values = args.output(values, count, dtype)?;
+        call.disarm().raw().reduce(values, dtype, op, root)
     })
 }
 
-/// Collects `count` values of every member at the root, in rank order; only the root's output is used, the others may
+/// Gathers `count` values of every member at the root, in rank order; only the root's output is used, the others may
 /// pass NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_gather(
@@ -75,16 +75,16 @@ pub extern "C" fn unisono_gather(
     dtype: i32,
     root: i32,
 ) -> i32 {
-    verb("gather", group, |border, call| {
-        let (dtype, root) = (border.dtype(dtype)?, border.rank(root)?);
+    collective("gather", group, |args, call| {
+        let (dtype, root) = (args.dtype(dtype)?, args.rank(root)?);
         let counts = vec![count; call.size()];
-        let room = if root == call.rank() { border.sum(&counts)? } else { 0 };
-        let (input, output) = border.apart((input, count), (output, room), dtype)?;
-        call.made().raw().gather(input, Some(output), &counts, dtype, root)
+        let room = if root == call.rank() { args.sum(&counts)? } else { 0 };
+        let (input, output) = args.disjoint((input, count), (output, room), dtype)?;
+        call.disarm().raw().gather(input, Some(output), &counts, dtype, root)
     })
 }
 
-/// Hands out the root's values, `count` to every member in rank order; only the root's input is used, the others may
+/// Scatters the root's values, `count` to every member in rank order; only the root's input is used, the others may
 /// pass NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_scatter(
@@ -95,16 +95,16 @@ pub extern "C" fn unisono_scatter(
     dtype: i32,
     root: i32,
 ) -> i32 {
-    verb("scatter", group, |border, call| {
-        let (dtype, root) = (border.dtype(dtype)?, border.rank(root)?);
+    collective("scatter", group, |args, call| {
+        let (dtype, root) = (args.dtype(dtype)?, args.rank(root)?);
         let counts = vec![count; call.size()];
-        let whole = if root == call.rank() { border.sum(&counts)? } else { 0 };
-        let (input, output) = border.apart((input, whole), (output, count), dtype)?;
-        call.made().raw().scatter(Some(input), &counts, output, dtype, root)
+        let whole = if root == call.rank() { args.sum(&counts)? } else { 0 };
+        let (input, output) = args.disjoint((input, whole), (output, count), dtype)?;
+        call.disarm().raw().scatter(Some(input), &counts, output, dtype, root)
     })
 }
 
-/// Collects `count` values of every member, in rank order; everybody gets them all.
+/// Gathers `count` values of every member, in rank order; every member gets all of them.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_all_gather(
     group: GroupHandle,
@@ -113,16 +113,16 @@ pub extern "C" fn unisono_all_gather(
     count: usize,
     dtype: i32,
 ) -> i32 {
-    verb("all_gather", group, |border, call| {
-        let dtype = border.dtype(dtype)?;
+    collective("all_gather", group, |args, call| {
+        let dtype = args.dtype(dtype)?;
         let counts = vec![count; call.size()];
-        let (input, output) = border.apart((input, count), (output, border.sum(&counts)?), dtype)?;
-        call.made().raw().all_gather(input, output, &counts, dtype)
+        let (input, output) = args.disjoint((input, count), (output, args.sum(&counts)?), dtype)?;
+        call.disarm().raw().all_gather(input, output, &counts, dtype)
     })
 }
 
-/// Combines the members' inputs, as many values as members times `count`; every member gets `count` of the result, in
-/// rank order.
+/// Reduces the members' inputs, each of `count` times the number of members values; every member gets `count` values of
+/// the result, in rank order.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_reduce_scatter(
     group: GroupHandle,
@@ -132,16 +132,16 @@ pub extern "C" fn unisono_reduce_scatter(
     dtype: i32,
     op: i32,
 ) -> i32 {
-    verb("reduce_scatter", group, |border, call| {
-        let (dtype, op) = (border.dtype(dtype)?, border.operation(op)?);
+    collective("reduce_scatter", group, |args, call| {
+        let (dtype, op) = (args.dtype(dtype)?, args.operation(op)?);
         let counts = vec![count; call.size()];
-        let (input, output) = border.apart((input, border.sum(&counts)?), (output, count), dtype)?;
-        call.made().raw().reduce_scatter(input, output, &counts, dtype, op)
+        let (input, output) = args.disjoint((input, args.sum(&counts)?), (output, count), dtype)?;
+        call.disarm().raw().reduce_scatter(input, output, &counts, dtype, op)
     })
 }
 
 /// Sends `count` values to every member and receives as many from each: part r of the input goes to rank r, part r of
-/// the output comes from it.
+/// the output comes from rank r.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_all_to_all(
     group: GroupHandle,
@@ -150,17 +150,17 @@ pub extern "C" fn unisono_all_to_all(
     count: usize,
     dtype: i32,
 ) -> i32 {
-    verb("all_to_all", group, |border, call| {
-        let dtype = border.dtype(dtype)?;
+    collective("all_to_all", group, |args, call| {
+        let dtype = args.dtype(dtype)?;
         let counts = vec![count; call.size()];
         let (input, output) =
-            border.apart((input, border.sum(&counts)?), (output, border.sum(&counts)?), dtype)?;
-        call.made().raw().all_to_all(input, &counts, output, &counts, dtype)
+            args.disjoint((input, args.sum(&counts)?), (output, args.sum(&counts)?), dtype)?;
+        call.disarm().raw().all_to_all(input, &counts, output, &counts, dtype)
     })
 }
 
-/// Sends values to a member. Returns when they may be overwritten: short messages at once, long ones when the other side
-/// receives them. Messages with the same tag between two members arrive in order.
+/// Sends values to a member. Returns when the buffer may be reused: at once for short messages, when the receiver has
+/// received them for long ones. Messages with the same tag between two members arrive in order.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_send(
     group: GroupHandle,
@@ -170,14 +170,14 @@ pub extern "C" fn unisono_send(
     to: i32,
     tag: u32,
 ) -> i32 {
-    guard("send", |border| {
-        let group = border.group(group)?;
-        let (dtype, to) = (border.dtype(dtype)?, border.rank(to)?);
-        group.raw().send(border.input(values, count, dtype)?, dtype, to, tag)
+    guard("send", |args| {
+        let group = args.group(group)?;
+        let (dtype, to) = (args.dtype(dtype)?, args.rank(to)?);
+        group.raw().send(args.input(values, count, dtype)?, dtype, to, tag)
     })
 }
 
-/// Receives values from a member; type and count must be the sender's.
+/// Receives values from a member; type and count must match the sender's.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_recv(
     group: GroupHandle,
@@ -187,9 +187,9 @@ pub extern "C" fn unisono_recv(
     from: i32,
     tag: u32,
 ) -> i32 {
-    guard("recv", |border| {
-        let group = border.group(group)?;
-        let (dtype, from) = (border.dtype(dtype)?, border.rank(from)?);
-        group.raw().recv(border.output(values, count, dtype)?, dtype, from, tag)
+    guard("recv", |args| {
+        let group = args.group(group)?;
+        let (dtype, from) = (args.dtype(dtype)?, args.rank(from)?);
+        group.raw().recv(args.output(values, count, dtype)?, dtype, from, tag)
     })
 }

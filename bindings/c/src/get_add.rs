@@ -1,4 +1,4 @@
-//! For C: getting from tables and adding to them, step by step until a worker is done.
+//! For C: gets and adds on tables, and the steps of a worker.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::sync::Arc;
 use unisono::Result;
 use unisono::tables::{Rows, Table};
 
-use crate::border::Border;
+use crate::ffi_args::FfiArgs;
 use crate::errors::guard;
 use crate::options::OptionsHandle;
-use crate::pending::{Lent, PendingHandle};
-use crate::table::{Named, TableHandle};
+use crate::pending::{CallerBuffer, PendingHandle};
+use crate::table::{NamedTable, TableHandle};
 
-impl Border {
-    /// The rows that a call names.
+impl FfiArgs {
+    /// The rows of a call.
     fn rows(&self, rows: *const i64, count: usize) -> Result<Rows<'_>> {
         match rows.is_null() && count == 0 {
             true => Ok(Rows::All),
@@ -25,17 +25,17 @@ impl Border {
 fn on_table(
     operation: &'static str,
     table: TableHandle,
-    work: impl FnOnce(&Border, &Table) -> Result<()>,
+    work: impl FnOnce(&FfiArgs, &Table) -> Result<()>,
 ) -> i32 {
-    guard(operation, |border| {
-        let table: Arc<Named> = border.held(table)?;
-        work(border, table.rows(border)?)
+    guard(operation, |args| {
+        let table: Arc<NamedTable> = args.object(table)?;
+        work(args, table.rows(args)?)
     })
 }
 
-/// Copies rows into `values`, which has room for `count` elements: as many as the rows have.
+/// Copies rows into `values`, which has space for `count` elements: exactly the elements of the rows.
 ///
-/// rows: row ids of a matrix, which count from 0, in any order; NULL for the whole table, and always for an array.
+/// rows: row ids of a matrix, from 0, in any order; NULL for the full table, and always NULL for an array.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_get(
     table: TableHandle,
@@ -44,13 +44,14 @@ pub extern "C" fn unisono_table_get(
     values: *mut c_void,
     count: usize,
 ) -> i32 {
-    on_table("get", table, |border, table| {
-        let rows = border.rows(rows, row_count)?;
-        table.get(rows, border.output(values, count, table.dtype())?)
+    on_table("get", table, |args, table| {
+        let rows = args.rows(rows, row_count)?;
+        table.get(rows, args.output(values, count, table.dtype())?)
     })
 }
 
-/// Adds `delta` to rows, by the table's updater; returns when it is applied. Rows that stand there twice are added to twice.
+/// Adds `delta` to rows, through the table's updater; returns when the add is applied. A row that is listed twice is added
+/// to twice.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_add(
     table: TableHandle,
@@ -60,14 +61,14 @@ pub extern "C" fn unisono_table_add(
     count: usize,
     options: OptionsHandle,
 ) -> i32 {
-    on_table("add", table, |border, table| {
-        let (rows, options) = (border.rows(rows, row_count)?, border.add_options(options)?);
-        table.add(rows, border.input(delta, count, table.dtype())?, &options)
+    on_table("add", table, |args, table| {
+        let (rows, options) = (args.rows(rows, row_count)?, args.add_options(options)?);
+        table.add(rows, args.input(delta, count, table.dtype())?, &options)
     })
 }
 
-/// As unisono_table_add, but what must wait does so in the background. `delta` may be used again at once; unisono_flush,
-/// unisono_barrier or the next call on this table tells what went wrong.
+/// As unisono_table_add, but waits in the background if it must wait. `delta` may be reused at once; unisono_flush,
+/// unisono_barrier or the next call on this table reports an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_add_soon(
     table: TableHandle,
@@ -77,13 +78,13 @@ pub extern "C" fn unisono_table_add_soon(
     count: usize,
     options: OptionsHandle,
 ) -> i32 {
-    on_table("add", table, |border, table| {
-        let (rows, options) = (border.rows(rows, row_count)?, border.add_options(options)?);
-        table.add_soon(rows, border.input(delta, count, table.dtype())?, &options)
+    on_table("add", table, |args, table| {
+        let (rows, options) = (args.rows(rows, row_count)?, args.add_options(options)?);
+        table.add_soon(rows, args.input(delta, count, table.dtype())?, &options)
     })
 }
 
-/// Copies rows into buffers of their own: values[i] has room for one row.
+/// Copies rows into separate buffers: values[i] has space for one row.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_get_separate(
     table: TableHandle,
@@ -91,23 +92,23 @@ pub extern "C" fn unisono_table_get_separate(
     row_count: usize,
     values: *const *mut c_void,
 ) -> i32 {
-    on_table("get", table, |border, table| {
-        let rows = border.list(rows, row_count, "row ids")?;
-        let places = border.list(values, row_count, "a buffer for each row")?;
+    on_table("get", table, |args, table| {
+        let rows = args.list(rows, row_count, "row ids")?;
+        let places = args.list(values, row_count, "a buffer for each row")?;
         let (dtype, cols) = (table.dtype(), table.cols());
-        places.iter().try_for_each(|&place| border.output(place, cols, dtype).map(drop))?;
+        places.iter().try_for_each(|&out| args.output(out, cols, dtype).map(drop))?;
         let width = cols * dtype.size();
         let mut together = vec![0; rows.len() * width];
         table.get(Rows::List(rows), &mut together)?;
-        // One after the other: two places may be the same.
-        for (&place, row) in places.iter().zip(together.chunks_exact(width)) {
-            border.output(place, cols, dtype)?.copy_from_slice(row);
+        // Sequentially: two buffers may be the same.
+        for (&out, row) in places.iter().zip(together.chunks_exact(width)) {
+            args.output(out, cols, dtype)?.copy_from_slice(row);
         }
         Ok(())
     })
 }
 
-/// Adds buffers of their own to rows: delta[i] holds one row.
+/// Adds separate buffers to rows: delta[i] holds one row.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_add_separate(
     table: TableHandle,
@@ -116,19 +117,19 @@ pub extern "C" fn unisono_table_add_separate(
     delta: *const *const c_void,
     options: OptionsHandle,
 ) -> i32 {
-    on_table("add", table, |border, table| {
-        let rows = border.list(rows, row_count, "row ids")?;
-        let parts = border.list(delta, row_count, "a buffer for each row")?;
-        let parts = parts.iter().map(|&part| border.input(part, table.cols(), table.dtype()));
+    on_table("add", table, |args, table| {
+        let rows = args.list(rows, row_count, "row ids")?;
+        let parts = args.list(delta, row_count, "a buffer for each row")?;
+        let parts = parts.iter().map(|&part| args.input(part, table.cols(), table.dtype()));
         let together = parts.collect::<Result<Vec<_>>>()?.concat();
-        table.add(Rows::List(rows), &together, &border.add_options(options)?)
+        table.add(Rows::List(rows), &together, &args.add_options(options)?)
     })
 }
 
-/// For a sparse matrix: copies those of the rows that changed since this worker's last call with the same `buffer` (0, or 1
-/// if the table is pipelined) to their places in `values`; the rest of `values` stays as it is.
+/// For a sparse matrix: copies the rows that changed since this worker's last call with the same `buffer` (0, or 1 if the
+/// table is pipelined) to their positions in `values`; the rest of `values` is not modified.
 ///
-/// changed: room for the ids of these rows, as many as were asked for, or NULL; changed_count: how many they are.
+/// changed: space for the ids of these rows, as many as were requested, or NULL; changed_count: their number.
 #[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments)]
 pub extern "C" fn unisono_table_get_changed(
@@ -141,25 +142,25 @@ pub extern "C" fn unisono_table_get_changed(
     changed: *mut i64,
     changed_count: *mut usize,
 ) -> i32 {
-    on_table("get_changed", table, |border, table| {
-        let number = border.place(changed_count, "a place for the number of rows that changed")?;
-        let rows = border.rows(rows, row_count)?;
+    on_table("get_changed", table, |args, table| {
+        let number = args.out_param(changed_count, "a place for the number of rows that changed")?;
+        let rows = args.rows(rows, row_count)?;
         let most = if let Rows::List(list) = rows { list.len() } else { table.rows() };
         let ids = match changed.is_null() {
             true => &mut [],
-            false => border.output(changed.cast(), most, unisono::DType::I64)?,
+            false => args.output(changed.cast(), most, unisono::DType::I64)?,
         };
         let buffer = usize::try_from(buffer)
-            .map_err(|_| border.refuse("buffer 0 or 1", buffer.to_string(), "most tables have only 0"))?;
-        let found = table.get_changed(buffer, rows, border.output(values, count, table.dtype())?)?;
+            .map_err(|_| args.usage_error("buffer 0 or 1", buffer.to_string(), "most tables have only 0"))?;
+        let found = table.get_changed(buffer, rows, args.output(values, count, table.dtype())?)?;
         let bytes = found.iter().flat_map(|id| id.to_ne_bytes());
-        ids.iter_mut().zip(bytes).for_each(|(place, byte)| *place = byte);
-        number.put(found.len());
+        ids.iter_mut().zip(bytes).for_each(|(out, byte)| *out = byte);
+        number.write(found.len());
         Ok(())
     })
 }
 
-/// A get in the background: `values` belongs to it until unisono_pending_wait has said that it is over.
+/// Starts a get in the background: `values` must not be accessed until unisono_pending_wait reports that the get has ended.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_start_get(
     table: TableHandle,
@@ -169,16 +170,16 @@ pub extern "C" fn unisono_table_start_get(
     count: usize,
     pending: *mut PendingHandle,
 ) -> i32 {
-    on_table("get", table, |border, table| {
-        let place = border.place(pending, "a place for the handle")?;
-        let rows = owned(border.rows(rows, row_count)?);
-        let values = Lent::output(border.output(values, count, table.dtype())?);
-        place.put(border.keep_pending(table.start_get(rows, values)));
+    on_table("get", table, |args, table| {
+        let out = args.out_param(pending, "a place for the handle")?;
+        let rows = owned(args.rows(rows, row_count)?);
+        let values = CallerBuffer::output(args.output(values, count, table.dtype())?);
+        out.write(args.register_pending(table.start_get(rows, values)));
         Ok(())
     })
 }
 
-/// An add in the background: `delta` belongs to it until unisono_pending_wait has said that it is over.
+/// Starts an add in the background: `delta` must not be accessed until unisono_pending_wait reports that the add has ended.
 #[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments)]
 pub extern "C" fn unisono_table_start_add(
@@ -190,11 +191,11 @@ pub extern "C" fn unisono_table_start_add(
     options: OptionsHandle,
     pending: *mut PendingHandle,
 ) -> i32 {
-    on_table("add", table, |border, table| {
-        let place = border.place(pending, "a place for the handle")?;
-        let (rows, options) = (owned(border.rows(rows, row_count)?), border.add_options(options)?);
-        let delta = Lent::input(border.input(delta, count, table.dtype())?);
-        place.put(border.keep_pending(table.start_add(rows, delta, options)));
+    on_table("add", table, |args, table| {
+        let out = args.out_param(pending, "a place for the handle")?;
+        let (rows, options) = (owned(args.rows(rows, row_count)?), args.add_options(options)?);
+        let delta = CallerBuffer::input(args.input(delta, count, table.dtype())?);
+        out.write(args.register_pending(table.start_add(rows, delta, options)));
         Ok(())
     })
 }
@@ -206,23 +207,23 @@ fn owned(rows: Rows) -> Option<Vec<i64>> {
     }
 }
 
-/// Says that this worker begins its next step: the bound of ssp counts these. With average, all workers call it and their
-/// copies become the average of them all.
+/// Begins this worker's next step; the staleness bound of ssp counts steps. With average, all workers call it, and their
+/// copies become the average of all copies.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_tick(table: TableHandle) -> i32 {
-    guard("tick", |border| border.held::<Arc<Named>>(table)?.tick())
+    guard("tick", |args| args.object::<Arc<NamedTable>>(table)?.tick())
 }
 
-/// Waits until all adds that this rank began on this table are applied, and tells of the first that failed. unisono_flush does
-/// it for all tables.
+/// Waits until all adds that this rank has started on this table are applied, and reports the first error. unisono_flush
+/// does the same for all tables.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_flush(table: TableHandle) -> i32 {
-    guard("flush", |border| border.held::<Arc<Named>>(table)?.flush())
+    guard("flush", |args| args.object::<Arc<NamedTable>>(table)?.flush())
 }
 
-/// Says that this worker makes no more calls on this table: with bsp and ssp the others go on without it. What it added is
-/// applied first. unisono_finish does it for all tables.
+/// Declares that this worker makes no more calls on this table: with bsp and ssp the others continue without it. Its adds
+/// are applied first. unisono_finish does the same for all tables.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_finish(table: TableHandle) -> i32 {
-    guard("finish", |border| border.held::<Arc<Named>>(table)?.finish())
+    guard("finish", |args| args.object::<Arc<NamedTable>>(table)?.finish())
 }

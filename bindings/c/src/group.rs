@@ -1,41 +1,41 @@
-//! For C: groups, the ranks that make calls together.
+//! For C: groups of ranks.
 
 use unisono::{Group, Result};
 
-use crate::border::Border;
+use crate::ffi_args::FfiArgs;
 use crate::errors::guard;
 use crate::{handles, session};
 
 /// A group: ranks that make the same calls in the same order.
 pub type GroupHandle = u64;
 
-/// The group of everybody; it needs no freeing.
+/// The group of all ranks; it is not freed.
 pub const UNISONO_WORLD: GroupHandle = 0;
 
-/// What a rank gets that is in no group.
+/// The handle that a rank gets if it is in no group.
 pub const UNISONO_NO_GROUP: GroupHandle = u64::MAX;
 
-impl Border {
-    /// The group behind a handle.
+impl FfiArgs {
+    /// The group of a handle.
     pub(crate) fn group(&self, handle: u64) -> Result<Group> {
         let session = session::current(self.operation)?;
-        if handle == UNISONO_WORLD { Ok(session.group.clone()) } else { self.held(handle) }
+        if handle == UNISONO_WORLD { Ok(session.group.clone()) } else { self.object(handle) }
     }
 }
 
-/// A collective call whose arguments are still being looked at. If they are refused, the call counts all the same: the
-/// other ranks may be making it.
-pub(crate) struct Unmade {
+/// A guard for a collective call whose arguments are still being checked. If they are rejected, the guard counts the call
+/// all the same: the other ranks may be making it.
+pub(crate) struct CallGuard {
     group: Option<Group>,
 }
 
-impl Unmade {
-    pub(crate) fn new(group: Group) -> Unmade {
-        Unmade { group: Some(group) }
+impl CallGuard {
+    pub(crate) fn new(group: Group) -> CallGuard {
+        CallGuard { group: Some(group) }
     }
 
-    /// The call is made now, and counts itself.
-    pub(crate) fn made(mut self) -> Group {
+    /// Disarms the guard: the call is made now, and is counted by the library.
+    pub(crate) fn disarm(mut self) -> Group {
         self.group.take().expect("taken out here alone")
     }
 
@@ -48,7 +48,7 @@ impl Unmade {
     }
 }
 
-impl Drop for Unmade {
+impl Drop for CallGuard {
     fn drop(&mut self) {
         if let Some(group) = &self.group {
             group.skip_call();
@@ -57,18 +57,18 @@ impl Drop for Unmade {
 }
 
 /// Runs one collective call.
-pub(crate) fn verb(
+pub(crate) fn collective(
     operation: &'static str,
     group: GroupHandle,
-    work: impl FnOnce(&Border, Unmade) -> Result<()>,
+    work: impl FnOnce(&FfiArgs, CallGuard) -> Result<()>,
 ) -> i32 {
-    guard(operation, |border| {
-        let group = border.group(group)?;
-        work(border, Unmade::new(group))
+    guard(operation, |args| {
+        let group = args.group(group)?;
+        work(args, CallGuard::new(group))
     })
 }
 
-/// Makes the group of these members: ranks of `parent`, in the order of their new ranks. Every member calls this with
+/// Creates the group of these members: ranks of `parent`, in the order of their new ranks. Every member calls this with
 /// the same list.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_group_new(
@@ -77,21 +77,21 @@ pub extern "C" fn unisono_group_new(
     count: usize,
     group: *mut GroupHandle,
 ) -> i32 {
-    guard("group", |border| {
-        let place = border.place(group, "a place for the handle")?;
-        let parent = border.group(parent)?;
-        let members = border.list(members, count, "the members")?;
-        let members = members.iter().map(|&member| border.rank(member)).collect::<Result<Vec<_>>>()?;
+    guard("group", |args| {
+        let out = args.out_param(group, "a place for the handle")?;
+        let parent = args.group(parent)?;
+        let members = args.list(members, count, "the members")?;
+        let members = members.iter().map(|&member| args.rank(member)).collect::<Result<Vec<_>>>()?;
         let made = parent.subgroup(&members)?.ok_or_else(|| {
             let received = format!("members {members:?}, called by {}", parent.rank());
-            border.refuse("a call by members only", received, "leave the call out on the other ranks")
+            args.usage_error("a call by members only", received, "leave the call out on the other ranks")
         })?;
-        place.put(handles::keep(made));
+        out.write(handles::register(made));
         Ok(())
     })
 }
 
-/// Makes one group for each color, its members ordered by key and then by rank. Every member of `parent` calls this.
+/// Creates one group for each color, its members ordered by key and then by rank. Every member of `parent` calls this.
 /// A rank with a negative color is in no group: its handle becomes UNISONO_NO_GROUP.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_group_split(
@@ -100,35 +100,35 @@ pub extern "C" fn unisono_group_split(
     key: i64,
     group: *mut GroupHandle,
 ) -> i32 {
-    verb("split", parent, |border, call| {
-        let place = border.place(group, "a place for the handle")?;
-        let made = call.made().split(u64::try_from(color).ok(), key)?;
-        place.put(made.map_or(UNISONO_NO_GROUP, handles::keep));
+    collective("split", parent, |args, call| {
+        let out = args.out_param(group, "a place for the handle")?;
+        let made = call.disarm().split(u64::try_from(color).ok(), key)?;
+        out.write(made.map_or(UNISONO_NO_GROUP, handles::register));
         Ok(())
     })
 }
 
-/// Makes a handle of the same group whose calls wait so many seconds before they give up.
+/// Creates a handle of the same group whose calls time out after `seconds`.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_group_with_timeout(
     group: GroupHandle,
     seconds: f64,
     changed: *mut GroupHandle,
 ) -> i32 {
-    guard("group_with_timeout", |border| {
-        let place = border.place(changed, "a place for the handle")?;
-        let group = border.group(group)?.with_timeout(border.seconds(seconds)?);
-        place.put(handles::keep(group));
+    guard("group_with_timeout", |args| {
+        let out = args.out_param(changed, "a place for the handle")?;
+        let group = args.group(group)?.with_timeout(args.seconds(seconds)?);
+        out.write(handles::register(group));
         Ok(())
     })
 }
 
-/// Makes a handle of the same group whose reductions give the same bits on every transport.
+/// Creates a handle of the same group whose reductions give the same bits on every transport.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_group_deterministic(group: GroupHandle, changed: *mut GroupHandle) -> i32 {
-    guard("group_deterministic", |border| {
-        let place = border.place(changed, "a place for the handle")?;
-        place.put(handles::keep(border.group(group)?.deterministic(true)));
+    guard("group_deterministic", |args| {
+        let out = args.out_param(changed, "a place for the handle")?;
+        out.write(handles::register(args.group(group)?.deterministic(true)));
         Ok(())
     })
 }
@@ -136,23 +136,23 @@ pub extern "C" fn unisono_group_deterministic(group: GroupHandle, changed: *mut 
 /// This process's rank in the group.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_group_rank(group: GroupHandle, rank: *mut i32) -> i32 {
-    guard("group_rank", |border| {
-        border.place(rank, "a place for the result")?.put(border.group(group)?.rank() as i32);
+    guard("group_rank", |args| {
+        args.out_param(rank, "a place for the result")?.write(args.group(group)?.rank() as i32);
         Ok(())
     })
 }
 
-/// How many ranks the group has.
+/// The number of ranks in the group.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_group_size(group: GroupHandle, size: *mut i32) -> i32 {
-    guard("group_size", |border| {
-        border.place(size, "a place for the result")?.put(border.group(group)?.size() as i32);
+    guard("group_size", |args| {
+        args.out_param(size, "a place for the result")?.write(args.group(group)?.size() as i32);
         Ok(())
     })
 }
 
-/// Frees a handle that one of the functions above made.
+/// Frees a handle that one of the functions above created.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_group_free(group: GroupHandle) -> i32 {
-    guard("group_free", |border| border.free::<Group>(group))
+    guard("group_free", |args| args.free::<Group>(group))
 }

@@ -1,4 +1,4 @@
-//! For C: all keys and values of a key-value table, as they were at one moment.
+//! For C: a snapshot of all keys and values of a key-value table.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -6,63 +6,63 @@ use std::sync::Arc;
 use unisono::Result;
 use unisono::tables::{Items, OwnedKeys};
 
-use crate::border::{Border, Plain};
+use crate::ffi_args::{FfiArgs, Pod};
 use crate::errors::guard;
 use crate::handles;
-use crate::table::{Named, TableHandle};
+use crate::table::{NamedTable, TableHandle};
 
 /// All keys and values of a key-value table, sorted by key.
 pub type ItemsHandle = u64;
 
-/// What was there.
+/// The snapshot of a table.
 pub(crate) struct Snapshot {
     items: Items,
 }
 
-/// Copies all keys and values of a key-value table. What others add meanwhile may be there or not.
+/// Copies all keys and values of a key-value table. Concurrent adds by other workers may or may not be included.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_key_value_items(table: TableHandle, items: *mut ItemsHandle) -> i32 {
-    guard("items", |border| {
-        let place = border.place(items, "a place for the handle")?;
-        let named: Arc<Named> = border.held(table)?;
-        let items = named.keys(border)?.items()?;
-        place.put(handles::keep(Arc::new(Snapshot { items })));
+    guard("items", |args| {
+        let out = args.out_param(items, "a place for the handle")?;
+        let named: Arc<NamedTable> = args.object(table)?;
+        let items = named.keys(args)?.items()?;
+        out.write(handles::register(Arc::new(Snapshot { items })));
         Ok(())
     })
 }
 
-fn look<T: Plain>(
+fn query<T: Pod>(
     operation: &'static str,
     items: ItemsHandle,
-    place: *mut T,
-    look: impl FnOnce(&Border, &Items) -> Result<T>,
+    out: *mut T,
+    query: impl FnOnce(&FfiArgs, &Items) -> Result<T>,
 ) -> i32 {
-    guard(operation, |border| {
-        let place = border.place(place, "a place for the result")?;
-        let snapshot: Arc<Snapshot> = border.held(items)?;
-        place.put(look(border, &snapshot.items)?);
+    guard(operation, |args| {
+        let out = args.out_param(out, "a place for the result")?;
+        let snapshot: Arc<Snapshot> = args.object(items)?;
+        out.write(query(args, &snapshot.items)?);
         Ok(())
     })
 }
 
-/// How many keys there are.
+/// The number of keys.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_items_count(items: ItemsHandle, count: *mut usize) -> i32 {
-    look("items_count", items, count, |_, items| Ok(items.keys.len()))
+    query("items_count", items, count, |_, items| Ok(items.keys.len()))
 }
 
-/// The keys, if they are numbers. They stay until the items are freed.
+/// The keys, if they are numbers. Valid until the items are freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_items_numbers(items: ItemsHandle, numbers: *mut *const i64) -> i32 {
-    look("items_numbers", items, numbers, |border, items| match &items.keys {
+    query("items_numbers", items, numbers, |args, items| match &items.keys {
         OwnedKeys::Int(numbers) => Ok(numbers.as_ptr()),
         OwnedKeys::Bytes(_) => {
-            Err(border.refuse("keys that are numbers", "keys that are bytes", "use unisono_items_bytes"))
+            Err(args.usage_error("keys that are numbers", "keys that are bytes", "use unisono_items_bytes"))
         }
     })
 }
 
-/// One of the keys, if they are bytes. They stay until the items are freed.
+/// One of the keys, if they are bytes. Valid until the items are freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_items_bytes(
     items: ItemsHandle,
@@ -70,29 +70,29 @@ pub extern "C" fn unisono_items_bytes(
     bytes: *mut *const c_void,
     length: *mut usize,
 ) -> i32 {
-    look("items_bytes", items, bytes, |border, items| {
-        let place = border.place(length, "a place for the length")?;
+    query("items_bytes", items, bytes, |args, items| {
+        let out = args.out_param(length, "a place for the length")?;
         let OwnedKeys::Bytes(keys) = &items.keys else {
             let advice = "use unisono_items_numbers";
-            return Err(border.refuse("keys that are bytes", "keys that are numbers", advice));
+            return Err(args.usage_error("keys that are bytes", "keys that are numbers", advice));
         };
         let key = keys.get(index).ok_or_else(|| {
             let expected = format!("an index below {}", keys.len());
-            border.refuse(&expected, index.to_string(), "ask unisono_items_count")
+            args.usage_error(&expected, index.to_string(), "ask unisono_items_count")
         })?;
-        place.put(key.len());
+        out.write(key.len());
         Ok(key.as_ptr().cast())
     })
 }
 
-/// The values: a row for each key, in the order of the keys. They stay until the items are freed.
+/// The values: one row per key, in the order of the keys. Valid until the items are freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_items_values(items: ItemsHandle, values: *mut *const c_void) -> i32 {
-    look("items_values", items, values, |_, items| Ok(items.values.as_ptr().cast()))
+    query("items_values", items, values, |_, items| Ok(items.values.as_ptr().cast()))
 }
 
 /// Frees items.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_items_free(items: ItemsHandle) -> i32 {
-    guard("items_free", |border| border.free::<Arc<Snapshot>>(items))
+    guard("items_free", |args| args.free::<Arc<Snapshot>>(items))
 }

@@ -1,24 +1,24 @@
-//! The numbers that C knows by name: statuses, element types, reductions.
+//! The constants of the C interface: statuses, element types, reductions.
 
 use unisono::{DType, Error, ReduceOp, Result};
 
-use crate::border::Border;
+use crate::ffi_args::FfiArgs;
 
-/// What a function returns: fine, or what sort of error it was. Numbers are never used again for something else.
+/// The result of a function: success, or the kind of the error. Numbers are never reused.
 #[repr(C)]
 #[allow(non_camel_case_types, dead_code)] // Named as C users write them.
 pub enum Status {
-    /// Fine.
+    /// Success.
     UNISONO_OK = 0,
-    /// The call cannot be right; nothing was changed.
+    /// Invalid arguments or an invalid sequence of calls; nothing was changed.
     UNISONO_USAGE = 1,
     /// A deadline passed.
     UNISONO_TIMEOUT = 2,
-    /// Another rank died or gave up.
+    /// Another rank died or aborted.
     UNISONO_PEER_LOST = 3,
-    /// The operating system refused something.
+    /// The operating system reported an error.
     UNISONO_IO = 4,
-    /// This machine or this build cannot do it.
+    /// Not supported on this machine or in this build.
     UNISONO_UNSUPPORTED = 5,
     /// A bug in this library.
     UNISONO_INTERNAL = 6,
@@ -48,23 +48,23 @@ pub enum ElementType {
     UNISONO_I64 = 8,
 }
 
-/// How the values of several ranks become one.
+/// A reduction: how the values of several ranks are combined.
 #[repr(C)]
 #[allow(non_camel_case_types, dead_code)]
 pub enum Operation {
     /// The sum; integers wrap around.
     UNISONO_SUM = 1,
-    /// The mean; floating types only.
+    /// The mean; floating-point types only.
     UNISONO_AVG = 2,
     /// The product; integers wrap around.
     UNISONO_PROD = 3,
-    /// The smallest; NaN if any value is NaN.
+    /// The minimum; NaN if any value is NaN.
     UNISONO_MIN = 4,
-    /// The largest; NaN if any value is NaN.
+    /// The maximum; NaN if any value is NaN.
     UNISONO_MAX = 5,
 }
 
-impl Border {
+impl FfiArgs {
     /// The element type with this number.
     pub(crate) fn dtype(&self, number: i32) -> Result<DType> {
         let known = u8::try_from(number).ok().and_then(DType::from_number);
@@ -77,14 +77,14 @@ impl Border {
         known.ok_or_else(|| self.unknown("an op such as UNISONO_SUM", number))
     }
 
-    /// A rank; its upper limit is looked at by whoever knows the group.
+    /// A rank; its upper bound is checked against the group later.
     pub(crate) fn rank(&self, number: i32) -> Result<usize> {
         usize::try_from(number)
-            .map_err(|_| self.refuse("a rank from 0", number.to_string(), "ranks count from 0"))
+            .map_err(|_| self.usage_error("a rank from 0", number.to_string(), "ranks count from 0"))
     }
 
     fn unknown(&self, expected: &str, number: i32) -> Error {
-        self.refuse(expected, number.to_string(), "unisono.h has the list")
+        self.usage_error(expected, number.to_string(), "unisono.h has the list")
     }
 }
 
@@ -118,9 +118,9 @@ mod tests {
             (ElementType::UNISONO_I32, DType::I32),
             (ElementType::UNISONO_I64, DType::I64),
         ];
-        let border = Border::new("test");
+        let args = FfiArgs::new("test");
         for (number, dtype) in types {
-            assert_eq!(border.dtype(number as i32).unwrap(), dtype);
+            assert_eq!(args.dtype(number as i32).unwrap(), dtype);
         }
         let operations = [
             (Operation::UNISONO_SUM, ReduceOp::Sum),
@@ -130,9 +130,9 @@ mod tests {
             (Operation::UNISONO_MAX, ReduceOp::Max),
         ];
         for (number, operation) in operations {
-            assert_eq!(border.operation(number as i32).unwrap(), operation);
+            assert_eq!(args.operation(number as i32).unwrap(), operation);
         }
-        assert!(border.dtype(0).is_err() && border.dtype(257).is_err() && border.dtype(-1).is_err());
-        assert!(border.operation(6).is_err());
+        assert!(args.dtype(0).is_err() && args.dtype(257).is_err() && args.dtype(-1).is_err());
+        assert!(args.operation(6).is_err());
     }
 }

@@ -1,14 +1,14 @@
-//! The C library `libunisono`: every function returns a status, and the text of an error is kept for its thread.
+//! The C library `libunisono`: every function returns a status, and the text of an error is stored per thread.
 //!
-//! The functions are in no public module: they are for C, which sees them through `include/unisono.h`.
+//! The functions are in no public module: C programs use them through `include/unisono.h`.
 
-// Every call passes here.
-mod border;
+// Used by every call.
+mod ffi_args;
 mod handles;
 mod kinds;
 mod session;
 
-// The header has its functions in this order.
+// The header lists its functions in the order of these modules.
 mod errors;
 
 mod world;

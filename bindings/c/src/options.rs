@@ -6,28 +6,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 use unisono::tables::{AddOptions, Compression, Consistency, Init, TableOptions, UpdaterChoice};
 use unisono::{Error, Result};
 
-use crate::border::Border;
+use crate::ffi_args::FfiArgs;
 use crate::errors::guard;
 use crate::handles;
 
 /// Options of a table or of an add.
 pub type OptionsHandle = u64;
 
-/// No options: everything has its usual value.
+/// No options: everything has its default.
 pub const UNISONO_DEFAULTS: OptionsHandle = 0;
 
-/// What was set so far.
+/// The options set so far.
 #[derive(Default)]
-pub(crate) struct Options {
-    settings: Mutex<Settings>,
+pub(crate) struct OptionSet {
+    settings: Mutex<TableSettings>,
 }
 
 #[derive(Clone, Default)]
-pub(crate) struct Settings {
+pub(crate) struct TableSettings {
     pub(crate) table: TableOptions,
     pub(crate) pipelined: bool,
     distribution: Option<Distribution>,
-    /// The numbers of [`RANGE`], in its order.
+    /// The values of [`RANGE`], in the same order.
     range: [Option<f64>; RANGE.len()],
 }
 
@@ -39,11 +39,11 @@ enum Distribution {
 
 const TEXTS: &[&str] = &["name", "updater", "consistency", "compression", "init"];
 const NUMBERS: &[&str] = &["init", "reject_nan", "pipelined"];
-/// What random values need: each but the last belongs to one distribution.
+/// Parameters of random initial values: each but the last belongs to one distribution.
 const RANGE: &[&str] = &["low", "high", "mean", "deviation", "seed"];
 
-impl Settings {
-    fn set_text(&mut self, border: &Border, name: &str, value: &str) -> Result<()> {
+impl TableSettings {
+    fn set_text(&mut self, args: &FfiArgs, name: &str, value: &str) -> Result<()> {
         match name {
             "name" => self.table.name = Some(value.to_owned()),
             "updater" => self.table.updater = UpdaterChoice::named(value)?,
@@ -56,17 +56,17 @@ impl Settings {
                     "normal" => Some(Distribution::Normal),
                     other => {
                         let advice = "for a constant, set the number \"init\"";
-                        return Err(border.refuse("zero, uniform or normal", format!("{other:?}"), advice));
+                        return Err(args.usage_error("zero, uniform or normal", format!("{other:?}"), advice));
                     }
                 };
                 self.table.init = Init::Zero;
             }
-            other => return Err(unknown(border, other, &TEXTS.join(", "))),
+            other => return Err(unknown(args, other, &TEXTS.join(", "))),
         }
         Ok(())
     }
 
-    fn set_number(&mut self, border: &Border, name: &str, value: f64) -> Result<()> {
+    fn set_number(&mut self, args: &FfiArgs, name: &str, value: f64) -> Result<()> {
         if let Some(position) = RANGE.iter().position(|&known| known == name) {
             self.range[position] = Some(value);
             return Ok(());
@@ -78,14 +78,14 @@ impl Settings {
             other if AddOptions::NAMES.contains(&other) => self.table.add.set(other, value)?,
             other => {
                 let known = [NUMBERS, RANGE, AddOptions::NAMES].concat().join(", ");
-                return Err(unknown(border, other, &known));
+                return Err(unknown(args, other, &known));
             }
         }
         Ok(())
     }
 
-    /// The options of a table that is made with them.
-    pub(crate) fn for_table(&self, border: &Border) -> Result<TableOptions> {
+    /// The options of a table that is created with them.
+    pub(crate) fn for_table(&self, args: &FfiArgs) -> Result<TableOptions> {
         let mut options = self.table.clone();
         let allowed: &[&str] = match self.distribution {
             None => &[],
@@ -97,7 +97,7 @@ impl Settings {
         if let Some((name, _)) = stray {
             let advice =
                 "set the text \"init\" to uniform (low, high, seed) or normal (mean, deviation, seed)";
-            return Err(border.refuse(
+            return Err(args.usage_error(
                 "options that belong together",
                 format!("the number {name:?}"),
                 advice,
@@ -108,7 +108,7 @@ impl Settings {
             let seed = number(4, 0.0);
             let whole = seed >= 0.0 && seed.fract() == 0.0 && seed <= (1u64 << 53) as f64;
             whole.then_some(seed as u64).ok_or_else(|| {
-                border.refuse("a whole number from 0 for seed", seed.to_string(), "write for example 1")
+                args.usage_error("a whole number from 0 for seed", seed.to_string(), "write for example 1")
             })
         };
         match self.distribution {
@@ -125,86 +125,86 @@ impl Settings {
     }
 }
 
-fn unknown(border: &Border, name: &str, known: &str) -> Error {
-    border.refuse(&format!("one of {known}"), format!("{name:?}"), "texts and numbers have different names")
+fn unknown(args: &FfiArgs, name: &str, known: &str) -> Error {
+    args.usage_error(&format!("one of {known}"), format!("{name:?}"), "texts and numbers have different names")
 }
 
-impl Options {
-    fn change(&self, work: impl FnOnce(&mut Settings) -> Result<()>) -> Result<()> {
+impl OptionSet {
+    fn change(&self, work: impl FnOnce(&mut TableSettings) -> Result<()>) -> Result<()> {
         work(&mut self.settings.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Border {
-    /// What is set in these options.
-    pub(crate) fn settings(&self, options: OptionsHandle) -> Result<Settings> {
+impl FfiArgs {
+    /// The settings of an options handle.
+    pub(crate) fn settings(&self, options: OptionsHandle) -> Result<TableSettings> {
         if options == UNISONO_DEFAULTS {
-            return Ok(Settings::default());
+            return Ok(TableSettings::default());
         }
-        let options: Arc<Options> = self.held(options)?;
+        let options: Arc<OptionSet> = self.object(options)?;
         let settings = options.settings.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(settings.clone())
     }
 
-    /// The part of these options that an add takes.
+    /// The settings that an add uses.
     pub(crate) fn add_options(&self, options: OptionsHandle) -> Result<AddOptions> {
         if options == UNISONO_DEFAULTS {
             return Ok(AddOptions::default());
         }
-        let options: Arc<Options> = self.held(options)?;
+        let options: Arc<OptionSet> = self.object(options)?;
         let settings = options.settings.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(settings.table.add)
     }
 }
 
-/// Makes options in which nothing is set. The same options may serve many tables and adds; an add takes its updater's
-/// numbers from them and leaves the rest alone. Where an add sets nothing, the table's own options hold.
+/// Creates options in which nothing is set. The same options may be used for many tables and adds; an add uses the
+/// updater's numbers only. For numbers that an add does not set, the table's own options apply.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_options_new(options: *mut OptionsHandle) -> i32 {
-    guard("options_new", |border| {
-        let place = border.place(options, "a place for the handle")?;
-        place.put(handles::keep(Arc::new(Options::default())));
+    guard("options_new", |args| {
+        let out = args.out_param(options, "a place for the handle")?;
+        out.write(handles::register(Arc::new(OptionSet::default())));
         Ok(())
     })
 }
 
-/// Sets an option that is a text:
+/// Sets an option whose value is a text:
 ///
-/// - name: by which a checkpoint and a restarted rank know the table;
-/// - updater: add (the usual one), sgd, momentum, nesterov, adagrad, rmsprop, adam, lion, ftrl, dcasgd,
+/// - name: identifies the table in a checkpoint and for a restarted rank;
+/// - updater: add (default), sgd, momentum, nesterov, adagrad, rmsprop, adam, lion, ftrl, dcasgd,
 ///   dcasgda, multiverso_adagrad or multiverso_momentum;
-/// - consistency: async (the usual one), bsp, bsp:backup=1, bsp:mean, ssp:3 or average;
-/// - compression, between hosts: none (the usual one), float16, bfloat16, int8 or topk:0.01;
-/// - init: zero (the usual one), uniform or normal.
+/// - consistency: async (default), bsp, bsp:backup=1, bsp:mean, ssp:3 or average;
+/// - compression, between hosts: none (default), float16, bfloat16, int8 or topk:0.01;
+/// - init: zero (default), uniform or normal.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_options_set_text(
     options: OptionsHandle,
     name: *const c_char,
     value: *const c_char,
 ) -> i32 {
-    guard("options_set_text", |border| {
-        let (name, value) = (border.text(name, "an option's name")?, border.text(value, "its value")?);
-        border.held::<Arc<Options>>(options)?.change(|settings| settings.set_text(border, name, value))
+    guard("options_set_text", |args| {
+        let (name, value) = (args.text(name, "an option's name")?, args.text(value, "its value")?);
+        args.object::<Arc<OptionSet>>(options)?.change(|settings| settings.set_text(args, name, value))
     })
 }
 
-/// Sets an option that is a number:
+/// Sets an option whose value is a number:
 ///
-/// - init: what every element is at first;
-/// - low, high (uniform), mean, deviation (normal), seed (both): for random first values;
-/// - reject_nan: 1 to refuse adds that hold a NaN;
-/// - pipelined: 1 for a sparse matrix with a second view of what changed;
-/// - the updater's own: learning_rate, momentum, rho, lambda, epsilon, beta1, beta2, alpha, beta, lambda1, lambda2.
+/// - init: the initial value of every element;
+/// - low, high (uniform), mean, deviation (normal), seed (both): for random initial values;
+/// - reject_nan: 1 to reject adds that contain a NaN;
+/// - pipelined: 1 for a sparse matrix with a second view of the changes;
+/// - parameters of the updater: learning_rate, momentum, rho, lambda, epsilon, beta1, beta2, alpha, beta, lambda1, lambda2.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_options_set_number(options: OptionsHandle, name: *const c_char, value: f64) -> i32 {
-    guard("options_set_number", |border| {
-        let name = border.text(name, "an option's name")?;
-        border.held::<Arc<Options>>(options)?.change(|settings| settings.set_number(border, name, value))
+    guard("options_set_number", |args| {
+        let name = args.text(name, "an option's name")?;
+        args.object::<Arc<OptionSet>>(options)?.change(|settings| settings.set_number(args, name, value))
     })
 }
 
 /// Frees options.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_options_free(options: OptionsHandle) -> i32 {
-    guard("options_free", |border| border.free::<Arc<Options>>(options))
+    guard("options_free", |args| args.free::<Arc<OptionSet>>(options))
 }

@@ -1,22 +1,22 @@
-//! For C: the verbs whose parts may differ in length. `counts` has one number for each member.
+//! For C: collectives whose parts may differ in length. `counts` has one number per member.
 
 use std::ffi::c_void;
 
 use unisono::Result;
 
-use crate::border::Border;
-use crate::group::{GroupHandle, Unmade, verb};
+use crate::ffi_args::FfiArgs;
+use crate::group::{GroupHandle, CallGuard, collective};
 
-impl Border {
+impl FfiArgs {
     /// The members' counts.
-    fn counts(&self, counts: *const usize, call: &Unmade) -> Result<&[usize]> {
+    fn counts(&self, counts: *const usize, call: &CallGuard) -> Result<&[usize]> {
         self.list(counts, call.size(), "one count for each member")
     }
 
-    /// All elements together.
+    /// The total number of elements.
     pub(crate) fn sum(&self, counts: &[usize]) -> Result<usize> {
         let sum = counts.iter().try_fold(0usize, |sum, &count| sum.checked_add(count));
-        sum.ok_or_else(|| self.refuse("counts that fit in memory", format!("{counts:?}"), "is one negative?"))
+        sum.ok_or_else(|| self.usage_error("counts that fit in memory", format!("{counts:?}"), "is one negative?"))
     }
 }
 
@@ -30,11 +30,11 @@ pub extern "C" fn unisono_gather_varied(
     dtype: i32,
     root: i32,
 ) -> i32 {
-    verb("gather", group, |border, call| {
-        let (dtype, root, counts) = (border.dtype(dtype)?, border.rank(root)?, border.counts(counts, &call)?);
-        let room = if root == call.rank() { border.sum(counts)? } else { 0 };
-        let (input, output) = border.apart((input, counts[call.rank()]), (output, room), dtype)?;
-        call.made().raw().gather(input, Some(output), counts, dtype, root)
+    collective("gather", group, |args, call| {
+        let (dtype, root, counts) = (args.dtype(dtype)?, args.rank(root)?, args.counts(counts, &call)?);
+        let room = if root == call.rank() { args.sum(counts)? } else { 0 };
+        let (input, output) = args.disjoint((input, counts[call.rank()]), (output, room), dtype)?;
+        call.disarm().raw().gather(input, Some(output), counts, dtype, root)
     })
 }
 
@@ -48,11 +48,11 @@ pub extern "C" fn unisono_scatter_varied(
     dtype: i32,
     root: i32,
 ) -> i32 {
-    verb("scatter", group, |border, call| {
-        let (dtype, root, counts) = (border.dtype(dtype)?, border.rank(root)?, border.counts(counts, &call)?);
-        let whole = if root == call.rank() { border.sum(counts)? } else { 0 };
-        let (input, output) = border.apart((input, whole), (output, counts[call.rank()]), dtype)?;
-        call.made().raw().scatter(Some(input), counts, output, dtype, root)
+    collective("scatter", group, |args, call| {
+        let (dtype, root, counts) = (args.dtype(dtype)?, args.rank(root)?, args.counts(counts, &call)?);
+        let whole = if root == call.rank() { args.sum(counts)? } else { 0 };
+        let (input, output) = args.disjoint((input, whole), (output, counts[call.rank()]), dtype)?;
+        call.disarm().raw().scatter(Some(input), counts, output, dtype, root)
     })
 }
 
@@ -65,11 +65,11 @@ pub extern "C" fn unisono_all_gather_varied(
     counts: *const usize,
     dtype: i32,
 ) -> i32 {
-    verb("all_gather", group, |border, call| {
-        let (dtype, counts) = (border.dtype(dtype)?, border.counts(counts, &call)?);
+    collective("all_gather", group, |args, call| {
+        let (dtype, counts) = (args.dtype(dtype)?, args.counts(counts, &call)?);
         let (input, output) =
-            border.apart((input, counts[call.rank()]), (output, border.sum(counts)?), dtype)?;
-        call.made().raw().all_gather(input, output, counts, dtype)
+            args.disjoint((input, counts[call.rank()]), (output, args.sum(counts)?), dtype)?;
+        call.disarm().raw().all_gather(input, output, counts, dtype)
     })
 }
 
@@ -83,12 +83,12 @@ pub extern "C" fn unisono_reduce_scatter_varied(
     dtype: i32,
     op: i32,
 ) -> i32 {
-    verb("reduce_scatter", group, |border, call| {
+    collective("reduce_scatter", group, |args, call| {
         let (dtype, op, counts) =
-            (border.dtype(dtype)?, border.operation(op)?, border.counts(counts, &call)?);
+            (args.dtype(dtype)?, args.operation(op)?, args.counts(counts, &call)?);
         let (input, output) =
-            border.apart((input, border.sum(counts)?), (output, counts[call.rank()]), dtype)?;
-        call.made().raw().reduce_scatter(input, output, counts, dtype, op)
+            args.disjoint((input, args.sum(counts)?), (output, counts[call.rank()]), dtype)?;
+        call.disarm().raw().reduce_scatter(input, output, counts, dtype, op)
     })
 }
 
@@ -102,12 +102,12 @@ pub extern "C" fn unisono_all_to_all_varied(
     receive_counts: *const usize,
     dtype: i32,
 ) -> i32 {
-    verb("all_to_all", group, |border, call| {
-        let dtype = border.dtype(dtype)?;
-        let sent = border.counts(send_counts, &call)?;
-        let received = border.counts(receive_counts, &call)?;
+    collective("all_to_all", group, |args, call| {
+        let dtype = args.dtype(dtype)?;
+        let sent = args.counts(send_counts, &call)?;
+        let received = args.counts(receive_counts, &call)?;
         let (input, output) =
-            border.apart((input, border.sum(sent)?), (output, border.sum(received)?), dtype)?;
-        call.made().raw().all_to_all(input, sent, output, received, dtype)
+            args.disjoint((input, args.sum(sent)?), (output, args.sum(received)?), dtype)?;
+        call.disarm().raw().all_to_all(input, sent, output, received, dtype)
     })
 }

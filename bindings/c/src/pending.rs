@@ -7,61 +7,62 @@ use std::time::Duration;
 use unisono::error::Missing;
 use unisono::{Error, Pending, Result};
 
-use crate::border::Border;
+use crate::ffi_args::FfiArgs;
 use crate::errors::guard;
 use crate::{handles, session};
 
 /// A call that runs in the background.
 pub type PendingHandle = u64;
 
-/// Memory that C lends until the call is over.
-pub(crate) struct Lent {
+/// Memory of the C caller that a call uses until it has ended.
+pub(crate) struct CallerBuffer {
     start: *mut u8,
     bytes: usize,
 }
 
-// SAFETY: C promises to leave the memory alone until it has waited for the call, whichever thread fills it.
-unsafe impl Send for Lent {}
+// SAFETY: the C caller must not touch the memory until it has waited for the call, whichever thread fills it.
+unsafe impl Send for CallerBuffer {}
 
-impl Lent {
-    /// Takes elements that a call reads.
-    pub(crate) fn input(bytes: &[u8]) -> Lent {
-        Lent { start: bytes.as_ptr().cast_mut(), bytes: bytes.len() }
+impl CallerBuffer {
+    /// Elements that a call reads.
+    pub(crate) fn input(bytes: &[u8]) -> CallerBuffer {
+        CallerBuffer { start: bytes.as_ptr().cast_mut(), bytes: bytes.len() }
     }
 
-    /// Takes elements that a call writes.
-    pub(crate) fn output(bytes: &mut [u8]) -> Lent {
-        Lent { start: bytes.as_mut_ptr(), bytes: bytes.len() }
+    /// Elements that a call writes.
+    pub(crate) fn output(bytes: &mut [u8]) -> CallerBuffer {
+        CallerBuffer { start: bytes.as_mut_ptr(), bytes: bytes.len() }
     }
 }
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for CallerBuffer {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: it was made of such a slice, and C keeps it until the call is over.
+        // SAFETY: created from such a slice, and the C caller keeps it valid until the call has ended.
         unsafe { slice::from_raw_parts(self.start, self.bytes) }
     }
 }
 
-impl AsMut<[u8]> for Lent {
+impl AsMut<[u8]> for CallerBuffer {
     fn as_mut(&mut self) -> &mut [u8] {
-        // SAFETY: calls that write take what `Lent::output` made, and C keeps it until the call is over.
+        // SAFETY: calls that write take a buffer of `CallerBuffer::output`, which the C caller keeps valid until the call has
+        // ended.
         unsafe { slice::from_raw_parts_mut(self.start, self.bytes) }
     }
 }
 
-/// A call and its result. Dropped, it waits for the call: nobody may write to C's memory afterwards.
+/// A call and its result. Dropping it waits for the call: the caller's memory must not be written afterwards.
 pub(crate) struct InFlight {
-    call: Pending<Lent>,
+    call: Pending<CallerBuffer>,
     result: OnceLock<Result<()>>,
 }
 
 impl InFlight {
-    pub(crate) fn new(call: Pending<Lent>) -> Arc<InFlight> {
+    pub(crate) fn new(call: Pending<CallerBuffer>) -> Arc<InFlight> {
         Arc::new(InFlight { call, result: OnceLock::new() })
     }
 
-    /// Waits at most so long; the call's result if it is over. Threads that wait at once get the same one, each by its own
-    /// limit.
+    /// Waits up to `limit`; returns the call's result if it has ended. Concurrent waiters get the same result, each within its
+    /// own limit.
     fn wait(&self, limit: Option<Duration>) -> Option<Result<()>> {
         if !self.call.wait_timeout(limit.unwrap_or(Duration::MAX)) {
             return None;
@@ -70,7 +71,7 @@ impl InFlight {
     }
 }
 
-/// The error of a wait that was shorter than the call.
+/// The error of a wait that ended before the call.
 fn still_running(number: u64, waited: Duration) -> Error {
     let rank = session::rank().unwrap_or(0);
     let doing = "its call in the background still runs: wait again".to_owned();
@@ -85,24 +86,24 @@ impl Drop for InFlight {
     }
 }
 
-impl Border {
-    /// Hands a started call over to C.
-    pub(crate) fn keep_pending(&self, call: Pending<Lent>) -> PendingHandle {
-        handles::keep(InFlight::new(call))
+impl FfiArgs {
+    /// Registers a started call and returns its handle.
+    pub(crate) fn register_pending(&self, call: Pending<CallerBuffer>) -> PendingHandle {
+        handles::register(InFlight::new(call))
     }
 }
 
-/// Waits for a call in the background, at most so many seconds (0: until the call's own deadline), and returns its status.
-/// If it still runs then, the status is UNISONO_TIMEOUT and the handle stays; else the handle is freed.
+/// Waits for a call in the background, up to `timeout` seconds (0: until the call's own deadline), and returns its status.
+/// If the call is still running then, the status is UNISONO_TIMEOUT and the handle stays valid; otherwise it is freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_pending_wait(pending: PendingHandle, timeout: f64) -> i32 {
-    guard("pending_wait", |border| {
-        let limit = if timeout == 0.0 { None } else { Some(border.seconds(timeout)?) };
-        let call: Arc<InFlight> = border.held(pending)?;
+    guard("pending_wait", |args| {
+        let limit = if timeout == 0.0 { None } else { Some(args.seconds(timeout)?) };
+        let call: Arc<InFlight> = args.object(pending)?;
         match call.wait(limit) {
             Some(result) => {
-                // Another thread that waited too may have freed it.
-                let _ = border.free::<Arc<InFlight>>(pending);
+                // Another waiting thread may have freed it.
+                let _ = args.free::<Arc<InFlight>>(pending);
                 result
             }
             None => Err(still_running(pending, limit.unwrap_or_default())),
@@ -113,10 +114,10 @@ pub extern "C" fn unisono_pending_wait(pending: PendingHandle, timeout: f64) -> 
 /// Whether a wait would return at once: 1 if so, 0 if not.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_pending_done(pending: PendingHandle, done: *mut i32) -> i32 {
-    guard("pending_done", |border| {
-        let place = border.place(done, "a place for the result")?;
-        let call: Arc<InFlight> = border.held(pending)?;
-        place.put(call.call.is_done().into());
+    guard("pending_done", |args| {
+        let out = args.out_param(done, "a place for the result")?;
+        let call: Arc<InFlight> = args.object(pending)?;
+        out.write(call.call.is_done().into());
         Ok(())
     })
 }

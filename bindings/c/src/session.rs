@@ -1,4 +1,4 @@
-//! The default world of this process: made by init, used by every call, ended by shutdown.
+//! The default world of this process: created by init, used by every call, ended by shutdown.
 
 use std::ffi::CString;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,8 +10,8 @@ use unisono::{ArenaBuffer, Error, Group, InitOptions, Result, World};
 
 use crate::handles;
 
-/// The facts of a world, and its group; calls hold it while they run.
-pub(crate) struct Session {
+/// The properties of the world, and its group; calls keep it alive while they run.
+pub(crate) struct WorldSession {
     pub(crate) group: Group,
     pub(crate) local_rank: usize,
     pub(crate) local_size: usize,
@@ -19,56 +19,56 @@ pub(crate) struct Session {
     pub(crate) transport: CString,
     pub(crate) launcher: CString,
     pub(crate) hosts: Vec<CString>,
-    /// This rank's part in the tables, once it has one.
+    /// This rank's membership in the tables, once it has joined them.
     tables: OnceLock<Tables>,
-    /// The process that joined: a forked child is another one.
+    /// The process that joined: a forked child has a different id.
     process: u32,
 }
 
 enum State {
-    Outside,
-    Inside(Arc<Session>, Box<World>),
-    /// A rank of a job joins once: others may still be in their last call, and a new world in the same memory would
-    /// meddle.
-    Left,
+    Uninitialized,
+    Active(Arc<WorldSession>, Box<World>),
+    /// A rank of a job joins once: other ranks may still be in their last call, and a new world in the same memory would
+    /// interfere with it.
+    Finalized,
 }
 
-static STATE: Mutex<State> = Mutex::new(State::Outside);
+static STATE: Mutex<State> = Mutex::new(State::Uninitialized);
 
-/// This process's rank in its last world, for errors that know no group.
+/// This process's rank in its last world, for errors without a group.
 static RANK: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The rank that errors name, once it is known.
+/// The rank that errors report, once it is known.
 pub(crate) fn rank() -> Option<usize> {
     Some(RANK.load(Ordering::Relaxed)).filter(|&rank| rank != usize::MAX)
 }
 
 /// The default world.
-pub(crate) fn current(operation: &str) -> Result<Arc<Session>> {
+pub(crate) fn current(operation: &str) -> Result<Arc<WorldSession>> {
     match &*state() {
-        State::Inside(session, _) => Ok(session.clone()),
-        State::Outside => Err(no_world(operation)),
-        State::Left => Err(has_left(operation)),
+        State::Active(session, _) => Ok(session.clone()),
+        State::Uninitialized => Err(uninitialized_error(operation)),
+        State::Finalized => Err(finalized_error(operation)),
     }
 }
 
-/// Declares that this process goes on where the one before it had stopped.
+/// Declares that this process continues where the previous incarnation of its rank stopped.
 pub(crate) fn resume() -> Result<()> {
     match &*state() {
-        State::Inside(_, world) => {
+        State::Active(_, world) => {
             world.resume();
             Ok(())
         }
-        State::Outside => Err(no_world("resume")),
-        State::Left => Err(has_left("resume")),
+        State::Uninitialized => Err(uninitialized_error("resume")),
+        State::Finalized => Err(finalized_error("resume")),
     }
 }
 
-fn has_left(operation: &str) -> Error {
+fn finalized_error(operation: &str) -> Error {
     Error::usage(
         operation,
         "a call after init and before shutdown",
@@ -77,7 +77,7 @@ fn has_left(operation: &str) -> Error {
     )
 }
 
-fn no_world(operation: &str) -> Error {
+fn uninitialized_error(operation: &str) -> Error {
     Error::usage(
         operation,
         "a call after init and before shutdown",
@@ -86,15 +86,15 @@ fn no_world(operation: &str) -> Error {
     )
 }
 
-/// Joins the world; in one that was joined already it only sets the timeout.
+/// Joins the world; if it has been joined already, only sets the timeout.
 pub(crate) fn join(timeout: Option<Duration>) -> Result<()> {
     let mut state = state();
     match &*state {
-        State::Inside(session, world) if session.is_ours() => {
+        State::Active(session, world) if session.is_current_process() => {
             timeout.into_iter().for_each(|timeout| world.set_timeout(timeout));
             return Ok(());
         }
-        State::Inside(session, _) if session.group.size() > 1 => {
+        State::Active(session, _) if session.group.size() > 1 => {
             return Err(Error::usage(
                 "init",
                 "a process of its own for each rank",
@@ -102,7 +102,7 @@ pub(crate) fn join(timeout: Option<Duration>) -> Result<()> {
                 "start ranks with a launcher: unisono run -n 4 -- program",
             ));
         }
-        State::Left => {
+        State::Finalized => {
             return Err(Error::usage(
                 "init",
                 "a process that has not joined its job before",
@@ -114,17 +114,17 @@ pub(crate) fn join(timeout: Option<Duration>) -> Result<()> {
     }
     let world = World::init_with(InitOptions { timeout, interrupt: None })?;
     RANK.store(world.rank(), Ordering::Relaxed);
-    let session = Session::new(&world);
-    if let State::Inside(_, world) =
-        std::mem::replace(&mut *state, State::Inside(Arc::new(session), Box::new(world)))
+    let session = WorldSession::new(&world);
+    if let State::Active(_, world) =
+        std::mem::replace(&mut *state, State::Active(Arc::new(session), Box::new(world)))
     {
-        // The parent's, seen from a forked child: not this process's to end.
+        // In a forked child this is the parent's world, which the child must not shut down.
         std::mem::forget(world);
     }
     Ok(())
 }
 
-/// The tables; the first call joins them, and every rank must make it.
+/// The tables; the first call joins them, and is collective.
 pub(crate) fn tables(operation: &str) -> Result<Tables> {
     let session = current(operation)?;
     if session.tables.get().is_none() {
@@ -133,40 +133,40 @@ pub(crate) fn tables(operation: &str) -> Result<Tables> {
     session.joined(operation)
 }
 
-/// Gives this rank its role.
+/// Sets this rank's role and joins the tables.
 pub(crate) fn join_tables(role: Role) -> Result<()> {
     let operation = "tables_join";
     match &*state() {
-        State::Inside(session, _) if session.tables.get().is_some() => Err(Error::usage(
+        State::Active(session, _) if session.tables.get().is_some() => Err(Error::usage(
             operation,
             "one call, before the first table",
             "a rank that has its role",
             "leave it out, or make it right after init",
         )),
-        State::Inside(session, world) => {
+        State::Active(session, world) => {
             let tables = Tables::join(world, role)?;
             session.tables.set(tables).map_err(|_| Error::internal(operation, "two joins at once"))
         }
-        State::Outside => Err(no_world(operation)),
-        State::Left => Err(has_left(operation)),
+        State::Uninitialized => Err(uninitialized_error(operation)),
+        State::Finalized => Err(finalized_error(operation)),
     }
 }
 
-/// Leaves the world; without one it does nothing. What this rank added is applied before.
+/// Leaves the world; does nothing without one. This rank's adds are applied first.
 pub(crate) fn leave() -> Result<()> {
     let mut state = state();
     let after = match &*state {
-        State::Inside(session, _) if session.group.size() > 1 => State::Left,
-        State::Inside(..) | State::Outside => State::Outside,
-        State::Left => State::Left,
+        State::Active(session, _) if session.group.size() > 1 => State::Finalized,
+        State::Active(..) | State::Uninitialized => State::Uninitialized,
+        State::Finalized => State::Finalized,
     };
-    if let State::Inside(session, world) = std::mem::replace(&mut *state, after) {
-        if !session.is_ours() {
+    if let State::Active(session, world) = std::mem::replace(&mut *state, after) {
+        if !session.is_current_process() {
             std::mem::forget(world);
             return Ok(());
         }
         let finished = session.tables.get().map_or(Ok(()), Tables::close);
-        // The tables end before the world does: their server thread uses it.
+        // The tables must end before the world: their server thread uses it.
         handles::clear();
         drop(session);
         world.shutdown();
@@ -175,11 +175,11 @@ pub(crate) fn leave() -> Result<()> {
     Ok(())
 }
 
-impl Session {
-    fn new(world: &World) -> Session {
-        // The names are the system's and ours: none has a zero inside.
+impl WorldSession {
+    fn new(world: &World) -> WorldSession {
+        // The names come from the system or from this library: none contains a zero byte.
         let text = |name: &str| CString::new(name).unwrap_or_default();
-        Session {
+        WorldSession {
             group: world.group().clone(),
             local_rank: world.local_rank(),
             local_size: world.local_size(),
@@ -204,12 +204,12 @@ impl Session {
         })
     }
 
-    /// Waits until what this rank added is applied.
+    /// Waits until this rank's adds are applied.
     pub(crate) fn flush(&self) -> Result<()> {
         self.tables.get().map_or(Ok(()), Tables::flush)
     }
 
-    fn is_ours(&self) -> bool {
+    fn is_current_process(&self) -> bool {
         self.process == std::process::id()
     }
 }
@@ -217,8 +217,8 @@ impl Session {
 /// Memory in the arena of the default world.
 pub(crate) fn empty(operation: &str, bytes: usize) -> Result<ArenaBuffer> {
     match &*state() {
-        State::Inside(_, world) => world.empty(bytes),
-        State::Outside => Err(no_world(operation)),
-        State::Left => Err(has_left(operation)),
+        State::Active(_, world) => world.empty(bytes),
+        State::Uninitialized => Err(uninitialized_error(operation)),
+        State::Finalized => Err(finalized_error(operation)),
     }
 }

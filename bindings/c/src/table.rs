@@ -1,4 +1,4 @@
-//! For C: making arrays and matrices, and what is known of them.
+//! For C: creation of arrays and matrices, and their properties.
 
 use std::ffi::{CString, c_char, c_void};
 use std::sync::Arc;
@@ -7,23 +7,23 @@ use std::time::Duration;
 use unisono::tables::{KeyValueTable, Table, TableKind, TableOptions, Tables};
 use unisono::{DType, Result};
 
-use crate::border::{Border, Plain};
+use crate::ffi_args::{FfiArgs, Pod};
 use crate::errors::guard;
-use crate::group::Unmade;
-use crate::options::{OptionsHandle, Settings};
+use crate::group::CallGuard;
+use crate::options::{OptionsHandle, TableSettings};
 use crate::{handles, session};
 
 /// An array, a matrix, a sparse matrix or a key-value table that the workers share.
 pub type TableHandle = u64;
 
-/// What a handle of a table stands for.
+/// The table of a handle.
 pub(crate) enum AnyTable {
     Rows(Table),
     Keys(KeyValueTable),
 }
 
-/// A table with its texts as C reads them.
-pub(crate) struct Named {
+/// A table with its names as C strings.
+pub(crate) struct NamedTable {
     any: AnyTable,
     name: CString,
     kind: CString,
@@ -31,30 +31,30 @@ pub(crate) struct Named {
     consistency: CString,
 }
 
-impl Named {
-    pub(crate) fn new(table: Table) -> Arc<Named> {
+impl NamedTable {
+    pub(crate) fn new(table: Table) -> Arc<NamedTable> {
         let texts = (table.name(), table.kind().name(), table.updater(), table.consistency().to_string());
-        Named::with(texts, AnyTable::Rows(table.clone()))
+        NamedTable::with(texts, AnyTable::Rows(table.clone()))
     }
 
-    pub(crate) fn with_keys(table: KeyValueTable) -> Arc<Named> {
+    pub(crate) fn with_keys(table: KeyValueTable) -> Arc<NamedTable> {
         let kind = TableKind::KeyValue.name();
         let texts = (table.name(), kind, table.updater(), table.consistency().to_string());
-        Named::with(texts, AnyTable::Keys(table.clone()))
+        NamedTable::with(texts, AnyTable::Keys(table.clone()))
     }
 
-    fn with((name, kind, updater, consistency): (&str, &str, &str, String), any: AnyTable) -> Arc<Named> {
-        // A name came from C, or is ours: none has a zero inside.
+    fn with((name, kind, updater, consistency): (&str, &str, &str, String), any: AnyTable) -> Arc<NamedTable> {
+        // The name comes from C or from this library: it contains no zero byte.
         let text = |text: &str| CString::new(text).unwrap_or_default();
         let (name, kind, updater, consistency) = (text(name), text(kind), text(updater), text(&consistency));
-        Arc::new(Named { any, name, kind, updater, consistency })
+        Arc::new(NamedTable { any, name, kind, updater, consistency })
     }
 
-    /// The table, if it has rows.
-    pub(crate) fn rows(&self, border: &Border) -> Result<&Table> {
+    /// The table, if it is addressed by rows.
+    pub(crate) fn rows(&self, args: &FfiArgs) -> Result<&Table> {
         match &self.any {
             AnyTable::Rows(table) => Ok(table),
-            AnyTable::Keys(_) => Err(border.refuse(
+            AnyTable::Keys(_) => Err(args.usage_error(
                 "an array or a matrix",
                 "a key-value table",
                 "use the functions unisono_key_value_*",
@@ -62,11 +62,11 @@ impl Named {
         }
     }
 
-    /// The table, if it has keys.
-    pub(crate) fn keys(&self, border: &Border) -> Result<&KeyValueTable> {
+    /// The table, if it is addressed by keys.
+    pub(crate) fn keys(&self, args: &FfiArgs) -> Result<&KeyValueTable> {
         match &self.any {
             AnyTable::Keys(table) => Ok(table),
-            AnyTable::Rows(_) => Err(border.refuse(
+            AnyTable::Rows(_) => Err(args.usage_error(
                 "a key-value table",
                 format!("a table of kind {}", self.kind.to_string_lossy()),
                 "use the functions unisono_table_*",
@@ -102,59 +102,59 @@ impl Named {
         }
     }
 
-    fn with_timeout(&self, limit: Duration) -> Arc<Named> {
+    fn with_timeout(&self, limit: Duration) -> Arc<NamedTable> {
         match &self.any {
-            AnyTable::Rows(table) => Named::new(table.with_timeout(limit)),
-            AnyTable::Keys(table) => Named::with_keys(table.with_timeout(limit)),
+            AnyTable::Rows(table) => NamedTable::new(table.with_timeout(limit)),
+            AnyTable::Keys(table) => NamedTable::with_keys(table.with_timeout(limit)),
         }
     }
 }
 
-/// How a table is made, once its arguments are fine.
-struct Order<'a> {
+/// The checked arguments of a new table.
+struct TableRequest<'a> {
     tables: &'a Tables,
     dtype: DType,
-    master: Option<&'a [u8]>,
+    initial: Option<&'a [u8]>,
     options: TableOptions,
-    settings: &'a Settings,
+    settings: &'a TableSettings,
 }
 
-/// Makes a table of `shape`, rows and columns.
+/// Creates a table of `shape` (rows, columns).
 fn make(
-    place: *mut TableHandle,
+    out: *mut TableHandle,
     shape: (usize, usize),
-    (dtype, master): (i32, *const c_void),
+    (dtype, initial): (i32, *const c_void),
     options: OptionsHandle,
-    how: impl FnOnce(Order) -> Result<Table>,
+    how: impl FnOnce(TableRequest) -> Result<Table>,
 ) -> i32 {
-    guard("table", |border| {
-        let unmade = Unmade::new(session::current("table")?.group.clone());
-        let place = border.place(place, "a place for the handle")?;
-        let dtype = border.dtype(dtype)?;
+    guard("table", |args| {
+        let call_guard = CallGuard::new(session::current("table")?.group.clone());
+        let out = args.out_param(out, "a place for the handle")?;
+        let dtype = args.dtype(dtype)?;
         let count = shape.0.checked_mul(shape.1).ok_or_else(|| {
-            border.refuse(
+            args.usage_error(
                 "a size that fits into memory",
                 format!("{} x {}", shape.0, shape.1),
                 "is one negative?",
             )
         })?;
-        let master = match master.is_null() {
+        let initial = match initial.is_null() {
             true => None,
-            false => Some(border.input(master, count, dtype)?),
+            false => Some(args.input(initial, count, dtype)?),
         };
-        let settings = border.settings(options)?;
-        let options = settings.for_table(border)?;
-        unmade.made();
+        let settings = args.settings(options)?;
+        let options = settings.for_table(args)?;
+        call_guard.disarm();
         let tables = session::tables("table")?;
-        let table = how(Order { tables: &tables, dtype, master, options, settings: &settings })?;
-        place.put(handles::keep(Named::new(table)));
+        let table = how(TableRequest { tables: &tables, dtype, initial, options, settings: &settings })?;
+        out.write(handles::register(NamedTable::new(table)));
         Ok(())
     })
 }
 
-/// Makes an array of `size` elements. Every rank calls it, and in the same order as other tables.
+/// Creates an array of `size` elements. Every rank calls it, in the same order relative to other tables.
 ///
-/// initial: as many values, of which those of worker 0 win; or NULL, then the options say what it holds at first.
+/// initial: as many values, of which those of worker 0 are used; or NULL for the initial values of the options.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_array_new(
     size: usize,
@@ -163,12 +163,12 @@ pub extern "C" fn unisono_array_new(
     options: OptionsHandle,
     table: *mut TableHandle,
 ) -> i32 {
-    make(table, (size, 1), (dtype, initial), options, |order| {
-        Table::array(order.tables, size, order.dtype, order.master, order.options)
+    make(table, (size, 1), (dtype, initial), options, |request| {
+        Table::array(request.tables, size, request.dtype, request.initial, request.options)
     })
 }
 
-/// Makes a matrix, distributed by rows. Every rank calls it. See unisono_array_new.
+/// Creates a matrix, distributed by rows. Every rank calls it. See unisono_array_new.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_matrix_new(
     rows: usize,
@@ -178,12 +178,12 @@ pub extern "C" fn unisono_matrix_new(
     options: OptionsHandle,
     table: *mut TableHandle,
 ) -> i32 {
-    make(table, (rows, cols), (dtype, initial), options, |order| {
-        Table::matrix(order.tables, (rows, cols), order.dtype, order.master, order.options)
+    make(table, (rows, cols), (dtype, initial), options, |request| {
+        Table::matrix(request.tables, (rows, cols), request.dtype, request.initial, request.options)
     })
 }
 
-/// Makes a matrix that remembers what each worker has seen, for unisono_table_get_changed. Every rank calls it. See
+/// Creates a matrix that records what each worker has seen, for unisono_table_get_changed. Every rank calls it. See
 /// unisono_array_new.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_sparse_matrix_new(
@@ -194,109 +194,109 @@ pub extern "C" fn unisono_sparse_matrix_new(
     options: OptionsHandle,
     table: *mut TableHandle,
 ) -> i32 {
-    make(table, (rows, cols), (dtype, initial), options, |order| {
-        let Order { tables, dtype, master, options, settings } = order;
-        Table::sparse_matrix(tables, (rows, cols), dtype, master, settings.pipelined, options)
+    make(table, (rows, cols), (dtype, initial), options, |request| {
+        let TableRequest { tables, dtype, initial, options, settings } = request;
+        Table::sparse_matrix(tables, (rows, cols), dtype, initial, settings.pipelined, options)
     })
 }
 
-/// Makes a handle of the same table whose calls wait so many seconds before they give up.
+/// Creates a handle of the same table whose calls time out after `seconds`.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_with_timeout(
     table: TableHandle,
     seconds: f64,
     changed: *mut TableHandle,
 ) -> i32 {
-    guard("table_with_timeout", |border| {
-        let place = border.place(changed, "a place for the handle")?;
-        let table: Arc<Named> = border.held(table)?;
-        place.put(handles::keep(table.with_timeout(border.seconds(seconds)?)));
+    guard("table_with_timeout", |args| {
+        let out = args.out_param(changed, "a place for the handle")?;
+        let table: Arc<NamedTable> = args.object(table)?;
+        out.write(handles::register(table.with_timeout(args.seconds(seconds)?)));
         Ok(())
     })
 }
 
-/// Frees the handle of a table. The table's memory is free when all ranks have done so.
+/// Frees the handle of a table. The table's memory is freed when all ranks have done so.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_free(table: TableHandle) -> i32 {
-    guard("table_free", |border| border.free::<Arc<Named>>(table))
+    guard("table_free", |args| args.free::<Arc<NamedTable>>(table))
 }
 
-fn fact<T: Plain>(
+fn query<T: Pod>(
     operation: &'static str,
     table: TableHandle,
-    place: *mut T,
-    look: impl FnOnce(&Named) -> Result<T>,
+    out: *mut T,
+    read: impl FnOnce(&NamedTable) -> Result<T>,
 ) -> i32 {
-    guard(operation, |border: &Border| {
-        let place = border.place(place, "a place for the result")?;
-        let table: Arc<Named> = border.held(table)?;
-        place.put(look(&table)?);
+    guard(operation, |args: &FfiArgs| {
+        let out = args.out_param(out, "a place for the result")?;
+        let table: Arc<NamedTable> = args.object(table)?;
+        out.write(read(&table)?);
         Ok(())
     })
 }
 
-/// How many rows the table has; for an array, how many elements; for a key-value table, how many keys are there by now.
+/// The number of rows; for an array, the number of elements; for a key-value table, the current number of keys.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_rows(table: TableHandle, rows: *mut usize) -> i32 {
-    fact("table_rows", table, rows, |table| match &table.any {
+    query("table_rows", table, rows, |table| match &table.any {
         AnyTable::Rows(table) => Ok(table.rows()),
         AnyTable::Keys(table) => table.len(),
     })
 }
 
-/// How many columns the table has; an array has one; for a key-value table, how many values each key has.
+/// The number of columns; 1 for an array; for a key-value table, the number of values per key.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_cols(table: TableHandle, cols: *mut usize) -> i32 {
-    fact("table_cols", table, cols, |table| match &table.any {
+    query("table_cols", table, cols, |table| match &table.any {
         AnyTable::Rows(table) => Ok(table.cols()),
         AnyTable::Keys(table) => Ok(table.dim()),
     })
 }
 
-/// The type of its elements.
+/// The element type.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_dtype(table: TableHandle, dtype: *mut i32) -> i32 {
-    fact("table_dtype", table, dtype, |table| Ok(table.dtype() as i32))
+    query("table_dtype", table, dtype, |table| Ok(table.dtype() as i32))
 }
 
-/// Its name. The text stays until the handle is freed.
+/// The name. Valid until the handle is freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_name(table: TableHandle, name: *mut *const c_char) -> i32 {
-    fact("table_name", table, name, |table| Ok(table.name.as_ptr()))
+    query("table_name", table, name, |table| Ok(table.name.as_ptr()))
 }
 
-/// What it is: "array", "matrix", "sparse-matrix" or "key-value". The text stays until the handle is freed.
+/// The kind: "array", "matrix", "sparse-matrix" or "key-value". Valid until the handle is freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_kind(table: TableHandle, kind: *mut *const c_char) -> i32 {
-    fact("table_kind", table, kind, |table| Ok(table.kind.as_ptr()))
+    query("table_kind", table, kind, |table| Ok(table.kind.as_ptr()))
 }
 
-/// What an add does. The text stays until the handle is freed.
+/// The updater, which defines the effect of an add. Valid until the handle is freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_updater(table: TableHandle, updater: *mut *const c_char) -> i32 {
-    fact("table_updater", table, updater, |table| Ok(table.updater.as_ptr()))
+    query("table_updater", table, updater, |table| Ok(table.updater.as_ptr()))
 }
 
-/// How far workers may drift apart. The text stays until the handle is freed.
+/// The consistency, which bounds how far workers may drift apart. Valid until the handle is freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_consistency(table: TableHandle, consistency: *mut *const c_char) -> i32 {
-    fact("table_consistency", table, consistency, |table| Ok(table.consistency.as_ptr()))
+    query("table_consistency", table, consistency, |table| Ok(table.consistency.as_ptr()))
 }
 
-/// How many steps this worker has made: its own ticks, those of the process before it if it was started again, and those that the
-/// others made without it. A loop that goes on at this step can be started again.
+/// The number of steps of this worker: its own ticks, those of its previous incarnation if it was restarted, and those that
+/// the others made without it. A loop that continues at this step can be restarted.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_clock(table: TableHandle, steps: *mut u64) -> i32 {
-    fact("table_clock", table, steps, |table| match &table.any {
+    query("table_clock", table, steps, |table| match &table.any {
         AnyTable::Rows(table) => table.clock(),
         AnyTable::Keys(table) => table.clock(),
     })
 }
 
-/// How old the values were that this rank's gets returned: histogram[i] counts the gets at which the slowest other worker
+/// Staleness of the values that this rank's gets returned: histogram[i] counts the gets at which the slowest other worker
 /// was i steps behind. Steps are ticks with ssp, adds otherwise.
 ///
-/// capacity: how many numbers fit into histogram, which may be NULL if 0; count: how many there are.
+/// capacity: the length of histogram, which may be NULL if 0; count: the number of entries available.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_staleness(
     table: TableHandle,
@@ -304,17 +304,17 @@ pub extern "C" fn unisono_table_staleness(
     capacity: usize,
     count: *mut usize,
 ) -> i32 {
-    guard("table_staleness", |border| {
-        let place = border.place(count, "a place for the count")?;
-        let table: Arc<Named> = border.held(table)?;
+    guard("table_staleness", |args| {
+        let out = args.out_param(count, "a place for the count")?;
+        let table: Arc<NamedTable> = args.object(table)?;
         let counts = match &table.any {
             AnyTable::Rows(table) => table.staleness(),
             AnyTable::Keys(table) => table.staleness(),
         };
-        let room = border.output(histogram.cast(), capacity, DType::I64)?;
+        let room = args.output(histogram.cast(), capacity, DType::I64)?;
         let bytes = counts.iter().flat_map(|count| count.to_ne_bytes());
         room.iter_mut().zip(bytes).for_each(|(room, byte)| *room = byte);
-        place.put(counts.len());
+        out.write(counts.len());
         Ok(())
     })
 }

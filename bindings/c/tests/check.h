@@ -1,4 +1,4 @@
-/* What the test programs share: checks that say where they failed and why. */
+/* Checks shared by the test programs, which report where and why they failed. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -21,7 +21,7 @@
 /* Ends the program unless the call succeeds. */
 #define OK(call) CHECK((call) == UNISONO_OK)
 
-/* Ends the program unless the call fails with this status and a text that contains these words. */
+/* Ends the program unless the call fails with this status and an error text that contains these words. */
 #define FAILS(call, status, words)                                                                            \
     do {                                                                                                      \
         CHECK((call) == (status));                                                                            \

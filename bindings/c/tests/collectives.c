@@ -1,4 +1,4 @@
-/* Every collective on as many ranks as there are, against what a loop says. This is C and C++. */
+/* Every collective on any number of ranks, compared with a loop. Compiles as C and as C++. */
 #include "check.h"
 
 enum { COUNT = 1003 };
@@ -103,7 +103,7 @@ static void moves(void) {
     free(back);
 }
 
-/* Parts of different lengths: rank r has r of them, so the first has none. */
+/* Parts of different lengths: rank r has r values, so rank 0 has none. */
 static void varied(void) {
     size_t counts[16], equal[16];
     int64_t mine[16], all[136], back[136];
@@ -127,7 +127,7 @@ static void varied(void) {
     for (int i = 0; i < total; i++) all[i] = i;
     OK(unisono_reduce_scatter_varied(UNISONO_WORLD, all, mine, counts, UNISONO_I64, UNISONO_SUM));
     for (int i = 0; i < rank; i++) CHECK(mine[i] == (int64_t)size * (rank * (rank - 1) / 2 + i));
-    /* To rank r go r values, so everybody receives as many as its rank from each. */
+    /* Rank r is sent r values, so every rank receives as many values from each member as its own rank. */
     for (int i = 0; i < total; i++) all[i] = rank * 1000 + i;
     OK(unisono_all_to_all_varied(UNISONO_WORLD, all, counts, back, equal, UNISONO_I64));
     for (int r = 0; r < size; r++) {

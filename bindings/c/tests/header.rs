@@ -1,4 +1,4 @@
-//! The header is what the source says: `make header` writes it, and this test fails where it differs.
+//! Checks that the committed headers match the source: `make header` writes them, and this test fails if they differ.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ fn config() -> cbindgen::Config {
     cbindgen::Config::from_file(root().join("cbindgen.toml")).unwrap()
 }
 
-/// Everything but what Multiverso had.
+/// The header of Unisono: everything except Multiverso's functions.
 fn own_header() -> String {
     let mut config = config();
     config.export.exclude = functions(&multiverso_header());
@@ -24,7 +24,7 @@ fn own_header() -> String {
     text(cbindgen::Builder::new().with_crate(root()), config)
 }
 
-/// What Multiverso had.
+/// The header of Multiverso's functions.
 fn multiverso_header() -> String {
     let mut config = config();
     config.header = Some(MULTIVERSO.into());
@@ -47,7 +47,7 @@ fn functions(header: &str) -> Vec<String> {
     names.filter(|name| name.starts_with("MV_")).map(str::to_owned).collect()
 }
 
-/// Compares a committed file, or writes it when asked to.
+/// Compares a committed file with the expected text, or writes it on request.
 fn compare(path: PathBuf, expected: &str) {
     if std::env::var_os("UNISONO_WRITE_HEADER").is_some() {
         return std::fs::write(path, expected).unwrap();
@@ -62,7 +62,7 @@ fn compare(path: PathBuf, expected: &str) {
     );
 }
 
-/// The header for LuaJIT, which knows no preprocessor: plain declarations and constants.
+/// The header for LuaJIT, which has no preprocessor: plain declarations and constants.
 fn declarations() -> String {
     let header = own_header();
     let mut text = String::from(DECLARATIONS);
@@ -84,7 +84,7 @@ fn declarations() -> String {
     text + "]]\n"
 }
 
-/// A `#define` of a small number, as a constant.
+/// A `#define` of a small integer, as a constant.
 fn constant(line: &str) -> Option<String> {
     let (name, value) = line.strip_prefix("#define ")?.split_once(' ')?;
     let value: i32 = value.parse().ok()?;

@@ -1,5 +1,5 @@
-/* Random arguments, most of them wrong: every call gives a status and, if it failed, a text; none crashes. Counts are only
- * wrong together with NULL, or beyond all memory: nothing tells a library how large a buffer is. */
+/* Random arguments, most of them invalid: every call returns a status and, if it failed, an error text; none crashes. Counts
+ * are wrong only together with NULL, or beyond all memory: a library cannot know how large a buffer is. */
 #include <stdint.h>
 
 #include "check.h"
@@ -24,7 +24,7 @@ static uint64_t one_of(const uint64_t *values, size_t count) {
 
 static double buffer[256];
 
-/* A buffer and a count: both right, or one that must be noticed. */
+/* A buffer and a count: both valid, or an error that must be detected. */
 static void *some_memory(size_t *count) {
     switch (random_number() % 4) {
     case 0:

@@ -1,4 +1,4 @@
-/* Key-value tables from C, with numbers and with bytes as keys. This is C and C++. */
+/* Key-value tables from C, with numbers and with bytes as keys. Compiles as C and as C++. */
 #include "check.h"
 
 static int32_t rank, size;
@@ -91,7 +91,7 @@ static void bytes(void) {
     OK(unisono_barrier(UNISONO_WORLD));
 }
 
-/* Workers that make different numbers of rounds: who is done with a table keeps nobody waiting there. */
+/* Workers that make different numbers of rounds: a worker that has finished with a table blocks no other worker. */
 static void unequal(void) {
     unisono_options options;
     unisono_table first, second;

@@ -1,4 +1,4 @@
-/* Calls that cannot be right: each gives a status and a text, and the ranks go on. */
+/* Invalid calls: each returns a status and an error text, and the ranks continue. */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <sys/wait.h>
@@ -13,7 +13,7 @@ static void *elsewhere(void *unused) {
     return NULL;
 }
 
-/* Each thread has a text of its own. */
+/* Each thread has its own error text. */
 static void texts_of_threads(void) {
     pthread_t thread;
     FAILS(unisono_barrier(99), UNISONO_USAGE, "handle 99");
@@ -22,8 +22,8 @@ static void texts_of_threads(void) {
     CHECK(strstr(unisono_last_error(), "handle 99") != NULL);
 }
 
-/* A forked child may neither use its parent's world nor end it. Not for valgrind: at the child's end it would search all
- * of the job's memory for lost blocks. */
+/* A forked child may neither use its parent's world nor shut it down. Not for valgrind: at the child's exit it would search
+ * the job's full memory for lost blocks. */
 static void forked(int32_t size) {
     pid_t child = fork();
     int status = 0;
@@ -68,7 +68,7 @@ int main(int argc, char **argv) {
     FAILS(unisono_memory_free(values), UNISONO_USAGE, "unisono_memory_new");
     OK(unisono_memory_free(NULL));
 
-    /* Refused on every rank alike: the group goes on. */
+    /* Rejected on every rank alike: the group continues to work. */
     FAILS(unisono_all_reduce(UNISONO_WORLD, NULL, 4, UNISONO_F32, UNISONO_SUM), UNISONO_USAGE, "NULL");
     FAILS(unisono_all_reduce(UNISONO_WORLD, values, 4, 99, UNISONO_SUM), UNISONO_USAGE, "dtype");
     FAILS(unisono_all_reduce(UNISONO_WORLD, values, 4, UNISONO_F32, 0), UNISONO_USAGE, "op such as");
@@ -94,7 +94,7 @@ int main(int argc, char **argv) {
     OK(unisono_all_reduce(UNISONO_WORLD, values, 4, UNISONO_F32, UNISONO_SUM));
     CHECK(values[3] == (float)(4 * size));
 
-    /* One rank makes another call than the others: everybody learns of it, and nothing was changed. */
+    /* One rank makes a different call than the others: every rank gets an error, and nothing is changed. */
     if (size > 1) {
         int32_t status = rank == 0 ? unisono_broadcast(UNISONO_WORLD, values, 4, UNISONO_F32, 0)
                                    : unisono_all_reduce(UNISONO_WORLD, values, 4, UNISONO_F32, UNISONO_SUM);

@@ -1,4 +1,4 @@
-/* A program for Multiverso: asynchronous arrays and matrices, as its own tests have them. This is C and C++. */
+/* A program for Multiverso: asynchronous arrays and matrices, as in its own tests. Compiles as C and as C++. */
 #include <multiverso/c_api.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +54,7 @@ static void matrix(int workers) {
         for (int i = 0; i < 4 * COLS; i++) CHECK(values[i] == some[i] * (float)(2 * round * workers));
         MV_Barrier();
     }
-    /* A row that is asked for twice comes twice. */
+    /* A row that is requested twice is returned twice. */
     int same[2] = {7, 7};
     MV_GetMatrixTableByRows(table, values, 2 * COLS, same, 2);
     for (int i = 0; i < COLS; i++) CHECK(values[i] == values[COLS + i] && values[i] == all[7 * COLS + i] * (float)(20 * workers));

@@ -1,4 +1,4 @@
-/* What flags do to a table: the updater, the roles, and model averages without any table. */
+/* The effect of flags on a table: the updater, the roles, and model averaging without tables. */
 #include <multiverso/c_api.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* A program for Multiverso with -sync=true: rounds in step, and workers that make different numbers of them. */
+/* A program for Multiverso with -sync=true: synchronous rounds, and workers that make different numbers of them. */
 #include <multiverso/c_api.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
         }                                                                                                     \
     } while (0)
 
-/* What all have in common first: every get sees the same adds of everybody. */
+/* The common rounds first: every get sees the same adds of all workers. */
 static void matrix(int workers) {
     enum { ROWS = 11, COLS = 3592, ROUNDS = 20 };
     static float all[ROWS * COLS], some[4 * COLS], values[ROWS * COLS];

@@ -1,4 +1,4 @@
-/* A program for Multiverso that makes the mistake which its last argument names. */
+/* A program for Multiverso that makes the mistake named by its last argument. */
 #include <multiverso/c_api.h>
 #include <stdio.h>
 #include <string.h>

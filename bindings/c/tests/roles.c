@@ -1,4 +1,4 @@
-/* One rank holds the table, the others work on it; the last only takes part in barriers. */
+/* One rank is the server of the table, the others are workers; the last one only takes part in barriers. */
 #include "check.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* Tables from C: arrays, matrices and sparse matrices against what a loop says, options, calls in the background. */
+/* Tables from C: arrays, matrices and sparse matrices compared with a loop, options, background calls. */
 #include "check.h"
 
 static int32_t rank, size;
@@ -37,13 +37,13 @@ static void arrays(void) {
         OK(unisono_barrier(UNISONO_WORLD));
     }
 
-    /* An array is read and changed as a whole. */
+    /* An array is read and modified as a unit. */
     int64_t ids[1] = {0};
     FAILS(unisono_table_add(table, ids, 1, delta, 1, UNISONO_DEFAULTS), UNISONO_USAGE, "a list of rows");
     OK(unisono_table_free(table));
     FAILS(unisono_table_get(table, NULL, 0, values, SIZE), UNISONO_USAGE, "freed");
 
-    /* The smallest array there is. */
+    /* The smallest possible array. */
     OK(unisono_array_new(1, UNISONO_F64, NULL, UNISONO_DEFAULTS, &table));
     OK(unisono_table_add(table, NULL, 0, delta, 1, UNISONO_DEFAULTS));
     OK(unisono_barrier(UNISONO_WORLD));
@@ -91,7 +91,7 @@ static void background(void) {
     OK(unisono_pending_wait(add, 0.0));
     FAILS(unisono_pending_wait(add, 0.0), UNISONO_USAGE, "freed");
     OK(unisono_barrier(UNISONO_WORLD));
-    /* Several gets may be on their way. */
+    /* Several gets may be in flight. */
     OK(unisono_table_start_get(table, NULL, 0, one, SIZE, &get));
     OK(unisono_table_start_get(table, NULL, 0, other, SIZE, &again));
     OK(unisono_pending_wait(again, 60.0));
@@ -101,12 +101,12 @@ static void background(void) {
     for (int i = 0; i < SIZE; i++) CHECK(one[i] == (float)(i * size) && other[i] == one[i]);
     FAILS(unisono_pending_done(table, &done), UNISONO_USAGE, "another kind");
 
-    /* What was refused says so when it is waited for, or at once. */
+    /* A rejected call reports its error when it is waited for, or at once. */
     int32_t status = unisono_table_start_get(table, NULL, 0, one, SIZE - 1, &get);
     if (status == UNISONO_OK) status = unisono_pending_wait(get, 0.0);
     CHECK(status == UNISONO_USAGE && strstr(unisono_last_error(), "500") != NULL);
     OK(unisono_barrier(UNISONO_WORLD));
-    /* One that nobody waits for: the shutdown does. */
+    /* A call that is never waited for: shutdown waits for it. */
     OK(unisono_table_start_get(table, NULL, 0, other, SIZE, &get));
 }
 
@@ -139,7 +139,7 @@ static void options(void) {
         OK(unisono_table_get(table, NULL, 0, values, 2));
         CHECK(values[1] == w);
     }
-    /* An add may bring its own number: here no memory of earlier steps. */
+    /* An add may override the updater's number: here no momentum of earlier steps. */
     OK(unisono_options_new(&per_add));
     OK(unisono_options_set_number(per_add, "momentum", 0.0));
     OK(unisono_table_add(table, NULL, 0, delta, 2, per_add));
@@ -165,7 +165,7 @@ static void options(void) {
     OK(unisono_options_free(options));
 }
 
-/* The table of the original's matrix test: rounds in step, a sparse and a dense table, rows. */
+/* The table of Multiverso's matrix test: synchronous rounds, a sparse and a dense table, rows. */
 static void sparse(void) {
     enum { ROWS = 11, COLS = 359, ROUNDS = 50 };
     static int32_t all[ROWS * COLS], some[4 * COLS], values[ROWS * COLS], thin[COLS];
@@ -194,7 +194,7 @@ static void sparse(void) {
             CHECK(values[i] == (i + 1) * round * size * (1 + twice));
         }
     }
-    /* Only what changed since comes. */
+    /* Only the rows that changed since the last call are returned. */
     OK(unisono_table_add(table, ids + 2, 1, some, COLS, UNISONO_DEFAULTS));
     memset(values, 0, sizeof values);
     OK(unisono_table_get_changed(table, 0, NULL, 0, values, ROWS * COLS, changed, &count));
@@ -207,7 +207,7 @@ static void sparse(void) {
     OK(unisono_barrier(UNISONO_WORLD));
 }
 
-/* Workers that make different numbers of rounds: who has finished keeps nobody waiting. */
+/* Workers that make different numbers of rounds: a worker that has finished blocks no other worker. */
 static void unequal(void) {
     unisono_options options;
     unisono_table table;
@@ -298,7 +298,7 @@ static void mistakes(void) {
     OK(unisono_barrier(UNISONO_WORLD));
 }
 
-/* What was saved comes back, with what the updater remembers; what is damaged changes nothing. */
+/* A checkpoint restores the values and the state of the updater; a damaged one changes nothing. */
 static void checkpoints(void) {
     unisono_options options;
     unisono_table table;

@@ -1,4 +1,4 @@
-//! A view of a caller's array: its bytes, its element type, its shape, and what keeps the memory alive.
+//! A view of a caller's array: its bytes, element type and shape, and the object that keeps the memory alive.
 
 use numpy::npyffi::{
     _PyArray_GET_ITEM_DATA, NPY_ARRAY_ALIGNED, NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_WRITEABLE, NPY_TYPES,
@@ -11,16 +11,16 @@ use std::sync::Arc;
 use unisono::cuda::{Device, Event};
 use unisono::{DType, Error, Result};
 
-use crate::dlpack::{self, Reach};
+use crate::dlpack::{self, AllowedMemory};
 use crate::errors::raise;
 use crate::tensor;
 
-/// The bytes of a contiguous array in the processor's memory.
+/// The bytes of a contiguous array in host memory.
 pub(crate) struct View {
     pub(crate) pointer: *mut u8,
     pub(crate) bytes: usize,
     pub(crate) dtype: DType,
-    /// Filled for inputs and for what tables fill; empty for other results in place, which need no shape.
+    /// Set for inputs and for arrays that tables fill; empty for other in-place results, which need no shape.
     pub(crate) shape: Vec<usize>,
     /// The array, or the capsule that lends its memory.
     pub(crate) _owner: Py<PyAny>,
@@ -32,33 +32,33 @@ unsafe impl Send for View {}
 impl View {
     /// A view that the call may write: the array must be contiguous and writable.
     pub(crate) fn in_place(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<View> {
-        let lent = Lent::of(x, operation, true, Reach::Host)?;
-        lent.check_in_place(x)?;
-        let view = lent.view().map_err(|error| raise(x.py(), error))?;
+        let borrowed = BorrowedArray::of(x, operation, true, AllowedMemory::Host)?;
+        borrowed.check_in_place(x)?;
+        let view = borrowed.view().map_err(|error| raise(x.py(), error))?;
         tensor::record_write(x)?;
         Ok(view)
     }
 
-    /// A view that the call only reads: where the array is not contiguous, of a contiguous copy.
+    /// A view that the call only reads; if the array is not contiguous, a view of a contiguous copy.
     pub(crate) fn input(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<View> {
-        let lent = Lent::input(x, operation, Reach::Host)?;
-        lent.view().map_err(|error| raise(x.py(), error))
+        let borrowed = BorrowedArray::input(x, operation, AllowedMemory::Host)?;
+        borrowed.view().map_err(|error| raise(x.py(), error))
     }
 
-    /// The bytes, to read.
+    /// The bytes, for reading.
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: the owner lends this many bytes; as with every NumPy function that releases the interpreter,
-        // the caller must not write to the array from another thread during the call.
+        // SAFETY: the owner lends this many bytes; as with every NumPy function that releases the GIL, the caller must not write
+        // to the array from another thread during the call.
         unsafe { std::slice::from_raw_parts(self.pointer, self.bytes) }
     }
 
-    /// The bytes, to write.
+    /// The bytes, for writing.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and the array was found writable when the view was made.
+        // SAFETY: as above, and the array was checked to be writable when the view was created.
         unsafe { std::slice::from_raw_parts_mut(self.pointer, self.bytes) }
     }
 
-    /// The elements of an array of 64-bit numbers.
+    /// The elements of an array of 64-bit integers.
     pub(crate) fn numbers(&self) -> &[i64] {
         assert!(self.dtype == DType::I64 && self.pointer.addr().is_multiple_of(align_of::<i64>()));
         // SAFETY: the owner lends these elements, aligned and of this type; otherwise as for `bytes`.
@@ -78,8 +78,8 @@ impl AsMut<[u8]> for View {
     }
 }
 
-/// What an array says of its memory, before a view is made of it.
-pub(crate) struct Lent<'a> {
+/// The memory of an array as its library describes it, before a view is created.
+pub(crate) struct BorrowedArray<'a> {
     pub(crate) operation: &'a str,
     pub(crate) pointer: *mut u8,
     pub(crate) elements: usize,
@@ -89,50 +89,50 @@ pub(crate) struct Lent<'a> {
     pub(crate) is_contiguous: bool,
     pub(crate) is_aligned: bool,
     pub(crate) is_writable: bool,
-    /// The device whose memory it is; none for the processor's.
+    /// The device that owns the memory; none for host memory.
     pub(crate) device: Option<Arc<Device>>,
-    /// When the caller's work before the call is done there; none where it is.
+    /// The event that completes the caller's earlier work on the memory; none if there is no such work.
     pub(crate) ready: Option<Arc<Event>>,
     pub(crate) owner: Py<PyAny>,
 }
 
-impl<'a> Lent<'a> {
+impl<'a> BorrowedArray<'a> {
     pub(crate) fn of(
         x: &Bound<'_, PyAny>,
         operation: &'a str,
         with_shape: bool,
-        reach: Reach,
-    ) -> PyResult<Lent<'a>> {
+        allowed: AllowedMemory,
+    ) -> PyResult<BorrowedArray<'a>> {
         match x.cast::<PyUntypedArray>() {
             Ok(array) => {
                 if !x.is_exact_instance_of::<PyUntypedArray>() {
                     reject_mask(x, operation)?;
                 }
-                Ok(Lent::of_numpy(array, operation, with_shape))
+                Ok(BorrowedArray::of_numpy(array, operation, with_shape))
             }
-            Err(_) => dlpack::lend(x, operation, reach),
+            Err(_) => dlpack::borrow(x, operation, allowed),
         }
     }
 
-    /// An array to read: where it is not contiguous, or its values are not what is in memory, a copy.
-    pub(crate) fn input(x: &Bound<'_, PyAny>, operation: &'a str, reach: Reach) -> PyResult<Lent<'a>> {
-        let lent = Lent::of(x, operation, true, reach)?;
+    /// An array to read; a copy if it is not contiguous or if its memory does not hold its values (lazy views).
+    pub(crate) fn input(x: &Bound<'_, PyAny>, operation: &'a str, allowed: AllowedMemory) -> PyResult<BorrowedArray<'a>> {
+        let borrowed = BorrowedArray::of(x, operation, true, allowed)?;
         if tensor::is_lazy(x)? {
-            return Lent::input(&tensor::resolved(x)?, operation, reach);
+            return BorrowedArray::input(&tensor::resolved(x)?, operation, allowed);
         }
-        if lent.is_contiguous && lent.is_aligned {
-            return Ok(lent);
+        if borrowed.is_contiguous && borrowed.is_aligned {
+            return Ok(borrowed);
         }
-        Lent::of(&contiguous_copy(x, lent.device.is_some(), operation)?, operation, true, reach)
+        BorrowedArray::of(&contiguous_copy(x, borrowed.device.is_some(), operation)?, operation, true, allowed)
     }
 
-    fn of_numpy(array: &Bound<'_, PyUntypedArray>, operation: &'a str, with_shape: bool) -> Lent<'a> {
-        // SAFETY: `cast` has found a NumPy array, whose header is valid while we are attached and hold it.
+    fn of_numpy(array: &Bound<'_, PyUntypedArray>, operation: &'a str, with_shape: bool) -> BorrowedArray<'a> {
+        // SAFETY: `cast` has found a NumPy array, whose header is valid while the thread is attached and holds a reference.
         let (pointer, flags) = unsafe {
             let header = _PyArray_GET_ITEM_DATA(array.as_array_ptr());
             ((*header).data.cast(), (*header).flags)
         };
-        Lent {
+        BorrowedArray {
             operation,
             pointer,
             elements: array.len(),
@@ -147,9 +147,9 @@ impl<'a> Lent<'a> {
         }
     }
 
-    /// Fails for an array that a call may not write.
+    /// Rejects an array that the call may not write.
     pub(crate) fn check_in_place(&self, x: &Bound<'_, PyAny>) -> PyResult<()> {
-        let lazy = tensor::is_lazy(x)?.then(|| tensor::lazy(self.operation));
+        let lazy = tensor::is_lazy(x)?.then(|| tensor::lazy_error(self.operation));
         lazy.map_or_else(|| self.check_memory(), Err).map_err(|error| raise(x.py(), error))
     }
 
@@ -170,7 +170,7 @@ impl<'a> Lent<'a> {
         Err(Error::usage(self.operation, complaint.0, complaint.1, complaint.2))
     }
 
-    /// The element type; fails for one that is not supported.
+    /// The element type; an error if it is not supported.
     pub(crate) fn known_type(&self) -> Result<DType> {
         self.dtype.clone().map_err(|name| {
             let supported = DType::ALL.map(DType::name).join(", ");
@@ -182,7 +182,7 @@ impl<'a> Lent<'a> {
         })
     }
 
-    /// The view of an array in the processor's memory.
+    /// The view of an array in host memory.
     pub(crate) fn view(self) -> Result<View> {
         let dtype = self.known_type()?;
         // An empty array may have no memory at all, but a slice must not start at null.
@@ -192,7 +192,7 @@ impl<'a> Lent<'a> {
     }
 }
 
-/// The element type of a NumPy array. `bfloat16` is a type that the package ml_dtypes adds to NumPy.
+/// The element type of a NumPy array. The package ml_dtypes adds `bfloat16` to NumPy.
 fn numpy_type(descriptor: &Bound<'_, PyArrayDescr>) -> Result<DType, String> {
     if matches!(descriptor.byteorder(), b'=' | b'|' | b'<') || cfg!(target_endian = "big") {
         let number = descriptor.num();
@@ -242,7 +242,7 @@ fn contiguous_copy<'py>(
     py.import(intern!(py, "numpy"))?.call_method(intern!(py, "array"), (x,), Some(&order))
 }
 
-/// Fails for an array with a mask: what is under it would count like the rest.
+/// Rejects a masked array: its masked elements would be treated like the others.
 fn reject_mask(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<()> {
     let py = x.py();
     let masked = py.import(intern!(py, "numpy.ma"))?.getattr(intern!(py, "MaskedArray"))?;

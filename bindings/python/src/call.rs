@@ -1,4 +1,4 @@
-//! What a verb is told and what it leaves behind, whichever verb it is.
+//! Options and results that all collective and point-to-point calls share.
 
 use std::time::Duration;
 
@@ -7,49 +7,49 @@ use pyo3::types::PyList;
 use unisono::{Error, ReduceOp, Result};
 
 use crate::errors::raise;
-use crate::product::Product;
+use crate::result_array::ResultArray;
 
-/// What a verb leaves behind.
-pub(crate) enum Outcome {
+/// The result of a call.
+pub(crate) enum CallOutcome {
     Nothing,
-    One(Product),
-    /// One result in parts, each of its own shape.
-    Many(Product, Vec<Vec<usize>>),
+    One(ResultArray),
+    /// One result in parts, each with its own shape.
+    Many(ResultArray, Vec<Vec<usize>>),
 }
 
-impl Outcome {
+impl CallOutcome {
     pub(crate) fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self {
-            Outcome::Nothing => Ok(py.None()),
-            Outcome::One(product) => product.into_python(py),
-            Outcome::Many(whole, shapes) => {
+            CallOutcome::Nothing => Ok(py.None()),
+            CallOutcome::One(result) => result.into_python(py),
+            CallOutcome::Many(whole, shapes) => {
                 Ok(PyList::new(py, whole.parts(py, &shapes)?)?.into_any().unbind())
             }
         }
     }
 }
 
-/// How a verb is to be run.
+/// How a call is run.
 #[derive(Clone, Copy)]
-pub(crate) struct Call {
+pub(crate) struct CallOptions {
     pub(crate) wait: bool,
     pub(crate) timeout: Option<f64>,
     pub(crate) deterministic: bool,
 }
 
-impl Call {
-    pub(crate) fn new(wait: bool, timeout: Option<f64>) -> Call {
-        Call { wait, timeout, deterministic: false }
+impl CallOptions {
+    pub(crate) fn new(wait: bool, timeout: Option<f64>) -> CallOptions {
+        CallOptions { wait, timeout, deterministic: false }
     }
 
-    pub(crate) fn reduction(wait: bool, timeout: Option<f64>, deterministic: bool) -> Call {
-        Call { deterministic, ..Call::new(wait, timeout) }
+    pub(crate) fn reduction(wait: bool, timeout: Option<f64>, deterministic: bool) -> CallOptions {
+        CallOptions { deterministic, ..CallOptions::new(wait, timeout) }
     }
 }
 
-/// A timeout that a user wrote, in seconds.
+/// Parses a timeout in seconds.
 pub(crate) fn seconds(timeout: Option<f64>, operation: &str) -> Result<Option<Duration>> {
-    /// About 30 years: no wait is longer, and no clock overflows.
+    /// About 30 years: longer than any wait, and short enough that no clock overflows.
     const FOREVER: f64 = 1e9;
     match timeout {
         None => Ok(None),
@@ -63,23 +63,23 @@ pub(crate) fn seconds(timeout: Option<f64>, operation: &str) -> Result<Option<Du
     }
 }
 
-/// A number that a user wrote; negative ones, large ones and what is no integer are rejected alike.
+/// Parses an integer argument; negative, too large and non-integer values are rejected alike.
 pub(crate) fn number<'py, N: FromPyObjectOwned<'py>>(
     x: &Bound<'py, PyAny>,
     operation: &str,
     expected: &str,
     advice: &str,
 ) -> PyResult<N> {
-    x.extract().map_err(|_| raise(x.py(), Error::usage(operation, expected, shown(x), advice)))
+    x.extract().map_err(|_| raise(x.py(), Error::usage(operation, expected, repr_of(x), advice)))
 }
 
-/// A value that a user passed, for an error.
-pub(crate) fn shown(x: &Bound<'_, PyAny>) -> String {
+/// The repr of an argument, for an error message.
+pub(crate) fn repr_of(x: &Bound<'_, PyAny>) -> String {
     x.repr().map_or_else(|_| "something else".into(), |text| text.to_string())
 }
 
-/// The reduction that a user named.
-pub(crate) fn operation_named(name: &str, operation: &str) -> Result<ReduceOp> {
+/// Parses the name of a reduction.
+pub(crate) fn parse_reduce_op(name: &str, operation: &str) -> Result<ReduceOp> {
     ReduceOp::from_name(name).ok_or_else(|| {
         let known = ReduceOp::ALL.map(ReduceOp::name).join(", ");
         Error::usage(

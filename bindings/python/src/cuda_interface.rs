@@ -1,4 +1,4 @@
-//! `__cuda_array_interface__`: how arrays that do not speak DLPack, such as Numba's, lend their memory.
+//! `__cuda_array_interface__`: zero-copy access to arrays of libraries without DLPack, such as Numba.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use pyo3::types::PyDict;
 use unisono::cuda::Device;
 use unisono::{DType, Error};
 
-use crate::array::Lent;
+use crate::array::BorrowedArray;
 use crate::errors::raise;
 use crate::nvidia;
 
-/// What an array says of its memory; our work comes after that of the stream that it names.
-pub(crate) fn lend<'a>(x: &Bound<'_, PyAny>, operation: &'a str) -> PyResult<Lent<'a>> {
+/// Borrows the array's memory; work on it is ordered after the stream that the array names.
+pub(crate) fn borrow<'a>(x: &Bound<'_, PyAny>, operation: &'a str) -> PyResult<BorrowedArray<'a>> {
     let py = x.py();
     let description = x.getattr(intern!(py, "__cuda_array_interface__"))?;
     let description = description.cast::<PyDict>()?;
@@ -31,8 +31,8 @@ pub(crate) fn lend<'a>(x: &Bound<'_, PyAny>, operation: &'a str) -> PyResult<Len
     let stream: Option<u64> = optional("stream")?.map(|value| value.extract()).transpose()?;
 
     let failed = |error| raise(py, error);
-    nvidia::look_in_packages(py)?;
-    // No bytes have no address that says where they are.
+    nvidia::add_package_folders(py)?;
+    // An empty array has no address from which its device could be determined.
     let device = match shape.contains(&0) {
         true => current_device(py),
         false => Device::of_address(address),
@@ -40,14 +40,14 @@ pub(crate) fn lend<'a>(x: &Bound<'_, PyAny>, operation: &'a str) -> PyResult<Len
     let device = device.map_err(failed)?;
     let mut ready = None;
     if let Some(theirs) = stream {
-        // SAFETY: the protocol's promise: a living stream, or 1 or 2 for the default ones.
+        // SAFETY: the protocol guarantees a valid stream, or 1 or 2 for the default streams.
         let mark = unsafe { device.stream().mark_handle(theirs) }.map_err(failed)?;
         device.stream().follow_mark(&mark).map_err(failed)?;
         ready = Some(Arc::new(mark));
     }
     let dtype = named(&name);
     let size = dtype.as_ref().map_or(1, |dtype| dtype.size());
-    Ok(Lent {
+    Ok(BorrowedArray {
         operation,
         pointer: std::ptr::without_provenance_mut(address as usize),
         elements: shape.iter().product(),
@@ -62,14 +62,14 @@ pub(crate) fn lend<'a>(x: &Bound<'_, PyAny>, operation: &'a str) -> PyResult<Len
     })
 }
 
-/// The device that the program's library uses now; the first one where no library says.
+/// The current device of the program's array library; device 0 if there is none.
 fn current_device(py: Python<'_>) -> Result<Arc<Device>, Error> {
     let module = py.import(intern!(py, "unisono.on_device"));
     let id = module.and_then(|module| module.call_method0(intern!(py, "current"))?.extract());
     Device::get(id.unwrap_or(0))
 }
 
-/// Whether the elements lie in C order without gaps, by strides in bytes.
+/// Whether the elements are in C order without gaps, by strides in bytes.
 fn is_contiguous(shape: &[usize], strides: &[isize], size: usize) -> bool {
     let mut expected = size as isize;
     shape.contains(&0)
@@ -80,7 +80,7 @@ fn is_contiguous(shape: &[usize], strides: &[isize], size: usize) -> bool {
         })
 }
 
-/// The element type of such a name as "<f4".
+/// The element type of a type string such as "<f4".
 fn named(name: &str) -> Result<DType, String> {
     match name.trim_start_matches(['<', '|', '=']) {
         "f4" => Ok(DType::F32),

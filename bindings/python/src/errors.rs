@@ -1,4 +1,4 @@
-//! From the library's error to the Python exception of its kind, with the facts as attributes.
+//! Converts the library's errors to Python exceptions of their kind, with the details as attributes.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,10 +14,10 @@ use crate::interrupt;
 /// `unisono.errors`, imported once.
 static ERRORS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
 
-/// This process's rank in its last world, for errors that were made before a group was asked.
+/// This process's rank in its last world, for errors that were created without a group.
 static RANK: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// From now on errors name this rank where they name none.
+/// Sets the rank that errors without a rank report from now on.
 pub(crate) fn remember_rank(rank: usize) {
     RANK.store(rank, Ordering::Relaxed);
 }
@@ -28,7 +28,7 @@ pub(crate) fn raise(py: Python<'_>, error: Error) -> PyErr {
         usize::MAX => error,
         rank => error.at_rank(rank),
     };
-    // What a signal handler raised during the call is what the program wants to see, whatever the call came to.
+    // An exception raised by a signal handler during the call takes precedence over the call's own error.
     if let Some(raised) = interrupt::pending_exception() {
         return raised;
     }
@@ -50,7 +50,7 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     Ok(PyErr::from_value(exception))
 }
 
-/// Puts what the error knows into the exception's attributes.
+/// Copies the error's details to the exception's attributes.
 fn describe(module: &Bound<'_, PyModule>, exception: &Bound<'_, PyAny>, error: &Error) -> PyResult<()> {
     let call = |rank: &usize, operation: &str, number: &u64, group: &str| -> PyResult<()> {
         exception.setattr("rank", *rank)?;
@@ -94,7 +94,7 @@ fn describe(module: &Bound<'_, PyModule>, exception: &Bound<'_, PyAny>, error: &
     }
 }
 
-/// Runs library code so that a panic in it becomes an error: none crosses into Python.
+/// Runs library code and converts a panic to an error: panics must not cross into Python.
 pub(crate) fn guard<R>(operation: &str, work: impl FnOnce() -> Result<R>) -> Result<R> {
     catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|panic| Err(Error::internal(operation, format!("panicked: {}", message(&*panic)))))

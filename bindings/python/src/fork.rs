@@ -1,4 +1,4 @@
-//! After `os.fork` the child must leave the parent's world alone: it may neither use it nor tear it down.
+//! Fork safety: after `os.fork`, the child may neither use the parent's world nor tear it down.
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -9,11 +9,11 @@ use unisono::{Error, Result};
 
 use crate::locate;
 
-/// How many forks lie between the first process and this one.
+/// Number of forks between the first process and this one.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
-/// Counts forks from now on.
-pub(crate) fn watch(module: &Bound<'_, PyModule>) -> PyResult<()> {
+/// Registers the hook that counts forks.
+pub(crate) fn register_hooks(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     let arguments = pyo3::types::PyDict::new(py);
     arguments.set_item("after_in_child", wrap_pyfunction!(forked, module)?)?;
@@ -27,46 +27,46 @@ fn forked() {
     locate::forked();
 }
 
-/// A value that is only dropped in the process that made it: a forked child leaves it as it is.
-pub(crate) struct OwnProcess<T> {
+/// A value that is dropped only in the process that created it: a forked child leaks it.
+pub(crate) struct ProcessLocal<T> {
     value: ManuallyDrop<T>,
     generation: u64,
 }
 
-impl<T> OwnProcess<T> {
-    pub(crate) fn new(value: T) -> OwnProcess<T> {
-        OwnProcess { value: ManuallyDrop::new(value), generation: GENERATION.load(Ordering::Relaxed) }
+impl<T> ProcessLocal<T> {
+    pub(crate) fn new(value: T) -> ProcessLocal<T> {
+        ProcessLocal { value: ManuallyDrop::new(value), generation: GENERATION.load(Ordering::Relaxed) }
     }
 
-    fn is_ours(&self) -> bool {
+    fn is_current_process(&self) -> bool {
         self.generation == GENERATION.load(Ordering::Relaxed)
     }
 
-    /// Takes the value out; nothing in a forked child.
+    /// Takes the value out; none in a forked child.
     pub(crate) fn into_inner(mut self) -> Option<T> {
-        let ours = self.is_ours();
+        let ours = self.is_current_process();
         // SAFETY: `self` is forgotten on the next line, so the value is taken at most once.
         let value = ours.then(|| unsafe { ManuallyDrop::take(&mut self.value) });
         std::mem::forget(self);
         value
     }
 
-    /// The value; nothing in a forked child.
+    /// The value; none in a forked child.
     pub(crate) fn get(&self) -> Option<&T> {
-        self.is_ours().then_some(&*self.value)
+        self.is_current_process().then_some(&*self.value)
     }
 }
 
-impl<T> Deref for OwnProcess<T> {
+impl<T> Deref for ProcessLocal<T> {
     type Target = T;
     fn deref(&self) -> &T {
         &self.value
     }
 }
 
-impl<T> Drop for OwnProcess<T> {
+impl<T> Drop for ProcessLocal<T> {
     fn drop(&mut self) {
-        if self.is_ours() {
+        if self.is_current_process() {
             // SAFETY: dropped once, here; `into_inner` forgets `self` instead.
             unsafe { ManuallyDrop::drop(&mut self.value) }
         }
@@ -74,26 +74,26 @@ impl<T> Drop for OwnProcess<T> {
 }
 
 /// Whether a world may still be used; shared by the world and all its groups.
-pub(crate) struct Life {
+pub(crate) struct WorldLiveness {
     rank: usize,
-    /// Whether it has no other ranks: a rank of a job joins once, one that is alone may begin again.
+    /// Whether the world has one rank only: it may then be initialised again, while a rank of a job joins once.
     alone: bool,
     closed: AtomicBool,
     generation: u64,
 }
 
-impl Life {
-    pub(crate) fn new(rank: usize, alone: bool) -> Life {
+impl WorldLiveness {
+    pub(crate) fn new(rank: usize, alone: bool) -> WorldLiveness {
         let generation = GENERATION.load(Ordering::Relaxed);
-        Life { rank, alone, closed: AtomicBool::new(false), generation }
+        WorldLiveness { rank, alone, closed: AtomicBool::new(false), generation }
     }
 
-    /// Ends the world's use in this process.
+    /// Ends the use of the world in this process.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// Whether this process is a forked child of the world's own.
+    /// Whether this process is a forked child of the process that joined the world.
     pub(crate) fn is_forked(&self) -> bool {
         self.generation != GENERATION.load(Ordering::Relaxed)
     }

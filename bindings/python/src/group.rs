@@ -1,4 +1,4 @@
-//! The native group: parses a verb's arguments, then runs it without the interpreter or in the background.
+//! The native group: parses the arguments of a call, then runs it with the GIL released or in the background.
 
 use std::sync::Arc;
 
@@ -6,37 +6,37 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use unisono::{Error, Result};
 
-use crate::call::{Call, Outcome, number, operation_named, seconds, shown};
+use crate::call::{CallOptions, CallOutcome, number, parse_reduce_op, seconds, repr_of};
 use crate::errors::{guard, raise};
-use crate::fork::{Life, OwnProcess};
+use crate::fork::{WorldLiveness, ProcessLocal};
 use crate::pending::{Pending, Running};
-use crate::placed::{Place, Placed};
-use crate::unmade::Unmade;
-use crate::{door, in_place, interrupt, nvidia, producing};
+use crate::any_array::{ResultPlacement, AnyArray};
+use crate::call_guard::CallGuard;
+use crate::{dispatch, in_place, interrupt, nvidia, out_of_place};
 
-/// The ranks that a verb acts on.
+/// The ranks that take part in a call.
 #[pyclass(frozen, module = "unisono._native")]
 pub(crate) struct Group {
-    group: OwnProcess<unisono::Group>,
-    life: Arc<Life>,
+    group: ProcessLocal<unisono::Group>,
+    liveness: Arc<WorldLiveness>,
 }
 
 impl Group {
-    pub(crate) fn new(group: &unisono::Group, life: Arc<Life>) -> Group {
-        Group { group: OwnProcess::new(group.with_interrupt(interrupt::hook())), life }
+    pub(crate) fn new(group: &unisono::Group, liveness: Arc<WorldLiveness>) -> Group {
+        Group { group: ProcessLocal::new(group.with_interrupt(interrupt::hook())), liveness }
     }
 
-    /// The group itself, for what is made on it.
+    /// The underlying group, for objects created on it.
     pub(crate) fn handle(&self) -> unisono::Group {
         self.group.clone()
     }
 
-    /// Whether the world may still be used: shared with what is made on this group.
-    pub(crate) fn life(&self, operation: &'static str) -> Result<Arc<Life>> {
-        self.life.check(operation).map(|()| self.life.clone())
+    /// Whether the world may still be used; shared with objects created on this group.
+    pub(crate) fn liveness(&self, operation: &'static str) -> Result<Arc<WorldLiveness>> {
+        self.liveness.check(operation).map(|()| self.liveness.clone())
     }
 
-    /// A member's rank in the group, as a user wrote it.
+    /// Parses a member's rank in the group.
     fn rank_of(&self, member: &Bound<'_, PyAny>, operation: &str) -> PyResult<usize> {
         let size = self.group.size();
         match member.extract() {
@@ -44,12 +44,12 @@ impl Group {
             _ => {
                 let expected = format!("a rank from 0 to {}", size - 1);
                 let advice = format!("{} has {size} ranks", self.group.name());
-                Err(raise(member.py(), Error::usage(operation, expected, shown(member), advice)))
+                Err(raise(member.py(), Error::usage(operation, expected, repr_of(member), advice)))
             }
         }
     }
 
-    /// Starts a message: it is on its way in the order of the calls, and a late one holds up no verb.
+    /// Starts a message: messages are sent in the order of the calls, and a delayed one does not block collectives.
     fn start_message(
         &self,
         py: Python<'_>,
@@ -57,14 +57,14 @@ impl Group {
         timeout: Option<f64>,
         start: impl FnOnce(&unisono::Group) -> Result<Running>,
     ) -> PyResult<Py<PyAny>> {
-        let changed = self.changed(operation, Call::new(false, timeout)).map_err(|error| raise(py, error))?;
-        let group = changed.as_ref().unwrap_or(&self.group);
+        let adjusted = self.adjusted(operation, CallOptions::new(false, timeout)).map_err(|error| raise(py, error))?;
+        let group = adjusted.as_ref().unwrap_or(&self.group);
         let started = guard(operation, || start(group)).map_err(|error| raise(py, error))?;
         Ok(Py::new(py, Pending::new(operation, started))?.into_any())
     }
 
-    /// The handle for a call that wants something else than usual.
-    fn changed(&self, operation: &str, call: Call) -> Result<Option<unisono::Group>> {
+    /// The group with the call's timeout and determinism, if they differ from the defaults.
+    fn adjusted(&self, operation: &str, call: CallOptions) -> Result<Option<unisono::Group>> {
         Ok(match (seconds(call.timeout, operation)?, call.deterministic) {
             (None, false) => None,
             (Some(limit), false) => Some(self.group.with_timeout(limit)),
@@ -73,23 +73,23 @@ impl Group {
         })
     }
 
-    /// Runs a verb here, or in the background if `call.wait` is false.
+    /// Runs a call on this thread, or in the background if `call.wait` is false.
     fn run(
         &self,
-        unmade: Option<Unmade<'_>>,
+        call_guard: Option<CallGuard<'_>>,
         py: Python<'_>,
         operation: &'static str,
-        call: Call,
-        mut job: impl FnMut(&unisono::Group) -> Result<Outcome> + Send + 'static,
+        call: CallOptions,
+        mut job: impl FnMut(&unisono::Group) -> Result<CallOutcome> + Send + 'static,
     ) -> PyResult<Py<PyAny>> {
-        let changed = self.changed(operation, call).map_err(|error| raise(py, error))?;
-        let group = changed.as_ref().unwrap_or(&self.group);
-        unmade.into_iter().for_each(Unmade::made);
+        let adjusted = self.adjusted(operation, call).map_err(|error| raise(py, error))?;
+        let group = adjusted.as_ref().unwrap_or(&self.group);
+        call_guard.into_iter().for_each(CallGuard::disarm);
         if !call.wait {
             let started = group.start(move |group| guard(operation, || job(group)));
             return Ok(Py::new(py, Pending::new(operation, Running::Verb(started)))?.into_any());
         }
-        // The job keeps the caller's arrays and is dropped after the interpreter is back.
+        // The job holds the caller's arrays and is dropped after the GIL is reacquired.
         let outcome = py.detach(|| guard(operation, || job(group)));
         outcome.map_err(|error| raise(py, error))?.into_python(py)
     }
@@ -121,7 +121,7 @@ impl Group {
         py.detach(|| self.group.revoke());
     }
 
-    /// Counts a call that the Python above refused before it was made.
+    /// Counts a call whose arguments the Python layer has rejected.
     fn skip_call(&self) {
         self.group.skip_call();
     }
@@ -132,9 +132,9 @@ impl Group {
         members: Vec<Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<Option<Group>> {
-        let unmade = self.begin(py, "group")?;
+        let call_guard = self.begin(py, "group")?;
         let members = members.iter().map(|one| self.rank_of(one, "group")).collect::<PyResult<Vec<_>>>()?;
-        self.smaller(py, unmade, "group", timeout, |group| group.subgroup(&members))
+        self.make_subgroup(py, call_guard, "group", timeout, |group| group.subgroup(&members))
     }
 
     fn split(
@@ -144,34 +144,34 @@ impl Group {
         key: &Bound<'_, PyAny>,
         timeout: Option<f64>,
     ) -> PyResult<Option<Group>> {
-        let unmade = self.begin(py, "split")?;
+        let call_guard = self.begin(py, "split")?;
         let color: Option<u64> = color
             .map(|color| number(color, "split", "a color from 0 up", "pass None to join no group"))
             .transpose()?;
         let key: i64 = number(key, "split", "a key of at most 64 bits", "choose another key")?;
-        self.smaller(py, unmade, "split", timeout, |group| group.split(color, key))
+        self.make_subgroup(py, call_guard, "split", timeout, |group| group.split(color, key))
     }
 
     fn barrier(&self, py: Python<'_>, wait: bool, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-        let unmade = self.begin(py, "barrier")?;
-        self.run(Some(unmade), py, "barrier", Call::new(wait, timeout), in_place::barrier())
+        let call_guard = self.begin(py, "barrier")?;
+        self.run(Some(call_guard), py, "barrier", CallOptions::new(wait, timeout), in_place::barrier())
     }
 
-    /// How CUDA memory travels between the ranks, each on a device of its own choice.
+    /// The path that CUDA memory takes between the ranks, each on the device that it passes.
     fn cuda_path(
         &self,
         py: Python<'_>,
         device: &Bound<'_, PyAny>,
         timeout: Option<f64>,
     ) -> PyResult<&'static str> {
-        let unmade = self.begin(py, "cuda_path")?;
+        let call_guard = self.begin(py, "cuda_path")?;
         let expected = "the number of a device, from 0 up";
         let device: u32 = number(device, "cuda_path", expected, "leave it out for the current one")?;
-        unmade.made();
-        nvidia::look_in_packages(py)?;
+        call_guard.disarm();
+        nvidia::add_package_folders(py)?;
         let failed = |error| raise(py, error);
-        let changed = self.changed("cuda_path", Call::new(true, timeout)).map_err(failed)?;
-        let group = changed.as_ref().unwrap_or(&self.group);
+        let adjusted = self.adjusted("cuda_path", CallOptions::new(true, timeout)).map_err(failed)?;
+        let group = adjusted.as_ref().unwrap_or(&self.group);
         py.detach(|| guard("cuda_path", || group.cuda().path(device))).map_err(failed)
     }
 
@@ -182,9 +182,9 @@ impl Group {
         wait: bool,
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
-        let (unmade, root) = self.begin_at("broadcast", root)?;
-        let job = in_place::broadcast(Placed::in_place(x, "broadcast")?, root);
-        self.run(Some(unmade), x.py(), "broadcast", Call::new(wait, timeout), job)
+        let (call_guard, root) = self.begin_at("broadcast", root)?;
+        let job = in_place::broadcast(AnyArray::in_place(x, "broadcast")?, root);
+        self.run(Some(call_guard), x.py(), "broadcast", CallOptions::new(wait, timeout), job)
     }
 
     fn all_reduce(
@@ -195,10 +195,10 @@ impl Group {
         timeout: Option<f64>,
         deterministic: bool,
     ) -> PyResult<Py<PyAny>> {
-        let unmade = self.begin(x.py(), "all_reduce")?;
-        let op = operation_named(op, "all_reduce").map_err(|error| raise(x.py(), error))?;
-        let job = in_place::all_reduce(Placed::in_place(x, "all_reduce")?, op);
-        self.run(Some(unmade), x.py(), "all_reduce", Call::reduction(wait, timeout, deterministic), job)
+        let call_guard = self.begin(x.py(), "all_reduce")?;
+        let op = parse_reduce_op(op, "all_reduce").map_err(|error| raise(x.py(), error))?;
+        let job = in_place::all_reduce(AnyArray::in_place(x, "all_reduce")?, op);
+        self.run(Some(call_guard), x.py(), "all_reduce", CallOptions::reduction(wait, timeout, deterministic), job)
     }
 
     #[pyo3(signature = (x, op, root, wait, timeout, deterministic))]
@@ -212,14 +212,14 @@ impl Group {
         timeout: Option<f64>,
         deterministic: bool,
     ) -> PyResult<Py<PyAny>> {
-        let (unmade, root) = self.begin_at("reduce", root)?;
-        let op = operation_named(op, "reduce").map_err(|error| raise(x.py(), error))?;
-        let placed = match root == self.group.rank() {
-            true => Placed::in_place(x, "reduce")?,
-            false => Placed::like_in_place(x, "reduce")?,
+        let (call_guard, root) = self.begin_at("reduce", root)?;
+        let op = parse_reduce_op(op, "reduce").map_err(|error| raise(x.py(), error))?;
+        let array = match root == self.group.rank() {
+            true => AnyArray::in_place(x, "reduce")?,
+            false => AnyArray::like_in_place(x, "reduce")?,
         };
-        let job = in_place::reduce(placed, op, root);
-        self.run(Some(unmade), x.py(), "reduce", Call::reduction(wait, timeout, deterministic), job)
+        let job = in_place::reduce(array, op, root);
+        self.run(Some(call_guard), x.py(), "reduce", CallOptions::reduction(wait, timeout, deterministic), job)
     }
 
     #[pyo3(signature = (x, op, root, wait, timeout, deterministic))]
@@ -233,10 +233,10 @@ impl Group {
         timeout: Option<f64>,
         deterministic: bool,
     ) -> PyResult<Py<PyAny>> {
-        let (unmade, root) = self.begin_at("reduce", root)?;
-        let op = operation_named(op, "reduce").map_err(|error| raise(x.py(), error))?;
-        let job = producing::reduce(Placed::input(x, "reduce")?, op, root);
-        self.run(Some(unmade), x.py(), "reduce", Call::reduction(wait, timeout, deterministic), job)
+        let (call_guard, root) = self.begin_at("reduce", root)?;
+        let op = parse_reduce_op(op, "reduce").map_err(|error| raise(x.py(), error))?;
+        let job = out_of_place::reduce(AnyArray::input(x, "reduce")?, op, root);
+        self.run(Some(call_guard), x.py(), "reduce", CallOptions::reduction(wait, timeout, deterministic), job)
     }
 
     fn gather(
@@ -247,13 +247,13 @@ impl Group {
         wait: bool,
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
-        let (unmade, root) = self.begin_at("gather", root)?;
-        let job = producing::gather(Placed::input(x, "gather")?, Some(root), varied, "gather");
+        let (call_guard, root) = self.begin_at("gather", root)?;
+        let job = out_of_place::gather(AnyArray::input(x, "gather")?, Some(root), varied, "gather");
         self.run(
-            Some(unmade),
+            Some(call_guard),
             x.py(),
             "gather",
-            Call::new(wait, timeout),
+            CallOptions::new(wait, timeout),
             job.map_err(|error| raise(x.py(), error))?,
         )
     }
@@ -265,13 +265,13 @@ impl Group {
         wait: bool,
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
-        let unmade = self.begin(x.py(), "all_gather")?;
-        let job = producing::gather(Placed::input(x, "all_gather")?, None, varied, "all_gather");
+        let call_guard = self.begin(x.py(), "all_gather")?;
+        let job = out_of_place::gather(AnyArray::input(x, "all_gather")?, None, varied, "all_gather");
         self.run(
-            Some(unmade),
+            Some(call_guard),
             x.py(),
             "all_gather",
-            Call::new(wait, timeout),
+            CallOptions::new(wait, timeout),
             job.map_err(|error| raise(x.py(), error))?,
         )
     }
@@ -284,12 +284,12 @@ impl Group {
         wait: bool,
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
-        let (unmade, root) = self.begin_at("scatter", root)?;
-        let mut place = None;
+        let (call_guard, root) = self.begin_at("scatter", root)?;
+        let mut placement = None;
         let array = match x {
-            Some(x) if root == self.group.rank() => Some(Placed::input(x, "scatter")?),
+            Some(x) if root == self.group.rank() => Some(AnyArray::input(x, "scatter")?),
             Some(like) => {
-                place = Some(Place::of(like, "scatter")?);
+                placement = Some(ResultPlacement::of(like, "scatter")?);
                 None
             }
             None if root == self.group.rank() => {
@@ -299,8 +299,8 @@ impl Group {
             }
             None => None,
         };
-        let job = producing::scatter(array, root, place).map_err(|error| raise(py, error))?;
-        self.run(Some(unmade), py, "scatter", Call::new(wait, timeout), job)
+        let job = out_of_place::scatter(array, root, placement).map_err(|error| raise(py, error))?;
+        self.run(Some(call_guard), py, "scatter", CallOptions::new(wait, timeout), job)
     }
 
     fn reduce_scatter(
@@ -311,21 +311,21 @@ impl Group {
         timeout: Option<f64>,
         deterministic: bool,
     ) -> PyResult<Py<PyAny>> {
-        let unmade = self.begin(x.py(), "reduce_scatter")?;
-        let op = operation_named(op, "reduce_scatter").map_err(|error| raise(x.py(), error))?;
-        let job = producing::reduce_scatter(Placed::input(x, "reduce_scatter")?, op);
-        let call = Call::reduction(wait, timeout, deterministic);
-        self.run(Some(unmade), x.py(), "reduce_scatter", call, job.map_err(|error| raise(x.py(), error))?)
+        let call_guard = self.begin(x.py(), "reduce_scatter")?;
+        let op = parse_reduce_op(op, "reduce_scatter").map_err(|error| raise(x.py(), error))?;
+        let job = out_of_place::reduce_scatter(AnyArray::input(x, "reduce_scatter")?, op);
+        let call = CallOptions::reduction(wait, timeout, deterministic);
+        self.run(Some(call_guard), x.py(), "reduce_scatter", call, job.map_err(|error| raise(x.py(), error))?)
     }
 
     fn all_to_all(&self, x: &Bound<'_, PyAny>, wait: bool, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-        let unmade = self.begin(x.py(), "all_to_all")?;
-        let job = producing::all_to_all(Placed::input(x, "all_to_all")?, self.group.size());
+        let call_guard = self.begin(x.py(), "all_to_all")?;
+        let job = out_of_place::all_to_all(AnyArray::input(x, "all_to_all")?, self.group.size());
         self.run(
-            Some(unmade),
+            Some(call_guard),
             x.py(),
             "all_to_all",
-            Call::new(wait, timeout),
+            CallOptions::new(wait, timeout),
             job.map_err(|error| raise(x.py(), error))?,
         )
     }
@@ -337,11 +337,11 @@ impl Group {
         wait: bool,
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
-        let unmade = self.begin(py, "all_to_all")?;
+        let call_guard = self.begin(py, "all_to_all")?;
         let views =
-            parts.iter().map(|part| Placed::input(part, "all_to_all")).collect::<PyResult<Vec<_>>>()?;
-        let job = producing::all_to_all_varied(views, self.group.size()).map_err(|error| raise(py, error))?;
-        self.run(Some(unmade), py, "all_to_all", Call::new(wait, timeout), job)
+            parts.iter().map(|part| AnyArray::input(part, "all_to_all")).collect::<PyResult<Vec<_>>>()?;
+        let job = out_of_place::all_to_all_varied(views, self.group.size()).map_err(|error| raise(py, error))?;
+        self.run(Some(call_guard), py, "all_to_all", CallOptions::new(wait, timeout), job)
     }
 
     fn send(
@@ -353,13 +353,13 @@ impl Group {
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
         let (to, tag) = self.begin_message("send", to, tag)?;
-        let array = Placed::input(x, "send")?;
+        let array = AnyArray::input(x, "send")?;
         if !wait {
             return self
-                .start_message(x.py(), "send", timeout, |group| door::start_send(group, array, to, tag));
+                .start_message(x.py(), "send", timeout, |group| dispatch::start_send(group, array, to, tag));
         }
         let job = in_place::send(array, to, tag);
-        self.run(None, x.py(), "send", Call::new(wait, timeout), job)
+        self.run(None, x.py(), "send", CallOptions::new(wait, timeout), job)
     }
 
     fn recv(
@@ -371,58 +371,58 @@ impl Group {
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
         let (source, tag) = self.begin_message("recv", source, tag)?;
-        let array = Placed::in_place(x, "recv")?;
+        let array = AnyArray::in_place(x, "recv")?;
         if !wait {
             return self
-                .start_message(x.py(), "recv", timeout, |group| door::start_recv(group, array, source, tag));
+                .start_message(x.py(), "recv", timeout, |group| dispatch::start_recv(group, array, source, tag));
         }
         let job = in_place::recv(array, source, tag);
-        self.run(None, x.py(), "recv", Call::new(wait, timeout), job)
+        self.run(None, x.py(), "recv", CallOptions::new(wait, timeout), job)
     }
 }
 
 impl Group {
-    /// Makes a smaller group; the timeout is for the making, the new group has this one's.
-    fn smaller(
+    /// Creates a subgroup; the timeout applies to the creation, the new group has the timeout of this one.
+    fn make_subgroup(
         &self,
         py: Python<'_>,
-        unmade: Unmade<'_>,
+        call_guard: CallGuard<'_>,
         operation: &'static str,
         timeout: Option<f64>,
         make: impl FnOnce(&unisono::Group) -> Result<Option<unisono::Group>> + Send,
     ) -> PyResult<Option<Group>> {
-        unmade.made();
+        call_guard.disarm();
         let limit = seconds(timeout, operation).map_err(|error| raise(py, error))?;
         let group = limit.map_or_else(|| self.handle(), |limit| self.group.with_timeout(limit));
         let made = py.detach(|| guard(operation, || make(&group))).map_err(|error| raise(py, error))?;
-        let usual = |made: unisono::Group| match limit {
+        let with_default_timeout = |made: unisono::Group| match limit {
             Some(_) => made.with_timeout(self.group.timeout()),
             None => made,
         };
-        Ok(made.map(|made| Group::new(&usual(made), self.life.clone())))
+        Ok(made.map(|made| Group::new(&with_default_timeout(made), self.liveness.clone())))
     }
 
-    /// What every verb checks first.
-    fn begin(&self, py: Python<'_>, operation: &'static str) -> PyResult<Unmade<'_>> {
-        self.life.check(operation).map_err(|error| raise(py, error))?;
-        Ok(Unmade::of(&self.group))
+    /// Checks that the world is alive and arms the call guard, for every collective.
+    fn begin(&self, py: Python<'_>, operation: &'static str) -> PyResult<CallGuard<'_>> {
+        self.liveness.check(operation).map_err(|error| raise(py, error))?;
+        Ok(CallGuard::of(&self.group))
     }
 
-    /// What a message checks first; it is not one of the calls that ranks make together.
+    /// Checks a message's peer and tag; messages are not collective and need no call guard.
     fn begin_message(
         &self,
         operation: &'static str,
         peer: &Bound<'_, PyAny>,
         tag: &Bound<'_, PyAny>,
     ) -> PyResult<(usize, u32)> {
-        self.life.check(operation).map_err(|error| raise(peer.py(), error))?;
+        self.liveness.check(operation).map_err(|error| raise(peer.py(), error))?;
         let tag = number(tag, operation, "a tag from 0 to 2147483647", "choose another tag")?;
         Ok((self.rank_of(peer, operation)?, tag))
     }
 
-    /// What a verb with a root checks first.
-    fn begin_at(&self, operation: &'static str, root: &Bound<'_, PyAny>) -> PyResult<(Unmade<'_>, usize)> {
-        let unmade = self.begin(root.py(), operation)?;
-        Ok((unmade, self.rank_of(root, operation)?))
+    /// As `begin`, for a collective with a root.
+    fn begin_at(&self, operation: &'static str, root: &Bound<'_, PyAny>) -> PyResult<(CallGuard<'_>, usize)> {
+        let call_guard = self.begin(root.py(), operation)?;
+        Ok((call_guard, self.rank_of(root, operation)?))
     }
 }

@@ -1,4 +1,4 @@
-//! Native halos without a message: grids, who has which part of an array, and plans.
+//! Native halo objects that need no communication: grids, layouts and plans.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ type Axes = Vec<(String, i64)>;
 type WindowNumbers = (usize, usize, usize, usize, usize, bool, usize, bool);
 /// A boundary's name and, for a constant, its value.
 type BoundaryWords = (String, f64);
-/// First index and end in each dimension.
+/// Begin and end index in each dimension.
 type Ranges = Vec<(i64, i64)>;
 
 fn ranges(region: &halo::Region) -> Ranges {
@@ -28,7 +28,7 @@ fn grid(axes: &Axes, ranks: usize) -> Result<halo::Grid> {
     halo::Grid::new(&axes, ranks)
 }
 
-/// The axes with their sizes, where one may have been left open; fails if they do not make `ranks`.
+/// The axes with their sizes, of which one may have been left open; fails if their product is not `ranks`.
 #[pyfunction]
 pub(crate) fn grid_axes(py: Python<'_>, axes: Axes, ranks: usize) -> PyResult<Vec<(String, usize)>> {
     let made = guard("grid", || grid(&axes, ranks)).map_err(|error| raise(py, error))?;
@@ -59,7 +59,7 @@ fn boundary((name, value): BoundaryWords) -> Result<Boundary> {
     })
 }
 
-/// The index whose element stands at a position of a dimension; none where a constant does.
+/// The index of the element that fills a position of a dimension; none if a constant does.
 #[pyfunction]
 pub(crate) fn boundary_source(
     py: Python<'_>,
@@ -73,7 +73,7 @@ pub(crate) fn boundary_source(
     Ok(edges.source(position, length))
 }
 
-/// Who has which part of an array.
+/// Which rank owns which part of an array.
 #[pyclass(frozen, module = "unisono._native")]
 pub(crate) struct Layout {
     layout: halo::Layout,
@@ -107,7 +107,7 @@ impl Layout {
         self.layout.shape().to_vec()
     }
 
-    /// The parts' sizes along each axis that divides a dimension.
+    /// The sizes of the parts along each axis that partitions a dimension.
     #[getter]
     fn sizes(&self) -> Vec<(String, Vec<usize>)> {
         let names: Vec<&str> = self.layout.grid().axes().map(|(name, _)| name).collect();
@@ -135,7 +135,7 @@ impl Layout {
         Ok(self.layout.owner(&index, near))
     }
 
-    /// Where the outputs of windows are.
+    /// The layout of the outputs of windows.
     fn outputs(&self, py: Python<'_>, windows: Vec<WindowNumbers>) -> PyResult<Layout> {
         let windows: Vec<Window> = windows.into_iter().map(window).collect();
         let outputs = guard("window", || self.layout.outputs(&windows));

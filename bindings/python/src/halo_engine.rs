@@ -1,4 +1,4 @@
-//! What carries out a native exchange of halos: the processor, or a CUDA device.
+//! The engine of a native halo exchange: host memory or a CUDA device.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use unisono::halo::{CudaExchange, Exchange};
 use unisono::{Error, Result};
 
 use crate::array::View;
-use crate::placed::{Placed, mixed};
+use crate::any_array::{AnyArray, mixed};
 
-/// A call of an exchange.
+/// An operation of an exchange.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Step {
+pub(crate) enum HaloStep {
     Forward,
     Refresh,
     Adjoint,
@@ -21,64 +21,64 @@ pub(crate) enum Step {
     End,
 }
 
-pub(crate) enum Engine {
+pub(crate) enum HaloEngine {
     Host(Box<Exchange>),
     Cuda {
         exchange: Box<CudaExchange>,
-        /// The outputs of what has begun. They are in order with our streams already: asking for them again would let the
-        /// end wait for all that the caller computes meanwhile.
-        begun: Vec<Placed>,
+        /// The outputs of the exchange in progress. They are ordered with our streams already: borrowing them again would make
+        /// `end` wait for everything that the caller computes in the meantime.
+        begun: Vec<AnyArray>,
     },
 }
 
-impl Engine {
+impl HaloEngine {
     pub(crate) fn set_timeout(&mut self, timeout: Duration) {
         match self {
-            Engine::Host(exchange) => exchange.set_timeout(timeout),
-            Engine::Cuda { exchange, .. } => exchange.set_timeout(timeout),
+            HaloEngine::Host(exchange) => exchange.set_timeout(timeout),
+            HaloEngine::Cuda { exchange, .. } => exchange.set_timeout(timeout),
         }
     }
 
     pub(crate) fn skip_call(&self) {
         match self {
-            Engine::Host(exchange) => exchange.skip_call(),
-            Engine::Cuda { exchange, .. } => exchange.skip_call(),
+            HaloEngine::Host(exchange) => exchange.skip_call(),
+            HaloEngine::Cuda { exchange, .. } => exchange.skip_call(),
         }
     }
 
     pub(crate) fn is_direct(&self) -> bool {
         match self {
-            Engine::Host(exchange) => exchange.is_direct(),
-            Engine::Cuda { exchange, .. } => exchange.is_direct(),
+            HaloEngine::Host(exchange) => exchange.is_direct(),
+            HaloEngine::Cuda { exchange, .. } => exchange.is_direct(),
         }
     }
 
-    /// Whether `end` knows its outputs.
+    /// Whether `end` already has its outputs.
     pub(crate) fn keeps_outputs(&self) -> bool {
-        matches!(self, Engine::Cuda { begun, .. } if !begun.is_empty())
+        matches!(self, HaloEngine::Cuda { begun, .. } if !begun.is_empty())
     }
 
-    /// Makes a call. The arrays come back when they may be let go.
+    /// Runs an operation. Returns the arrays once they may be released.
     pub(crate) fn run(
         &mut self,
-        (step, operation): (Step, &str),
-        inputs: Vec<Placed>,
-        outputs: Vec<Placed>,
-    ) -> (Result<()>, Vec<Placed>) {
+        (step, operation): (HaloStep, &str),
+        inputs: Vec<AnyArray>,
+        outputs: Vec<AnyArray>,
+    ) -> (Result<()>, Vec<AnyArray>) {
         match self {
-            Engine::Host(exchange) => {
+            HaloEngine::Host(exchange) => {
                 let (mut inputs, mut outputs) = (inputs, outputs);
                 let done = on_host(exchange, (step, operation), &mut inputs, &mut outputs);
                 inputs.append(&mut outputs);
                 (done, inputs)
             }
-            Engine::Cuda { exchange, begun } => {
+            HaloEngine::Cuda { exchange, begun } => {
                 let (mut inputs, mut outputs) = (inputs, outputs);
-                if matches!(step, Step::End) {
+                if matches!(step, HaloStep::End) {
                     outputs = std::mem::take(begun);
                 }
                 let done = on_device(exchange, (step, operation), &inputs, &outputs);
-                if matches!(step, Step::Begin | Step::BeginAdjoint) && done.is_ok() {
+                if matches!(step, HaloStep::Begin | HaloStep::BeginAdjoint) && done.is_ok() {
                     *begun = outputs;
                 } else {
                     inputs.append(&mut outputs);
@@ -89,23 +89,23 @@ impl Engine {
     }
 }
 
-fn elsewhere(exchange_is_on: &str, operation: &str) -> Error {
+fn wrong_memory(exchange_is_on: &str, operation: &str) -> Error {
     mixed(operation, format!("others than those {exchange_is_on} that this exchange was made for"))
 }
 
-fn views<'a>(list: &'a mut [Placed], operation: &str) -> Result<Vec<&'a mut View>> {
-    let view = |placed: &'a mut Placed| match placed {
-        Placed::Host(view) => Ok(view),
-        Placed::Cuda(_) => Err(elsewhere("in the processor's memory", operation)),
+fn views<'a>(list: &'a mut [AnyArray], operation: &str) -> Result<Vec<&'a mut View>> {
+    let view = |array: &'a mut AnyArray| match array {
+        AnyArray::Host(view) => Ok(view),
+        AnyArray::Cuda(_) => Err(wrong_memory("in the processor's memory", operation)),
     };
     list.iter_mut().map(view).collect()
 }
 
 fn on_host(
     exchange: &mut Exchange,
-    (step, operation): (Step, &str),
-    inputs: &mut [Placed],
-    outputs: &mut [Placed],
+    (step, operation): (HaloStep, &str),
+    inputs: &mut [AnyArray],
+    outputs: &mut [AnyArray],
 ) -> Result<()> {
     let (inputs, outputs) = match (views(inputs, operation), views(outputs, operation)) {
         (Ok(inputs), Ok(outputs)) => (inputs, outputs),
@@ -117,27 +117,27 @@ fn on_host(
     let inputs: Vec<&[u8]> = inputs.iter().map(|view| view.bytes()).collect();
     let mut outputs: Vec<&mut [u8]> = outputs.into_iter().map(View::bytes_mut).collect();
     match step {
-        Step::Forward => exchange.forward_fields(&inputs, &mut outputs),
-        Step::Refresh => exchange.refresh_fields(&mut outputs),
-        Step::Adjoint => exchange.adjoint_fields(&inputs, &mut outputs),
-        Step::AdjointWithin => exchange.adjoint_fields_within(&mut outputs),
-        Step::Begin => exchange.begin(&inputs, &mut outputs),
-        Step::BeginAdjoint => exchange.begin_adjoint(&inputs, &mut outputs),
-        Step::End => exchange.end(&mut outputs),
+        HaloStep::Forward => exchange.forward_fields(&inputs, &mut outputs),
+        HaloStep::Refresh => exchange.refresh_fields(&mut outputs),
+        HaloStep::Adjoint => exchange.adjoint_fields(&inputs, &mut outputs),
+        HaloStep::AdjointWithin => exchange.adjoint_fields_within(&mut outputs),
+        HaloStep::Begin => exchange.begin(&inputs, &mut outputs),
+        HaloStep::BeginAdjoint => exchange.begin_adjoint(&inputs, &mut outputs),
+        HaloStep::End => exchange.end(&mut outputs),
     }
 }
 
 fn on_device(
     exchange: &mut CudaExchange,
-    (step, operation): (Step, &str),
-    inputs: &[Placed],
-    outputs: &[Placed],
+    (step, operation): (HaloStep, &str),
+    inputs: &[AnyArray],
+    outputs: &[AnyArray],
 ) -> Result<()> {
-    let span = |placed: &Placed| match placed {
-        Placed::Cuda(array) => Ok(array.span),
-        Placed::Host(_) => Err(elsewhere("in CUDA memory", operation)),
+    let span = |array: &AnyArray| match array {
+        AnyArray::Cuda(array) => Ok(array.span),
+        AnyArray::Host(_) => Err(wrong_memory("in CUDA memory", operation)),
     };
-    let spans = |list: &[Placed]| list.iter().map(span).collect::<Result<Vec<Span>>>();
+    let spans = |list: &[AnyArray]| list.iter().map(span).collect::<Result<Vec<Span>>>();
     let (inputs, outputs) = match (spans(inputs), spans(outputs)) {
         (Ok(inputs), Ok(outputs)) => (inputs, outputs),
         (Err(error), _) | (_, Err(error)) => {
@@ -146,15 +146,15 @@ fn on_device(
         }
     };
     match step {
-        Step::Forward => exchange.forward(&inputs, &outputs),
-        Step::Refresh => exchange.refresh(&outputs),
-        Step::Adjoint => exchange.adjoint(&inputs, &outputs),
-        Step::AdjointWithin => {
+        HaloStep::Forward => exchange.forward(&inputs, &outputs),
+        HaloStep::Refresh => exchange.refresh(&outputs),
+        HaloStep::Adjoint => exchange.adjoint(&inputs, &outputs),
+        HaloStep::AdjointWithin => {
             exchange.skip_call();
-            Err(elsewhere("in the processor's memory", operation))
+            Err(wrong_memory("in the processor's memory", operation))
         }
-        Step::Begin => exchange.begin(&inputs, &outputs),
-        Step::BeginAdjoint => exchange.begin_adjoint(&inputs, &outputs),
-        Step::End => exchange.end(&outputs),
+        HaloStep::Begin => exchange.begin(&inputs, &outputs),
+        HaloStep::BeginAdjoint => exchange.begin_adjoint(&inputs, &outputs),
+        HaloStep::End => exchange.end(&outputs),
     }
 }

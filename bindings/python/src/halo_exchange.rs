@@ -1,4 +1,4 @@
-//! A native exchange of halos: takes the caller's arrays where they are and works without the interpreter.
+//! A native halo exchange: borrows the caller's arrays in their memory and runs with the GIL released.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,48 +8,48 @@ use unisono::{DType, Error};
 
 use crate::call::seconds;
 use crate::errors::{guard, raise};
-use crate::fork::OwnProcess;
+use crate::fork::ProcessLocal;
 use crate::group::Group;
 use crate::halo::HaloPlan;
-use crate::halo_engine::{Engine, Step};
-use crate::placed::Placed;
+use crate::halo_engine::{HaloEngine, HaloStep};
+use crate::any_array::AnyArray;
 
-/// A plan on the ranks of a group, for arrays of one type in one place.
+/// A plan on the ranks of a group, for arrays of one element type in one memory space.
 #[pyclass(frozen, module = "unisono._native")]
 pub(crate) struct HaloExchange {
-    engine: OwnProcess<Mutex<Engine>>,
-    life: std::sync::Arc<crate::fork::Life>,
+    engine: ProcessLocal<Mutex<HaloEngine>>,
+    liveness: std::sync::Arc<crate::fork::WorldLiveness>,
     dtype: DType,
-    usual: std::time::Duration,
+    default_timeout: std::time::Duration,
 }
 
 impl HaloExchange {
-    /// Held while an exchange waits for other ranks, whose interrupt hook may want the interpreter: so it is only taken detached
-    /// from it.
-    fn lock(&self) -> MutexGuard<'_, Engine> {
+    /// Held while an exchange waits for other ranks, and the interrupt hook of that wait may need the GIL: take this lock only
+    /// with the GIL released.
+    fn lock(&self) -> MutexGuard<'_, HaloEngine> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs one of the exchange's calls on arrays.
+    /// Runs one operation of the exchange on arrays.
     fn run(
         &self,
         py: Python<'_>,
-        (step, operation): (Step, &'static str),
+        (step, operation): (HaloStep, &'static str),
         timeout: Option<f64>,
         inputs: &[Bound<'_, PyAny>],
         outputs: &[Bound<'_, PyAny>],
     ) -> PyResult<()> {
-        self.life.check("halo").map_err(|error| raise(py, error))?;
-        let limit = seconds(timeout, operation).map_err(|error| raise(py, error))?.unwrap_or(self.usual);
+        self.liveness.check("halo").map_err(|error| raise(py, error))?;
+        let limit = seconds(timeout, operation).map_err(|error| raise(py, error))?.unwrap_or(self.default_timeout);
         let outputs = match step {
-            Step::End if py.detach(|| self.lock().keeps_outputs()) => &[],
+            HaloStep::End if py.detach(|| self.lock().keeps_outputs()) => &[],
             _ => outputs,
         };
-        // What is refused here counts as a call: the others may be making it.
+        // Rejected arguments still count as a call: the other ranks may be making it.
         let (inputs, outputs) = self
-            .placed(py, operation, inputs, outputs)
+            .convert(py, operation, inputs, outputs)
             .inspect_err(|_| py.detach(|| self.lock().skip_call()))?;
-        // The caller's arrays are let go when the interpreter is back.
+        // The caller's arrays are released after the GIL is reacquired.
         let (done, _arrays) = py.detach(move || {
             let mut engine = self.lock();
             engine.set_timeout(limit);
@@ -64,32 +64,32 @@ impl HaloExchange {
         done.map_err(|error| raise(py, error))
     }
 
-    fn placed(
+    fn convert(
         &self,
         py: Python<'_>,
         operation: &'static str,
         inputs: &[Bound<'_, PyAny>],
         outputs: &[Bound<'_, PyAny>],
-    ) -> PyResult<(Vec<Placed>, Vec<Placed>)> {
-        let typed = |placed: PyResult<Placed>| {
-            let placed = placed?;
-            if placed.dtype() == self.dtype {
-                return Ok(placed);
+    ) -> PyResult<(Vec<AnyArray>, Vec<AnyArray>)> {
+        let typed = |array: PyResult<AnyArray>| {
+            let array = array?;
+            if array.dtype() == self.dtype {
+                return Ok(array);
             }
             let expected = format!("{}, the type that this exchange was made for", self.dtype);
             let advice = "use one type, the same on every rank";
-            Err(raise(py, Error::usage(operation, expected, placed.dtype().name(), advice)))
+            Err(raise(py, Error::usage(operation, expected, array.dtype().name(), advice)))
         };
-        let inputs = inputs.iter().map(|x| typed(Placed::input(x, operation))).collect::<PyResult<_>>()?;
+        let inputs = inputs.iter().map(|x| typed(AnyArray::input(x, operation))).collect::<PyResult<_>>()?;
         let outputs =
-            outputs.iter().map(|x| typed(Placed::in_place(x, operation))).collect::<PyResult<_>>()?;
+            outputs.iter().map(|x| typed(AnyArray::in_place(x, operation))).collect::<PyResult<_>>()?;
         Ok((inputs, outputs))
     }
 }
 
 #[pymethods]
 impl HaloExchange {
-    /// `way` says whether to keep room in shared memory, and for CUDA memory the device.
+    /// `way`: whether to reserve buffers in shared memory, and for CUDA memory the device.
     #[new]
     fn new(
         py: Python<'_>,
@@ -100,7 +100,7 @@ impl HaloExchange {
         way: (bool, Option<u32>),
         timeout: Option<f64>,
     ) -> PyResult<HaloExchange> {
-        let life = group.life("halo plan").map_err(|error| raise(py, error))?;
+        let liveness = group.liveness("halo plan").map_err(|error| raise(py, error))?;
         let dtype = DType::from_name(dtype).ok_or_else(|| {
             let supported = DType::ALL.map(DType::name).join(", ");
             raise(py, Error::usage("halo plan", supported, dtype, "convert the array first"))
@@ -109,19 +109,19 @@ impl HaloExchange {
         let (direct, device) = way;
         let (plan, options) = (plan.plan.clone(), ExchangeOptions { dtype, fields, direct });
         let handle = group.handle();
-        let usual = handle.timeout();
-        let handle = handle.with_timeout(limit.unwrap_or(usual));
+        let default_timeout = handle.timeout();
+        let handle = handle.with_timeout(limit.unwrap_or(default_timeout));
         let make = || match device {
-            None => Exchange::new(&handle, plan, options).map(Box::new).map(Engine::Host),
+            None => Exchange::new(&handle, plan, options).map(Box::new).map(HaloEngine::Host),
             Some(device) => CudaExchange::new(&handle, plan, options, device)
-                .map(|exchange| Engine::Cuda { exchange: Box::new(exchange), begun: Vec::new() }),
+                .map(|exchange| HaloEngine::Cuda { exchange: Box::new(exchange), begun: Vec::new() }),
         };
         let made = py.detach(|| guard("halo plan", make));
-        let engine = OwnProcess::new(Mutex::new(made.map_err(|error| raise(py, error))?));
-        Ok(HaloExchange { engine, life, dtype, usual })
+        let engine = ProcessLocal::new(Mutex::new(made.map_err(|error| raise(py, error))?));
+        Ok(HaloExchange { engine, liveness, dtype, default_timeout })
     }
 
-    /// Whether parcels go straight through shared memory, or through a device's.
+    /// Whether messages go directly through shared memory, or through device memory.
     #[getter]
     fn is_direct(&self, py: Python<'_>) -> bool {
         py.detach(|| self.lock().is_direct())
@@ -134,11 +134,11 @@ impl HaloExchange {
         padded: Vec<Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        self.run(py, (Step::Forward, "halo forward"), timeout, &parts, &padded)
+        self.run(py, (HaloStep::Forward, "halo forward"), timeout, &parts, &padded)
     }
 
     fn refresh(&self, py: Python<'_>, padded: Vec<Bound<'_, PyAny>>, timeout: Option<f64>) -> PyResult<()> {
-        self.run(py, (Step::Refresh, "halo forward"), timeout, &[], &padded)
+        self.run(py, (HaloStep::Refresh, "halo forward"), timeout, &[], &padded)
     }
 
     fn adjoint(
@@ -148,7 +148,7 @@ impl HaloExchange {
         parts: Vec<Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        self.run(py, (Step::Adjoint, "halo adjoint"), timeout, &padded, &parts)
+        self.run(py, (HaloStep::Adjoint, "halo adjoint"), timeout, &padded, &parts)
     }
 
     fn adjoint_within(
@@ -157,7 +157,7 @@ impl HaloExchange {
         padded: Vec<Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        self.run(py, (Step::AdjointWithin, "halo adjoint"), timeout, &[], &padded)
+        self.run(py, (HaloStep::AdjointWithin, "halo adjoint"), timeout, &[], &padded)
     }
 
     fn begin(
@@ -167,7 +167,7 @@ impl HaloExchange {
         padded: Vec<Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        self.run(py, (Step::Begin, "halo forward"), timeout, &parts, &padded)
+        self.run(py, (HaloStep::Begin, "halo forward"), timeout, &parts, &padded)
     }
 
     fn begin_adjoint(
@@ -177,10 +177,10 @@ impl HaloExchange {
         parts: Vec<Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        self.run(py, (Step::BeginAdjoint, "halo adjoint"), timeout, &padded, &parts)
+        self.run(py, (HaloStep::BeginAdjoint, "halo adjoint"), timeout, &padded, &parts)
     }
 
     fn end(&self, py: Python<'_>, outputs: Vec<Bound<'_, PyAny>>, timeout: Option<f64>) -> PyResult<()> {
-        self.run(py, (Step::End, "halo end"), timeout, &[], &outputs)
+        self.run(py, (HaloStep::End, "halo end"), timeout, &[], &outputs)
     }
 }

@@ -1,25 +1,25 @@
-//! What ranks tell each other before arrays of unknown size travel: element type and shape, in a few numbers.
+//! Headers that ranks exchange before arrays of unknown size: element type, memory space and shape.
 
 use unisono::{DType, Error, Group, Result};
 
-use crate::placed::{Placed, mixed};
+use crate::any_array::{AnyArray, mixed};
 
-/// The most axes that an array of unknown size may have.
+/// Maximum number of axes of an array of unknown size.
 const AXES: usize = 8;
-/// Numbers in a header: element type, place, how many axes, their lengths.
+/// Numbers in a header: element type, memory space, number of axes, their lengths.
 const NUMBERS: usize = 3 + AXES;
 const BYTES: usize = NUMBERS * 8;
 
-/// The element type and shape of an array that another rank sends.
+/// The element type, memory space and shape of an array that another rank sends.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Header {
+pub(crate) struct ArrayHeader {
     pub(crate) dtype: DType,
     pub(crate) is_cuda: bool,
     pub(crate) shape: Vec<usize>,
 }
 
-impl Header {
-    pub(crate) fn new(x: &Placed, shape: &[usize], operation: &str) -> Result<Header> {
+impl ArrayHeader {
+    pub(crate) fn new(x: &AnyArray, shape: &[usize], operation: &str) -> Result<ArrayHeader> {
         if shape.len() > AXES {
             let received = format!("{} axes", shape.len());
             return Err(Error::usage(
@@ -29,7 +29,7 @@ impl Header {
                 "reshape the array first",
             ));
         }
-        Ok(Header { dtype: x.dtype(), is_cuda: x.is_cuda(), shape: shape.to_vec() })
+        Ok(ArrayHeader { dtype: x.dtype(), is_cuda: x.is_cuda(), shape: shape.to_vec() })
     }
 
     pub(crate) fn elements(&self) -> usize {
@@ -51,7 +51,7 @@ impl Header {
         bytes
     }
 
-    fn decode(bytes: &[u8], operation: &str) -> Result<Header> {
+    fn decode(bytes: &[u8], operation: &str) -> Result<ArrayHeader> {
         let mut numbers = bytes.chunks_exact(8).map(|place| {
             let mut number = [0; 8];
             number.copy_from_slice(place);
@@ -61,36 +61,36 @@ impl Header {
         let is_cuda = numbers.next() == Some(1);
         let axes = numbers.next().filter(|&axes| axes <= AXES);
         match (dtype, axes) {
-            (Some(dtype), Some(axes)) => Ok(Header { dtype, is_cuda, shape: numbers.take(axes).collect() }),
+            (Some(dtype), Some(axes)) => Ok(ArrayHeader { dtype, is_cuda, shape: numbers.take(axes).collect() }),
             _ => Err(Error::internal(operation, "a header that no rank can have sent")),
         }
     }
 
     /// The root's header, on every rank.
     pub(crate) fn broadcast(
-        mine: Option<&Header>,
+        mine: Option<&ArrayHeader>,
         group: &Group,
         root: usize,
         operation: &str,
-    ) -> Result<Header> {
-        let mut bytes = mine.map_or([0; BYTES], Header::encode);
+    ) -> Result<ArrayHeader> {
+        let mut bytes = mine.map_or([0; BYTES], ArrayHeader::encode);
         group.raw().broadcast(&mut bytes, DType::U8, root)?;
-        Header::decode(&bytes, operation)
+        ArrayHeader::decode(&bytes, operation)
     }
 
-    /// Everybody's headers, in rank order; each rank brings the same number of them.
-    pub(crate) fn all_gather(mine: &[Header], group: &Group, operation: &str) -> Result<Vec<Header>> {
-        let input: Vec<u8> = mine.iter().flat_map(Header::encode).collect();
+    /// The headers of all ranks, in rank order; each rank contributes the same number of them.
+    pub(crate) fn all_gather(mine: &[ArrayHeader], group: &Group, operation: &str) -> Result<Vec<ArrayHeader>> {
+        let input: Vec<u8> = mine.iter().flat_map(ArrayHeader::encode).collect();
         let mut output = vec![0; input.len() * group.size()];
         group.raw().all_gather(&input, &mut output, &vec![input.len(); group.size()], DType::U8)?;
-        let headers: Result<Vec<Header>> =
-            output.chunks_exact(BYTES).map(|bytes| Header::decode(bytes, operation)).collect();
+        let headers: Result<Vec<ArrayHeader>> =
+            output.chunks_exact(BYTES).map(|bytes| ArrayHeader::decode(bytes, operation)).collect();
         headers.and_then(|headers| same_place(headers, mine.len(), operation))
     }
 }
 
-/// Fails, on every rank alike, if arrays are in different places; each rank has brought `each` of them.
-fn same_place(headers: Vec<Header>, each: usize, operation: &str) -> Result<Vec<Header>> {
+/// Fails, identically on every rank, if arrays are in different memory spaces; each rank has contributed `each` headers.
+fn same_place(headers: Vec<ArrayHeader>, each: usize, operation: &str) -> Result<Vec<ArrayHeader>> {
     match headers.iter().position(|header| header.is_cuda != headers[0].is_cuda) {
         None => Ok(headers),
         Some(other) => {

@@ -1,45 +1,45 @@
-//! The verbs that read or write the caller's own array: each becomes a job for this thread or the background.
+//! Calls that read or write the caller's own array: each returns a job for this thread or the background.
 
 use unisono::{Group, ReduceOp, Result};
 
-use crate::call::Outcome;
-use crate::door;
-use crate::placed::Placed;
+use crate::call::CallOutcome;
+use crate::dispatch;
+use crate::any_array::AnyArray;
 
-pub(crate) fn barrier() -> impl FnMut(&Group) -> Result<Outcome> + Send + 'static {
-    |group| group.raw().barrier().map(|()| Outcome::Nothing)
+pub(crate) fn barrier() -> impl FnMut(&Group) -> Result<CallOutcome> + Send + 'static {
+    |group| group.raw().barrier().map(|()| CallOutcome::Nothing)
 }
 
 pub(crate) fn broadcast(
-    mut x: Placed,
+    mut x: AnyArray,
     root: usize,
-) -> impl FnMut(&Group) -> Result<Outcome> + Send + 'static {
-    move |group| door::broadcast(group, &mut x, root).map(|()| Outcome::Nothing)
+) -> impl FnMut(&Group) -> Result<CallOutcome> + Send + 'static {
+    move |group| dispatch::broadcast(group, &mut x, root).map(|()| CallOutcome::Nothing)
 }
 
 pub(crate) fn all_reduce(
-    mut x: Placed,
+    mut x: AnyArray,
     op: ReduceOp,
-) -> impl FnMut(&Group) -> Result<Outcome> + Send + 'static {
-    move |group| door::all_reduce(group, &mut x, op).map(|()| Outcome::Nothing)
+) -> impl FnMut(&Group) -> Result<CallOutcome> + Send + 'static {
+    move |group| dispatch::all_reduce(group, &mut x, op).map(|()| CallOutcome::Nothing)
 }
 
 pub(crate) fn reduce(
-    mut x: Placed,
+    mut x: AnyArray,
     op: ReduceOp,
     root: usize,
-) -> impl FnMut(&Group) -> Result<Outcome> + Send + 'static {
-    move |group| door::reduce(group, &mut x, op, root).map(|()| Outcome::Nothing)
+) -> impl FnMut(&Group) -> Result<CallOutcome> + Send + 'static {
+    move |group| dispatch::reduce(group, &mut x, op, root).map(|()| CallOutcome::Nothing)
 }
 
-pub(crate) fn send(x: Placed, to: usize, tag: u32) -> impl FnMut(&Group) -> Result<Outcome> + Send + 'static {
-    move |group| door::send(group, &x, to, tag).map(|()| Outcome::Nothing)
+pub(crate) fn send(x: AnyArray, to: usize, tag: u32) -> impl FnMut(&Group) -> Result<CallOutcome> + Send + 'static {
+    move |group| dispatch::send(group, &x, to, tag).map(|()| CallOutcome::Nothing)
 }
 
 pub(crate) fn recv(
-    mut x: Placed,
+    mut x: AnyArray,
     from: usize,
     tag: u32,
-) -> impl FnMut(&Group) -> Result<Outcome> + Send + 'static {
-    move |group| door::recv(group, &mut x, from, tag).map(|()| Outcome::Nothing)
+) -> impl FnMut(&Group) -> Result<CallOutcome> + Send + 'static {
+    move |group| dispatch::recv(group, &mut x, from, tag).map(|()| CallOutcome::Nothing)
 }

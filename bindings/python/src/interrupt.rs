@@ -1,4 +1,4 @@
-//! Ctrl-C during a wait: Python's signal handlers run, and what they raise ends the wait.
+//! Ctrl-C during a wait: Python's signal handlers run, and an exception that they raise ends the wait.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -11,25 +11,25 @@ use unisono::Interrupt;
 static MAIN_THREAD: AtomicI32 = AtomicI32::new(0);
 
 thread_local! {
-    /// What a signal handler raised during the wait that it interrupted.
+    /// The exception that a signal handler raised during the wait that it interrupted.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
-/// Notes which thread runs signal handlers.
+/// Records which thread runs signal handlers.
 pub(crate) fn remember_main_thread(py: Python<'_>) -> PyResult<()> {
     let main = py.import("threading")?.call_method0("main_thread")?.getattr("native_id")?;
     MAIN_THREAD.store(main.extract::<Option<i32>>()?.unwrap_or(0), Ordering::Relaxed);
     Ok(())
 }
 
-/// The hook that every group gets; it is asked on slow waits only.
+/// The interrupt hook of every group; it is called on slow waits only.
 pub(crate) fn hook() -> Arc<Interrupt> {
     static HOOK: LazyLock<Arc<Interrupt>> = LazyLock::new(|| Arc::new(handler_raised));
     HOOK.clone()
 }
 
-/// Runs pending signal handlers; true if one raised. Other threads have none to run and must not wait for the
-/// interpreter here.
+/// Runs pending signal handlers; true if one raised an exception. Other threads have none to run and must not wait for
+/// the GIL here.
 fn handler_raised() -> bool {
     if rustix::thread::gettid().as_raw_nonzero().get() != MAIN_THREAD.load(Ordering::Relaxed) {
         return false;
@@ -42,7 +42,7 @@ fn handler_raised() -> bool {
     stop
 }
 
-/// What the interrupting handler raised on this thread.
+/// The exception that the interrupting handler raised on this thread.
 pub(crate) fn pending_exception() -> Option<PyErr> {
     RAISED.take()
 }

@@ -1,4 +1,4 @@
-//! A native key-value table: takes keys as Python has them, then gets and adds without the interpreter.
+//! A native key-value table: converts Python keys, then gets and adds with the GIL released.
 
 use std::sync::Arc;
 
@@ -9,71 +9,71 @@ use unisono::tables::{self, Keys, OwnedKeys};
 
 use crate::array::View;
 use crate::errors::raise;
-use crate::fork::Life;
-use crate::handle::{Handle, numbers};
+use crate::fork::WorldLiveness;
+use crate::native_table::{NativeTable, numbers};
 use crate::memory::Memory;
 use crate::pending::{Pending, Running};
 use crate::table_options::add_options;
 
 /// A map from keys to values that workers share.
 #[pyclass(frozen, module = "unisono._native")]
-pub(crate) struct KeyValueTable(Handle<tables::KeyValueTable>);
+pub(crate) struct KeyValueTable(NativeTable<tables::KeyValueTable>);
 
-/// Keys where Python has them: an array of whole numbers, or a list of bytes.
-enum Given {
+/// Keys as Python passes them: an array of integers, or a list of bytes objects.
+enum CallerKeys {
     Int(View),
     Bytes(Vec<PyBackedBytes>),
 }
 
-impl Given {
-    fn of(keys: &Bound<'_, PyAny>, operation: &str) -> PyResult<Given> {
+impl CallerKeys {
+    fn of(keys: &Bound<'_, PyAny>, operation: &str) -> PyResult<CallerKeys> {
         match keys.cast::<PyList>() {
             Ok(list) => {
                 let keys = list.iter().map(|key| Ok(key.extract::<PyBackedBytes>()?));
-                keys.collect::<PyResult<_>>().map(Given::Bytes)
+                keys.collect::<PyResult<_>>().map(CallerKeys::Bytes)
             }
-            Err(_) => numbers(keys, operation, "keys").map(Given::Int),
+            Err(_) => numbers(keys, operation, "keys").map(CallerKeys::Int),
         }
     }
 
-    /// Calls `body` with these keys as a call takes them.
+    /// Calls `body` with these keys in the library's form.
     fn with<R>(&self, body: impl FnOnce(Keys) -> R) -> R {
         match self {
-            Given::Int(view) => body(Keys::Int(view.numbers())),
-            Given::Bytes(keys) => body(Keys::Bytes(&keys.iter().map(|key| &key[..]).collect::<Vec<_>>())),
+            CallerKeys::Int(view) => body(Keys::Int(view.numbers())),
+            CallerKeys::Bytes(keys) => body(Keys::Bytes(&keys.iter().map(|key| &key[..]).collect::<Vec<_>>())),
         }
     }
 
     fn to_owned(&self) -> OwnedKeys {
         match self {
-            Given::Int(view) => OwnedKeys::Int(view.numbers().to_vec()),
-            Given::Bytes(keys) => OwnedKeys::Bytes(keys.iter().map(|key| key.to_vec()).collect()),
+            CallerKeys::Int(view) => OwnedKeys::Int(view.numbers().to_vec()),
+            CallerKeys::Bytes(keys) => OwnedKeys::Bytes(keys.iter().map(|key| key.to_vec()).collect()),
         }
     }
 
     /// The shape of the keys; a list has one axis.
     fn shape(&self) -> Vec<usize> {
         match self {
-            Given::Int(view) => view.shape.clone(),
-            Given::Bytes(keys) => vec![keys.len()],
+            CallerKeys::Int(view) => view.shape.clone(),
+            CallerKeys::Bytes(keys) => vec![keys.len()],
         }
     }
 }
 
 impl KeyValueTable {
-    pub(crate) fn new(table: tables::KeyValueTable, life: Arc<Life>) -> KeyValueTable {
-        KeyValueTable(Handle::new(table, life))
+    pub(crate) fn new(table: tables::KeyValueTable, liveness: Arc<WorldLiveness>) -> KeyValueTable {
+        KeyValueTable(NativeTable::new(table, liveness))
     }
 
-    /// The shape of the values of these keys: that of the keys, then the values of each.
-    fn shape(&self, keys: &Given) -> Vec<usize> {
+    /// The shape of the values of these keys: that of the keys, followed by the values per key.
+    fn shape(&self, keys: &CallerKeys) -> Vec<usize> {
         let mut shape = keys.shape();
         shape.push(self.0.table.dim());
         shape
     }
 
-    /// New memory for the values of these keys.
-    fn room(&self, py: Python<'_>, keys: &Given) -> PyResult<Memory> {
+    /// Allocates memory for the values of these keys.
+    fn allocate(&self, py: Python<'_>, keys: &CallerKeys) -> PyResult<Memory> {
         Memory::on_heap(self.0.table.dtype(), self.shape(keys)).map_err(|error| raise(py, error))
     }
 }
@@ -100,7 +100,7 @@ impl KeyValueTable {
         self.0.table.consistency().to_string()
     }
 
-    /// Fills `out`, or new memory if there is none.
+    /// Fills `out`, or new memory without `out`.
     #[pyo3(signature = (keys, out, timeout))]
     fn get(
         &self,
@@ -109,17 +109,17 @@ impl KeyValueTable {
         timeout: Option<f64>,
     ) -> PyResult<Option<Memory>> {
         let py = keys.py();
-        let changed = self.0.begin(py, "get", timeout)?;
-        let keys = Given::of(keys, "get")?;
+        let adjusted = self.0.begin(py, "get", timeout)?;
+        let keys = CallerKeys::of(keys, "get")?;
         let Some(out) = out else {
-            let mut memory = self.room(py, &keys)?;
-            let filled = self.0.run(py, "get", changed, move |table| {
+            let mut memory = self.allocate(py, &keys)?;
+            let filled = self.0.run(py, "get", adjusted, move |table| {
                 keys.with(|keys| table.get(keys, memory.bytes_mut())).map(|()| memory.clone())
             });
             return filled.map(Some);
         };
         let mut view = self.0.target(out, "get", &self.shape(&keys))?;
-        self.0.run(py, "get", changed, move |table| keys.with(|keys| table.get(keys, view.bytes_mut())))?;
+        self.0.run(py, "get", adjusted, move |table| keys.with(|keys| table.get(keys, view.bytes_mut())))?;
         Ok(None)
     }
 
@@ -132,20 +132,20 @@ impl KeyValueTable {
         timeout: Option<f64>,
     ) -> PyResult<Pending> {
         let py = keys.py();
-        let changed = self.0.begin(py, "get", timeout)?;
-        let table = changed.as_ref().unwrap_or(&self.0.table);
-        let keys = Given::of(keys, "get")?;
+        let adjusted = self.0.begin(py, "get", timeout)?;
+        let table = adjusted.as_ref().unwrap_or(&self.0.table);
+        let keys = CallerKeys::of(keys, "get")?;
         let running = match out {
             Some(out) => {
                 let target = self.0.target(out, "get", &self.shape(&keys))?;
                 Running::Message(table.start_get(keys.to_owned(), target))
             }
-            None => Running::Get(table.start_get(keys.to_owned(), self.room(py, &keys)?)),
+            None => Running::Get(table.start_get(keys.to_owned(), self.allocate(py, &keys)?)),
         };
         Ok(Pending::new("get", running))
     }
 
-    /// Adds; without `wait` it may be applied later, and keys and array may be used again at once.
+    /// Adds; without `wait` the add may be applied later, and keys and array may be reused at once.
     #[pyo3(signature = (keys, delta, options, wait, timeout))]
     fn add(
         &self,
@@ -156,12 +156,12 @@ impl KeyValueTable {
         timeout: Option<f64>,
     ) -> PyResult<()> {
         let py = keys.py();
-        let changed = self.0.begin(py, "add", timeout)?;
-        let keys = Given::of(keys, "add")?;
+        let adjusted = self.0.begin(py, "add", timeout)?;
+        let keys = CallerKeys::of(keys, "add")?;
         let view = self.0.input(delta, "add", &self.shape(&keys))?;
         let options = add_options(options, |option| self.0.table.check_option(option))?
             .map_err(|error| raise(py, error))?;
-        self.0.run(py, "add", changed, move |table| {
+        self.0.run(py, "add", adjusted, move |table| {
             keys.with(|keys| match wait {
                 true => table.add(keys, view.bytes(), &options),
                 false => table.add_soon(keys, view.bytes(), &options),
@@ -169,25 +169,25 @@ impl KeyValueTable {
         })
     }
 
-    /// Whether anybody has added to each of these keys.
+    /// Whether each of these keys is present: a worker has added to it.
     #[pyo3(signature = (keys, timeout))]
     fn contains(&self, keys: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Vec<bool>> {
-        let changed = self.0.begin(keys.py(), "contains", timeout)?;
-        let given = Given::of(keys, "contains")?;
-        self.0.run(keys.py(), "contains", changed, move |table| given.with(|keys| table.contains(keys)))
+        let adjusted = self.0.begin(keys.py(), "contains", timeout)?;
+        let given = CallerKeys::of(keys, "contains")?;
+        self.0.run(keys.py(), "contains", adjusted, move |table| given.with(|keys| table.contains(keys)))
     }
 
-    /// How many keys there are.
+    /// Number of keys.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        let changed = self.0.begin(py, "len", None)?;
-        self.0.run(py, "len", changed, tables::KeyValueTable::len)
+        let adjusted = self.0.begin(py, "len", None)?;
+        self.0.run(py, "len", adjusted, tables::KeyValueTable::len)
     }
 
-    /// All keys, as numbers in memory or as a list of bytes, and their values.
+    /// All keys, as integers in memory or as a list of bytes objects, and their values.
     #[pyo3(signature = (timeout))]
     fn items(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<(Py<PyAny>, Memory)> {
-        let changed = self.0.begin(py, "items", timeout)?;
-        let items = self.0.run(py, "items", changed, tables::KeyValueTable::items)?;
+        let adjusted = self.0.begin(py, "items", timeout)?;
+        let items = self.0.run(py, "items", adjusted, tables::KeyValueTable::items)?;
         let shape = vec![items.keys.len(), self.0.table.dim()];
         let mut values = Memory::on_heap(self.0.table.dtype(), shape).map_err(|error| raise(py, error))?;
         values.bytes_mut().copy_from_slice(&items.values);
@@ -208,11 +208,11 @@ impl KeyValueTable {
         self.0.simple(py, "tick", timeout, tables::KeyValueTable::tick)
     }
 
-    /// How many steps this worker has made.
+    /// Number of steps that this worker has made.
     #[getter]
     fn clock(&self, py: Python<'_>) -> PyResult<u64> {
-        let changed = self.0.begin(py, "clock", None)?;
-        self.0.run(py, "clock", changed, tables::KeyValueTable::clock)
+        let adjusted = self.0.begin(py, "clock", None)?;
+        self.0.run(py, "clock", adjusted, tables::KeyValueTable::clock)
     }
 
     #[pyo3(signature = (timeout))]

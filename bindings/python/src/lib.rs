@@ -1,18 +1,18 @@
-//! The native half of the Python package `unisono`: array views, the world, its groups and their verbs, its tables.
+//! The native part of the Python package `unisono`: array views, the world, its groups and collectives, its tables.
 
 mod array;
 mod call;
 mod cuda_interface;
 mod dlpack;
-mod dlpack_table;
-mod door;
+mod dlpack_exchange_api;
+mod dispatch;
 mod errors;
 mod fork;
 mod group;
 mod halo;
 mod halo_engine;
 mod halo_exchange;
-mod handle;
+mod native_table;
 mod header;
 mod heap;
 mod in_place;
@@ -20,29 +20,29 @@ mod interrupt;
 mod job;
 mod key_value;
 mod locate;
-mod maker;
+mod array_factory;
 mod memory;
 mod nvidia;
 mod pending;
-mod placed;
-mod producing;
-mod product;
+mod any_array;
+mod out_of_place;
+mod result_array;
 mod program;
 mod table;
 mod table_options;
 mod tables;
 mod tensor;
-mod unmade;
+mod call_guard;
 mod world;
 
 use pyo3::prelude::*;
 
-/// The native module: private, everything that users need is in the Python package above it.
+/// The native module. It is private: the Python package above it is the public API.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     interrupt::remember_main_thread(module.py())?;
-    fork::watch(module)?;
-    locate::watch(module)?;
+    fork::register_hooks(module)?;
+    locate::register_hooks(module)?;
     module.add_class::<world::World>()?;
     module.add_function(wrap_pyfunction!(world::placement, module)?)?;
     module.add_class::<job::Job>()?;

@@ -1,4 +1,4 @@
-//! Where this rank's Python program is, for the others' timeout errors.
+//! Reports this rank's current position in its Python program, for timeout errors of other ranks.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -6,54 +6,54 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-/// Whether the interpreter is about to end: no thread of the library may enter it any more.
+/// Whether the interpreter is about to finalize: no thread of the library may attach any more.
 static CLOSED: AtomicBool = AtomicBool::new(false);
-/// Threads of the library that are in the interpreter or wait for it.
-static VISITORS: AtomicUsize = AtomicUsize::new(0);
+/// Number of library threads that are attached to the interpreter or wait for it.
+static THREADS_INSIDE: AtomicUsize = AtomicUsize::new(0);
 
-/// Says that a thread is in the interpreter or waits for it; it has left when this is dropped.
-struct Visit;
+/// Marks a thread as attached to the interpreter or waiting for it, until it is dropped.
+struct InterpreterEntry;
 
-impl Visit {
-    fn begin() -> Option<Visit> {
-        VISITORS.fetch_add(1, Ordering::SeqCst);
-        let visit = Visit;
-        (!CLOSED.load(Ordering::SeqCst)).then_some(visit)
+impl InterpreterEntry {
+    fn begin() -> Option<InterpreterEntry> {
+        THREADS_INSIDE.fetch_add(1, Ordering::SeqCst);
+        let entry = InterpreterEntry;
+        (!CLOSED.load(Ordering::SeqCst)).then_some(entry)
     }
 }
 
-impl Drop for Visit {
+impl Drop for InterpreterEntry {
     fn drop(&mut self) {
-        VISITORS.fetch_sub(1, Ordering::SeqCst);
+        THREADS_INSIDE.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// "train.py:31 in step", asked on a thread of the library; nothing if the interpreter is on its way out.
-pub(crate) fn where_is_main() -> Option<String> {
-    let _visit = Visit::begin()?;
+/// The position of the main thread, such as "train.py:31 in step", queried on a library thread; none during finalization.
+pub(crate) fn main_location() -> Option<String> {
+    let _entry = InterpreterEntry::begin()?;
     Python::try_attach(|py| py.import("unisono.locate").ok()?.call_method0("where").ok()?.extract().ok())?
 }
 
-/// From now on, `close` is called when the program ends.
-pub(crate) fn watch(module: &Bound<'_, PyModule>) -> PyResult<()> {
+/// Registers `close` to run when the program exits.
+pub(crate) fn register_hooks(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.py().import("atexit")?.call_method1("register", (wrap_pyfunction!(close, module)?,))?;
     Ok(())
 }
 
 /// A forked child has none of its parent's threads.
 pub(crate) fn forked() {
-    VISITORS.store(0, Ordering::SeqCst);
+    THREADS_INSIDE.store(0, Ordering::SeqCst);
 }
 
-/// Waits until the last visitor has left: an interpreter that ends under a waiting thread takes the process down.
+/// Waits until the last library thread has detached: finalizing the interpreter under a waiting thread crashes the process.
 #[pyfunction]
 fn close(py: Python<'_>) {
-    /// A visit is short once the interpreter is free.
+    /// Once the GIL is free, a query is short.
     const LIMIT: Duration = Duration::from_secs(5);
     CLOSED.store(true, Ordering::SeqCst);
     let begin = Instant::now();
     py.detach(|| {
-        while VISITORS.load(Ordering::SeqCst) > 0 && begin.elapsed() < LIMIT {
+        while THREADS_INSIDE.load(Ordering::SeqCst) > 0 && begin.elapsed() < LIMIT {
             thread::sleep(Duration::from_millis(1));
         }
     });

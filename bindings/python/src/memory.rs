@@ -1,4 +1,4 @@
-//! Memory that a result or `unisono.empty` lives in: NumPy and PyTorch take it over without a copy.
+//! Memory of results and of `unisono.empty`: NumPy and PyTorch share it without a copy.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use unisono::{ArenaBuffer, DType, Result, WholeArena};
 
-use crate::dlpack::{self, PLAIN, PlainTensor, Tensor, VERSIONED, VersionedTensor};
-use crate::fork::OwnProcess;
-use crate::heap::Heap;
+use crate::dlpack::{self, UNVERSIONED, DLManagedTensor, DLTensor, VERSIONED, DLManagedTensorVersioned};
+use crate::fork::ProcessLocal;
+use crate::heap::HeapBlock;
 
 /// Bytes with an owner, an element type and a shape.
 #[pyclass(frozen, module = "unisono._native")]
@@ -22,19 +22,19 @@ pub(crate) struct Memory {
     shape: Vec<usize>,
 }
 
-/// Who owns the bytes; they are freed when the last array over them is gone.
+/// The owner of the bytes; they are freed with the last array over them.
 enum Store {
-    Heap(Heap),
+    Heap(HeapBlock),
     Arena(Arena),
-    Whole(OwnProcess<WholeArena>),
+    Whole(ProcessLocal<WholeArena>),
 }
 
 struct Arena {
     pointer: *mut u8,
-    buffer: OwnProcess<ArenaBuffer>,
+    buffer: ProcessLocal<ArenaBuffer>,
 }
 
-// SAFETY: the buffer is owned and may be used and freed by any thread; access as for `Heap`.
+// SAFETY: the buffer is owned and may be used and freed by any thread; access as for `HeapBlock`.
 unsafe impl Send for Arena {}
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
@@ -42,11 +42,11 @@ unsafe impl Sync for Arena {}
 impl Memory {
     /// Private memory for a result of this shape.
     pub(crate) fn on_heap(dtype: DType, shape: Vec<usize>) -> Result<Memory> {
-        let store = Arc::new(Store::Heap(Heap::new(shape.iter().product::<usize>() * dtype.size())?));
+        let store = Arc::new(Store::Heap(HeapBlock::new(shape.iter().product::<usize>() * dtype.size())?));
         Ok(Memory { store, offset: 0, dtype, shape })
     }
 
-    /// A result that is a list of numbers.
+    /// A result that is a list of integers.
     pub(crate) fn of_numbers(numbers: &[i64]) -> Result<Memory> {
         let mut memory = Memory::on_heap(DType::I64, vec![numbers.len()])?;
         for (bytes, number) in memory.bytes_mut().chunks_exact_mut(size_of::<i64>()).zip(numbers) {
@@ -57,14 +57,14 @@ impl Memory {
 
     /// Memory in the job's arena.
     pub(crate) fn in_arena(mut buffer: ArenaBuffer, dtype: DType, shape: Vec<usize>) -> Memory {
-        let arena = Arena { pointer: buffer.as_mut_ptr(), buffer: OwnProcess::new(buffer) };
+        let arena = Arena { pointer: buffer.as_mut_ptr(), buffer: ProcessLocal::new(buffer) };
         Memory { store: Arc::new(Store::Arena(arena)), offset: 0, dtype, shape }
     }
 
-    /// All of the job's arena, as bytes.
+    /// The full arena of the job, as bytes.
     pub(crate) fn whole_arena(arena: WholeArena) -> Memory {
         let shape = vec![arena.len()];
-        let store = Arc::new(Store::Whole(OwnProcess::new(arena)));
+        let store = Arc::new(Store::Whole(ProcessLocal::new(arena)));
         Memory { store, offset: 0, dtype: DType::U8, shape }
     }
 
@@ -74,7 +74,7 @@ impl Memory {
         Memory { store: self.store.clone(), offset, dtype: self.dtype, shape }
     }
 
-    /// The bytes, to fill before anybody else sees them.
+    /// The bytes, to be filled before the memory is shared.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         let bytes = self.shape.iter().product::<usize>() * self.dtype.size();
         // SAFETY: the store holds these bytes; results are filled through their only handle, before it is shared.
@@ -104,14 +104,14 @@ impl Memory {
         self.dtype.name()
     }
 
-    /// Lets the operating system have arena memory when the last array over it is gone.
+    /// Returns the pages of arena memory to the operating system when the last array over it is dropped.
     fn return_pages(&self) {
         if let Store::Arena(arena) = &*self.store {
             arena.buffer.return_pages();
         }
     }
 
-    /// NumPy's way in. It has no bfloat16 of its own: those travel as uint16 and are renamed by the caller.
+    /// NumPy's array interface. NumPy has no bfloat16: such arrays are exported as uint16, and the caller changes the type.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let name = match self.dtype {
@@ -133,12 +133,12 @@ impl Memory {
         Ok(description)
     }
 
-    /// The processor's memory.
+    /// Host memory.
     fn __dlpack_device__(&self) -> (i32, i32) {
         (1, 0)
     }
 
-    /// Lends the memory to any library that speaks DLPack.
+    /// Exports the memory to any library that supports DLPack.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__(
         &self,
@@ -154,50 +154,50 @@ impl Memory {
                 "unisono lends its memory as it is: no copy, no other device",
             ));
         }
-        let context = Box::new(Loan::new(self));
-        let tensor = context.tensor(self);
-        let context = Box::into_raw(context).cast::<c_void>();
+        let manager_ctx = Box::new(ExportContext::new(self));
+        let tensor = manager_ctx.tensor(self);
+        let manager_ctx = Box::into_raw(manager_ctx).cast::<c_void>();
         let capsule = if max_version.is_some_and(|(major, _)| major >= 1) {
-            let held = Box::new(VersionedTensor {
+            let held = Box::new(DLManagedTensorVersioned {
                 version: [1, 0],
-                context,
-                delete: Some(delete_versioned),
+                manager_ctx,
+                deleter: Some(delete_versioned),
                 flags: 0,
                 tensor,
             });
             let held = Box::into_raw(held).cast();
-            // SAFETY: the name is static and the destructor fits what is held.
+            // SAFETY: the name is static and the destructor matches the contents.
             unsafe { pyo3::ffi::PyCapsule_New(held, VERSIONED.as_ptr(), Some(forget_versioned)) }
         } else {
             let held =
-                Box::into_raw(Box::new(PlainTensor { tensor, context, delete: Some(delete_plain) })).cast();
+                Box::into_raw(Box::new(DLManagedTensor { tensor, manager_ctx, deleter: Some(delete_plain) })).cast();
             // SAFETY: as above.
-            unsafe { pyo3::ffi::PyCapsule_New(held, PLAIN.as_ptr(), Some(forget_plain)) }
+            unsafe { pyo3::ffi::PyCapsule_New(held, UNVERSIONED.as_ptr(), Some(forget_plain)) }
         };
         // SAFETY: a new reference, or null with an exception set.
         unsafe { Bound::from_owned_ptr_or_err(py, capsule) }.map(Bound::unbind)
     }
 }
 
-/// What a borrower of the memory holds on to.
-struct Loan {
+/// Keeps the memory and the lists alive that an exported tensor points to.
+struct ExportContext {
     _store: Arc<Store>,
     shape: Vec<i64>,
     strides: Vec<i64>,
 }
 
-impl Loan {
-    fn new(memory: &Memory) -> Loan {
+impl ExportContext {
+    fn new(memory: &Memory) -> ExportContext {
         let shape: Vec<i64> = memory.shape.iter().map(|&extent| extent as i64).collect();
         let mut strides = vec![1; shape.len()];
         for axis in (1..shape.len()).rev() {
             strides[axis - 1] = strides[axis] * shape[axis].max(1);
         }
-        Loan { _store: memory.store.clone(), shape, strides }
+        ExportContext { _store: memory.store.clone(), shape, strides }
     }
 
-    fn tensor(&self, memory: &Memory) -> Tensor {
-        // The borrower reads these lists and never writes them.
+    fn tensor(&self, memory: &Memory) -> DLTensor {
+        // The consumer reads these lists and never writes them.
         let (shape, strides) = (self.shape.as_ptr().cast_mut(), self.strides.as_ptr().cast_mut());
         dlpack::tensor_of(memory.pointer(), memory.dtype, self.shape.len(), shape, strides)
     }
@@ -205,19 +205,19 @@ impl Loan {
 
 /// # Safety
 /// `held` must come from `__dlpack__` and be deleted once.
-unsafe extern "C" fn delete_versioned(held: *mut VersionedTensor) {
+unsafe extern "C" fn delete_versioned(held: *mut DLManagedTensorVersioned) {
     // SAFETY: both were boxed in `__dlpack__`.
-    unsafe { drop(Box::from_raw(Box::from_raw(held).context.cast::<Loan>())) }
+    unsafe { drop(Box::from_raw(Box::from_raw(held).manager_ctx.cast::<ExportContext>())) }
 }
 
 /// # Safety
 /// As for `delete_versioned`.
-unsafe extern "C" fn delete_plain(held: *mut PlainTensor) {
+unsafe extern "C" fn delete_plain(held: *mut DLManagedTensor) {
     // SAFETY: both were boxed in `__dlpack__`.
-    unsafe { drop(Box::from_raw(Box::from_raw(held).context.cast::<Loan>())) }
+    unsafe { drop(Box::from_raw(Box::from_raw(held).manager_ctx.cast::<ExportContext>())) }
 }
 
-/// The destructor of a capsule: a borrower has renamed it, otherwise the tensor is still ours to delete.
+/// The destructor of a capsule: a consumer renames the capsule, otherwise the tensor is still ours to delete.
 ///
 /// # Safety
 /// For capsules made in `__dlpack__` only.
@@ -237,8 +237,8 @@ unsafe extern "C" fn forget_versioned(capsule: *mut pyo3::ffi::PyObject) {
 unsafe extern "C" fn forget_plain(capsule: *mut pyo3::ffi::PyObject) {
     // SAFETY: as above.
     unsafe {
-        if pyo3::ffi::PyCapsule_IsValid(capsule, PLAIN.as_ptr()) != 0 {
-            delete_plain(pyo3::ffi::PyCapsule_GetPointer(capsule, PLAIN.as_ptr()).cast());
+        if pyo3::ffi::PyCapsule_IsValid(capsule, UNVERSIONED.as_ptr()) != 0 {
+            delete_plain(pyo3::ffi::PyCapsule_GetPointer(capsule, UNVERSIONED.as_ptr()).cast());
         }
     }
 }

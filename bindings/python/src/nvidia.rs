@@ -1,12 +1,12 @@
-//! Tells the library where this Python's packages keep NVIDIA's libraries.
+//! Adds the NVIDIA libraries of this Python's packages to the library's search path.
 
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-/// Looks once, when something of CUDA is first wanted.
-pub(crate) fn look_in_packages(py: Python<'_>) -> PyResult<()> {
+/// Searches once, when CUDA is first needed.
+pub(crate) fn add_package_folders(py: Python<'_>) -> PyResult<()> {
     static DONE: PyOnceLock<()> = PyOnceLock::new();
     DONE.get_or_try_init(py, || {
         let found = py.import("unisono.on_device")?.call_method0("folders")?;

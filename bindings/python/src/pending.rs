@@ -7,21 +7,21 @@ use pyo3::sync::PyOnceLock;
 use unisono::{Error, POLL_INTERVAL, Result};
 
 use crate::array::View;
-use crate::call::{Outcome, seconds};
+use crate::call::{CallOutcome, seconds};
 use crate::errors::raise;
-use crate::fork::OwnProcess;
+use crate::fork::ProcessLocal;
 use crate::memory::Memory;
-use crate::placed::OnDevice;
-use crate::product::Product;
+use crate::any_array::CudaArray;
+use crate::result_array::ResultArray;
 
-/// What runs: a verb, a call that gives the caller's array back, or a get into new memory.
+/// What is running: a collective, a call that holds the caller's array, or a get into new memory.
 pub(crate) enum Running {
-    Verb(unisono::Pending<Outcome>),
+    Verb(unisono::Pending<CallOutcome>),
     Message(unisono::Pending<View>),
-    DeviceMessage(unisono::Pending<OnDevice>),
+    DeviceMessage(unisono::Pending<CudaArray>),
     Get(unisono::Pending<Memory>),
-    /// A table's rows, to a device.
-    DeviceGet(unisono::Pending<OnDevice>),
+    /// A get of table rows to device memory.
+    DeviceGet(unisono::Pending<CudaArray>),
 }
 
 impl Running {
@@ -45,31 +45,31 @@ impl Running {
         }
     }
 
-    /// The outcome, once the call has ended; only one thread gets it.
-    fn take(&self) -> Option<Result<Outcome>> {
+    /// The outcome, once the call has ended; only one thread obtains it.
+    fn take(&self) -> Option<Result<CallOutcome>> {
         Some(match self {
             Running::Verb(pending) => pending.take()?,
-            Running::Message(pending) => pending.take()?.map(|_array| Outcome::Nothing),
+            Running::Message(pending) => pending.take()?.map(|_array| CallOutcome::Nothing),
             Running::DeviceMessage(pending) | Running::DeviceGet(pending) => {
-                pending.take()?.map(|_array| Outcome::Nothing)
+                pending.take()?.map(|_array| CallOutcome::Nothing)
             }
-            Running::Get(pending) => pending.take()?.map(|memory| Outcome::One(Product::Host(memory))),
+            Running::Get(pending) => pending.take()?.map(|memory| CallOutcome::One(ResultArray::Host(memory))),
         })
     }
 }
 
-/// A started call. Threads may wait for it together and again: each gets the same outcome.
+/// A started call. Several threads may wait for it, repeatedly: each gets the same outcome.
 #[pyclass(frozen, module = "unisono._native")]
 pub(crate) struct Pending {
     operation: &'static str,
-    running: OwnProcess<Running>,
-    /// What the call returned or raised, from when a thread has fetched it.
+    running: ProcessLocal<Running>,
+    /// What the call returned or raised, once a thread has fetched it.
     outcome: PyOnceLock<PyResult<Py<PyAny>>>,
 }
 
 impl Pending {
     pub(crate) fn new(operation: &'static str, running: Running) -> Pending {
-        Pending { operation, running: OwnProcess::new(running), outcome: PyOnceLock::new() }
+        Pending { operation, running: ProcessLocal::new(running), outcome: PyOnceLock::new() }
     }
 
     fn fetched(&self, py: Python<'_>) -> Option<PyResult<Py<PyAny>>> {
@@ -87,7 +87,7 @@ impl Pending {
 
 #[pymethods]
 impl Pending {
-    /// Waits for the call's end; after a timeout or Ctrl-C it still runs and can be waited for again.
+    /// Waits for the end of the call; after a timeout or Ctrl-C the call continues and can be waited for again.
     #[pyo3(signature = (timeout))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let limit = seconds(timeout, self.operation).map_err(|error| raise(py, error))?;
@@ -106,7 +106,7 @@ impl Pending {
                         let _ = self.outcome.set(py, outcome.and_then(|outcome| outcome.into_python(py)));
                         continue;
                     }
-                    // Another thread has it and is about to show it.
+                    // Another thread has the outcome and is about to publish it.
                     None => py.detach(|| std::thread::sleep(Duration::from_millis(1))),
                 }
             }
@@ -117,7 +117,7 @@ impl Pending {
         }
     }
 
-    /// Whether its outcome has been fetched: nothing is left to wait for.
+    /// Whether the outcome has been fetched: a wait returns it at once.
     #[getter]
     fn is_over(&self, py: Python<'_>) -> bool {
         self.outcome.get(py).is_some()

@@ -1,4 +1,4 @@
-//! A native table: looks at the caller's arrays, then gets and adds without the interpreter.
+//! A native table: checks the caller's arrays, then gets and adds with the GIL released.
 
 use std::sync::Arc;
 
@@ -8,32 +8,32 @@ use unisono::tables::{self, CudaRows, Rows};
 use unisono::{Error, Result};
 
 use crate::errors::raise;
-use crate::fork::Life;
-use crate::handle::{Handle, numbers_anywhere};
+use crate::fork::WorldLiveness;
+use crate::native_table::{NativeTable, numbers_anywhere};
 use crate::memory::Memory;
 use crate::pending::{Pending, Running};
-use crate::placed::{Place, Placed};
-use crate::product::Product;
+use crate::any_array::{ResultPlacement, AnyArray};
+use crate::result_array::ResultArray;
 use crate::table_options::add_options;
 
 /// An array, a matrix or a sparse matrix that workers share.
 #[pyclass(frozen, module = "unisono._native")]
-pub(crate) struct Table(Handle<tables::Table>);
+pub(crate) struct Table(NativeTable<tables::Table>);
 
-/// The ids of the rows that a call is about; none of them means all rows.
-struct Ids(Option<Placed>);
+/// The row ids of a call; none means all rows.
+struct Ids(Option<AnyArray>);
 
 impl Ids {
     fn of(rows: Option<&Bound<'_, PyAny>>, operation: &str) -> PyResult<Ids> {
         Ok(Ids(rows.map(|rows| numbers_anywhere(rows, operation, "row ids")).transpose()?))
     }
 
-    /// For a call whose values are in the processor's memory, or that runs in the background.
+    /// For a call whose values are in host memory, or that runs in the background.
     fn rows(&self, operation: &str) -> Result<Rows<'_>> {
         match &self.0 {
             None => Ok(Rows::All),
-            Some(Placed::Host(view)) => Ok(Rows::List(view.numbers())),
-            Some(Placed::Cuda(_)) => Err(Error::usage(
+            Some(AnyArray::Host(view)) => Ok(Rows::List(view.numbers())),
+            Some(AnyArray::Cuda(_)) => Err(Error::usage(
                 operation,
                 "row ids in the processor's memory, where values are not in CUDA memory or come in the background",
                 "row ids in CUDA memory",
@@ -46,8 +46,8 @@ impl Ids {
     fn on_device(&self) -> CudaRows<'_> {
         match &self.0 {
             None => CudaRows::All,
-            Some(Placed::Host(view)) => CudaRows::List(view.numbers()),
-            Some(Placed::Cuda(array)) => CudaRows::Device(array.span),
+            Some(AnyArray::Host(view)) => CudaRows::List(view.numbers()),
+            Some(AnyArray::Cuda(array)) => CudaRows::Device(array.span),
         }
     }
 
@@ -60,11 +60,11 @@ impl Ids {
 }
 
 impl Table {
-    pub(crate) fn new(table: tables::Table, life: Arc<Life>) -> Table {
-        Table(Handle::new(table, life))
+    pub(crate) fn new(table: tables::Table, liveness: Arc<WorldLiveness>) -> Table {
+        Table(NativeTable::new(table, liveness))
     }
 
-    /// The shape of these rows: that of the ids, then that of a row.
+    /// The shape of these rows: that of the ids, followed by that of a row.
     fn shape(&self, ids: &Ids) -> Vec<usize> {
         let table = &self.0.table;
         let mut shape = ids.0.as_ref().map_or_else(|| vec![table.rows()], |ids| ids.shape().to_vec());
@@ -74,16 +74,15 @@ impl Table {
         shape
     }
 
-    /// New memory for these rows.
-    /// It is on the device that holds the ids or the table, else in the processor's memory.
-    fn room(&self, py: Python<'_>, ids: &Ids) -> PyResult<Product> {
+    /// Allocates memory for these rows: on the device that holds the ids or the table, otherwise in host memory.
+    fn allocate(&self, py: Python<'_>, ids: &Ids) -> PyResult<ResultArray> {
         let table = &self.0.table;
-        let place = match (&ids.0, table.device()) {
-            (Some(ids), _) if ids.is_cuda() => ids.place(),
-            (_, Some(device)) => Place::on(py, device)?,
-            _ => Place::Host,
+        let placement = match (&ids.0, table.device()) {
+            (Some(ids), _) if ids.is_cuda() => ids.placement(),
+            (_, Some(device)) => ResultPlacement::on(py, device)?,
+            _ => ResultPlacement::Host,
         };
-        Product::new(&place, table.dtype(), self.shape(ids), "get").map_err(|error| raise(py, error))
+        ResultArray::new(&placement, table.dtype(), self.shape(ids), "get").map_err(|error| raise(py, error))
     }
 }
 
@@ -109,13 +108,13 @@ impl Table {
         self.0.table.consistency().to_string()
     }
 
-    /// The device that holds its rows, where one does.
+    /// The device that holds the rows, if any.
     #[getter]
     fn device(&self) -> Option<u32> {
         self.0.table.device()
     }
 
-    /// Fills `out`, or new memory if there is none.
+    /// Fills `out`, or new memory without `out`.
     #[pyo3(signature = (rows, out, timeout))]
     fn get(
         &self,
@@ -124,29 +123,29 @@ impl Table {
         out: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
-        let changed = self.0.begin(py, "get", timeout)?;
+        let adjusted = self.0.begin(py, "get", timeout)?;
         let ids = Ids::of(rows, "get")?;
         let Some(out) = out else {
-            let mut product = Some(self.room(py, &ids)?);
-            let filled = self.0.run(py, "get", changed, move |table| {
-                match &mut product {
-                    Some(Product::Host(memory)) => table.get(ids.rows("get")?, memory.bytes_mut())?,
-                    Some(Product::Cuda { memory, .. }) => table.cuda().get(ids.on_device(), memory.span)?,
+            let mut result = Some(self.allocate(py, &ids)?);
+            let filled = self.0.run(py, "get", adjusted, move |table| {
+                match &mut result {
+                    Some(ResultArray::Host(memory)) => table.get(ids.rows("get")?, memory.bytes_mut())?,
+                    Some(ResultArray::Cuda { memory, .. }) => table.cuda().get(ids.on_device(), memory.span)?,
                     None => {}
                 }
-                product.take().ok_or_else(|| Error::internal("get", "a result that was handed out before"))
+                result.take().ok_or_else(|| Error::internal("get", "a result that was handed out before"))
             });
             return filled?.into_python(py);
         };
         let mut target = self.0.target_anywhere(out, "get", &self.shape(&ids))?;
-        self.0.run(py, "get", changed, move |table| match &mut target {
-            Placed::Host(view) => table.get(ids.rows("get")?, view.bytes_mut()),
-            Placed::Cuda(array) => table.cuda().get(ids.on_device(), array.span),
+        self.0.run(py, "get", adjusted, move |table| match &mut target {
+            AnyArray::Host(view) => table.get(ids.rows("get")?, view.bytes_mut()),
+            AnyArray::Cuda(array) => table.cuda().get(ids.on_device(), array.span),
         })?;
         Ok(py.None())
     }
 
-    /// The same in the background; also the array that is filled, where it is new and on a device.
+    /// The same in the background; also returns the array to be filled, if it is new and on a device.
     #[pyo3(signature = (rows, out, timeout))]
     fn get_async(
         &self,
@@ -155,17 +154,17 @@ impl Table {
         out: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<(Pending, Option<Py<PyAny>>)> {
-        let changed = self.0.begin(py, "get", timeout)?;
-        let table = changed.as_ref().unwrap_or(&self.0.table);
+        let adjusted = self.0.begin(py, "get", timeout)?;
+        let table = adjusted.as_ref().unwrap_or(&self.0.table);
         let ids = Ids::of(rows, "get")?;
         let list = ids.to_vec("get").map_err(|error| raise(py, error))?;
         let (running, made) =
             match out.map(|out| self.0.target_anywhere(out, "get", &self.shape(&ids))).transpose()? {
-                Some(Placed::Host(view)) => (Running::Message(table.start_get(list, view)), None),
-                Some(Placed::Cuda(array)) => (Running::DeviceGet(table.cuda().start_get(list, array)), None),
-                None => match self.room(py, &ids)? {
-                    Product::Host(memory) => (Running::Get(table.start_get(list, memory)), None),
-                    Product::Cuda { array, memory } => {
+                Some(AnyArray::Host(view)) => (Running::Message(table.start_get(list, view)), None),
+                Some(AnyArray::Cuda(array)) => (Running::DeviceGet(table.cuda().start_get(list, array)), None),
+                None => match self.allocate(py, &ids)? {
+                    ResultArray::Host(memory) => (Running::Get(table.start_get(list, memory)), None),
+                    ResultArray::Cuda { array, memory } => {
                         (Running::DeviceGet(table.cuda().start_get(list, memory)), Some(array))
                     }
                 },
@@ -173,7 +172,7 @@ impl Table {
         Ok((Pending::new("get", running), made))
     }
 
-    /// Adds; without `wait` it may be applied later, and the array may be used again at once.
+    /// Adds; without `wait` the add may be applied later, and the array may be reused at once.
     #[pyo3(signature = (delta, rows, options, wait, timeout))]
     fn add(
         &self,
@@ -184,20 +183,20 @@ impl Table {
         timeout: Option<f64>,
     ) -> PyResult<()> {
         let py = delta.py();
-        let changed = self.0.begin(py, "add", timeout)?;
+        let adjusted = self.0.begin(py, "add", timeout)?;
         let ids = Ids::of(rows, "add")?;
         let values = self.0.input_anywhere(delta, "add", &self.shape(&ids))?;
         let options = add_options(options, |option| self.0.table.check_option(option))?
             .map_err(|error| raise(py, error))?;
-        self.0.run(py, "add", changed, move |table| match (&values, wait) {
-            (Placed::Host(view), true) => table.add(ids.rows("add")?, view.bytes(), &options),
-            (Placed::Host(view), false) => table.add_soon(ids.rows("add")?, view.bytes(), &options),
-            (Placed::Cuda(array), true) => table.cuda().add(ids.on_device(), array.span, &options),
-            (Placed::Cuda(array), false) => table.cuda().add_soon(ids.on_device(), array.span, &options),
+        self.0.run(py, "add", adjusted, move |table| match (&values, wait) {
+            (AnyArray::Host(view), true) => table.add(ids.rows("add")?, view.bytes(), &options),
+            (AnyArray::Host(view), false) => table.add_soon(ids.rows("add")?, view.bytes(), &options),
+            (AnyArray::Cuda(array), true) => table.cuda().add(ids.on_device(), array.span, &options),
+            (AnyArray::Cuda(array), false) => table.cuda().add_soon(ids.on_device(), array.span, &options),
         })
     }
 
-    /// Fills those rows of `out` that changed since the last call for the same buffer; returns their ids.
+    /// Fills the rows of `out` that changed since the last call with the same buffer; returns their ids.
     #[pyo3(signature = (out, rows, buffer, timeout))]
     fn get_changed(
         &self,
@@ -207,10 +206,10 @@ impl Table {
         timeout: Option<f64>,
     ) -> PyResult<Memory> {
         let py = out.py();
-        let changed = self.0.begin(py, "get_changed", timeout)?;
+        let adjusted = self.0.begin(py, "get_changed", timeout)?;
         let ids = Ids::of(rows, "get_changed")?;
         let mut view = self.0.target(out, "get_changed", &self.shape(&ids))?;
-        let rows = self.0.run(py, "get_changed", changed, move |table| {
+        let rows = self.0.run(py, "get_changed", adjusted, move |table| {
             table.get_changed(buffer, ids.rows("get_changed")?, view.bytes_mut())
         })?;
         Memory::of_numbers(&rows).map_err(|error| raise(py, error))
@@ -221,11 +220,11 @@ impl Table {
         self.0.simple(py, "tick", timeout, tables::Table::tick)
     }
 
-    /// How many steps this worker has made.
+    /// Number of steps that this worker has made.
     #[getter]
     fn clock(&self, py: Python<'_>) -> PyResult<u64> {
-        let changed = self.0.begin(py, "clock", None)?;
-        self.0.run(py, "clock", changed, tables::Table::clock)
+        let adjusted = self.0.begin(py, "clock", None)?;
+        self.0.run(py, "clock", adjusted, tables::Table::clock)
     }
 
     #[pyo3(signature = (timeout))]

@@ -1,17 +1,17 @@
-//! How a table is to be made and what an add brings along, as Python says it.
+//! Options of tables and of adds, converted from Python.
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use unisono::tables::{AddOptions, Compression, Consistency, Init, TableOptions, UpdaterChoice};
 use unisono::{DType, Error, Result};
 
-/// What the Python classes pass on; their signatures have the defaults.
+/// The options of a new table as the Python classes pass them; their signatures define the defaults.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub(crate) struct Wishes<'py> {
+pub(crate) struct TableSpec<'py> {
     dtype: String,
     name: Option<String>,
-    init: First,
+    init: InitialValues,
     updater: String,
     consistency: String,
     reject_nan: bool,
@@ -20,15 +20,15 @@ pub(crate) struct Wishes<'py> {
     add: Bound<'py, PyDict>,
 }
 
-/// One whole number, which must arrive as it is; or a kind of first values, two numbers and a seed.
+/// One integer, which must be stored exactly; or a kind of initial values, two numbers and a seed.
 #[derive(FromPyObject)]
-enum First {
+enum InitialValues {
     Whole(i64),
     Rule(String, f64, f64, u64),
 }
 
-impl Wishes<'_> {
-    /// The type of the elements.
+impl TableSpec<'_> {
+    /// The element type.
     pub(crate) fn dtype(&self) -> Result<DType> {
         DType::from_name(&self.dtype).ok_or_else(|| {
             let types = "float32, float64, float16, bfloat16, int32 or int64";
@@ -36,12 +36,12 @@ impl Wishes<'_> {
         })
     }
 
-    /// The table, as errors name it.
+    /// The table's name for error messages.
     pub(crate) fn described(&self) -> String {
         self.name.as_ref().map_or("a table without a name".into(), |name| format!("table {name:?}"))
     }
 
-    /// Whether it is to live on a device.
+    /// Whether the table is to be stored on a device.
     pub(crate) fn on_device(&self) -> bool {
         self.device.is_some()
     }
@@ -67,10 +67,10 @@ impl Wishes<'_> {
     }
 }
 
-fn init(given: &First) -> Result<Init> {
+fn init(given: &InitialValues) -> Result<Init> {
     let (kind, first, second, seed) = match given {
-        First::Whole(value) => return Ok(Init::Whole(*value)),
-        First::Rule(kind, first, second, seed) => (kind.as_str(), *first, *second, *seed),
+        InitialValues::Whole(value) => return Ok(Init::Whole(*value)),
+        InitialValues::Rule(kind, first, second, seed) => (kind.as_str(), *first, *second, *seed),
     };
     match kind {
         "zero" => Ok(Init::Zero),
@@ -81,8 +81,8 @@ fn init(given: &First) -> Result<Init> {
     }
 }
 
-/// Options for the updater; a value that is no number is a TypeError. An underscore at a name's end is left out: `lambda`
-/// is a word of Python's own. `check` refuses names that the updater does not know.
+/// Options for the updater; a value that is not a number is a TypeError. A trailing underscore of a name is removed:
+/// `lambda` is a Python keyword. `check` rejects names that the updater does not know.
 pub(crate) fn add_options(
     given: Option<&Bound<'_, PyDict>>,
     check: impl Fn(&str) -> Result<()>,

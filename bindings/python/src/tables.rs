@@ -1,4 +1,4 @@
-//! The native side of a world's tables: roles, what concerns all tables at once, and the making of each.
+//! The tables of a world, natively: roles, operations on all tables, and the creation of each kind.
 
 use std::sync::Arc;
 
@@ -7,28 +7,28 @@ use unisono::tables::{self, KeyType, TableOptions};
 use unisono::{DType, Result};
 
 use crate::array::View;
-use crate::call::{Outcome, seconds};
+use crate::call::{CallOutcome, seconds};
 use crate::errors::{guard, raise};
-use crate::fork::{Life, OwnProcess};
-use crate::handle::{check_shape, check_type};
+use crate::fork::{WorldLiveness, ProcessLocal};
+use crate::native_table::{check_shape, check_type};
 use crate::interrupt;
 use crate::key_value::KeyValueTable;
 use crate::nvidia;
 use crate::pending::{Pending, Running};
 use crate::table::Table;
-use crate::table_options::Wishes;
-use crate::unmade::Unmade;
+use crate::table_options::TableSpec;
+use crate::call_guard::CallGuard;
 
 /// The tables of a world.
 #[pyclass(frozen, module = "unisono._native")]
 pub(crate) struct Tables {
-    tables: OwnProcess<tables::Tables>,
-    life: Arc<Life>,
+    tables: ProcessLocal<tables::Tables>,
+    liveness: Arc<WorldLiveness>,
 }
 
 impl Tables {
-    pub(crate) fn new(tables: tables::Tables, life: Arc<Life>) -> Tables {
-        Tables { tables: OwnProcess::new(tables.with_interrupt(interrupt::hook())), life }
+    pub(crate) fn new(tables: tables::Tables, liveness: Arc<WorldLiveness>) -> Tables {
+        Tables { tables: ProcessLocal::new(tables.with_interrupt(interrupt::hook())), liveness }
     }
 
     /// The handle for a call that must end within `timeout`.
@@ -38,7 +38,7 @@ impl Tables {
         operation: &'static str,
         timeout: Option<f64>,
     ) -> PyResult<tables::Tables> {
-        let limit = self.life.check(operation).and_then(|()| seconds(timeout, operation));
+        let limit = self.liveness.check(operation).and_then(|()| seconds(timeout, operation));
         let limit = limit.map_err(|error| raise(py, error))?;
         Ok(limit.map_or_else(|| self.tables.clone(), |limit| self.tables.with_timeout(limit)))
     }
@@ -54,20 +54,20 @@ impl Tables {
         py.detach(|| guard(operation, || job(&tables))).map_err(|error| raise(py, error))
     }
 
-    /// Makes a table together with the other ranks; only the first worker's initial values are looked at.
+    /// Creates a table collectively; only the initial values of worker 0 are used.
     fn make(
         &self,
         py: Python<'_>,
         shape: &[usize],
         values: Option<&Bound<'_, PyAny>>,
-        wishes: &Wishes<'_>,
+        wishes: &TableSpec<'_>,
         timeout: Option<f64>,
         make: impl FnOnce(&tables::Tables, DType, Option<&[u8]>, TableOptions) -> Result<tables::Table> + Send,
     ) -> PyResult<Table> {
         let tables = self.within(py, "table", timeout)?;
-        let unmade = Unmade::of(self.tables.group());
+        let call_guard = CallGuard::of(self.tables.group());
         if wishes.on_device() {
-            nvidia::look_in_packages(py)?;
+            nvidia::add_package_folders(py)?;
         }
         let dtype = wishes.dtype().map_err(|error| raise(py, error))?;
         let options = wishes.options()?.map_err(|error| raise(py, error))?;
@@ -79,12 +79,12 @@ impl Tables {
                 .and_then(|()| check_shape("table", shape, table, &view.shape))
                 .map_err(|error| raise(py, error))?;
         }
-        unmade.made();
+        call_guard.disarm();
         let job = move || make(&tables, dtype, view.as_ref().map(View::bytes), options);
         let made = py.detach(|| guard("table", job)).map_err(|error| raise(py, error))?;
-        // The timeout was for the making.
-        let usual = timeout.map(|_| made.with_timeout(self.tables.group().timeout()));
-        Ok(Table::new(usual.unwrap_or(made), self.life.clone()))
+        // The timeout applied to the creation only.
+        let with_default_timeout = timeout.map(|_| made.with_timeout(self.tables.group().timeout()));
+        Ok(Table::new(with_default_timeout.unwrap_or(made), self.liveness.clone()))
     }
 }
 
@@ -95,7 +95,7 @@ impl Tables {
         self.tables.workers()
     }
 
-    /// The ranks of the workers, in their order.
+    /// The ranks of the workers, in order.
     #[getter]
     fn worker_ranks(&self) -> Vec<usize> {
         (0..self.tables.workers()).filter_map(|id| self.tables.worker_rank(id)).collect()
@@ -122,7 +122,7 @@ impl Tables {
         py: Python<'_>,
         size: usize,
         values: Option<&Bound<'_, PyAny>>,
-        wishes: Wishes<'_>,
+        wishes: TableSpec<'_>,
         timeout: Option<f64>,
     ) -> PyResult<Table> {
         self.make(py, &[size], values, &wishes, timeout, |tables, dtype, values, options| {
@@ -136,7 +136,7 @@ impl Tables {
         py: Python<'_>,
         shape: (usize, usize),
         values: Option<&Bound<'_, PyAny>>,
-        wishes: Wishes<'_>,
+        wishes: TableSpec<'_>,
         timeout: Option<f64>,
     ) -> PyResult<Table> {
         self.make(py, &[shape.0, shape.1], values, &wishes, timeout, |tables, dtype, values, options| {
@@ -151,7 +151,7 @@ impl Tables {
         shape: (usize, usize),
         pipelined: bool,
         values: Option<&Bound<'_, PyAny>>,
-        wishes: Wishes<'_>,
+        wishes: TableSpec<'_>,
         timeout: Option<f64>,
     ) -> PyResult<Table> {
         self.make(py, &[shape.0, shape.1], values, &wishes, timeout, |tables, dtype, values, options| {
@@ -165,19 +165,19 @@ impl Tables {
         py: Python<'_>,
         dim: usize,
         keys: &str,
-        wishes: Wishes<'_>,
+        wishes: TableSpec<'_>,
         timeout: Option<f64>,
     ) -> PyResult<KeyValueTable> {
         let tables = self.within(py, "table", timeout)?;
-        let unmade = Unmade::of(self.tables.group());
+        let call_guard = CallGuard::of(self.tables.group());
         let dtype = wishes.dtype().map_err(|error| raise(py, error))?;
         let options = wishes.options()?.map_err(|error| raise(py, error))?;
         let keys = KeyType::from_name(keys).map_err(|error| raise(py, error))?;
-        unmade.made();
+        call_guard.disarm();
         let job = move || tables::KeyValueTable::create(&tables, keys, dim, dtype, options);
         let made = py.detach(|| guard("table", job)).map_err(|error| raise(py, error))?;
-        let usual = timeout.map(|_| made.with_timeout(self.tables.group().timeout()));
-        Ok(KeyValueTable::new(usual.unwrap_or(made), self.life.clone()))
+        let with_default_timeout = timeout.map(|_| made.with_timeout(self.tables.group().timeout()));
+        Ok(KeyValueTable::new(with_default_timeout.unwrap_or(made), self.liveness.clone()))
     }
 
     /// Waits until this rank's adds are applied.
@@ -186,23 +186,23 @@ impl Tables {
         self.run(py, "flush", timeout, tables::Tables::flush)
     }
 
-    /// This rank makes no more calls on the tables that there are.
+    /// Declares that this rank makes no more calls on the existing tables.
     #[pyo3(signature = (timeout))]
     fn finish(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         self.run(py, "finish", timeout, tables::Tables::finish)
     }
 
-    /// Applies this rank's adds, then waits for all ranks.
+    /// Flushes this rank's adds, then waits for all ranks.
     #[pyo3(signature = (wait, timeout))]
     fn barrier(&self, py: Python<'_>, wait: bool, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let tables = self.within(py, "barrier", timeout)?;
         let group = tables.group().clone();
         let job = move |group: &unisono::Group| {
-            // Ranks that wait in the barrier see that this one has failed before it.
-            let unmade = Unmade::of(group);
+            // If the flush fails, ranks that wait in the barrier notice that this one has failed.
+            let call_guard = CallGuard::of(group);
             guard("barrier", || tables.flush())?;
-            unmade.made();
-            guard("barrier", || group.raw().barrier()).map(|()| Outcome::Nothing)
+            call_guard.disarm();
+            guard("barrier", || group.raw().barrier()).map(|()| CallOutcome::Nothing)
         };
         if !wait {
             let started = group.start(job);
@@ -223,7 +223,7 @@ impl Tables {
         self.run(py, "load", timeout, |tables| tables.load(target))
     }
 
-    /// This rank makes no more calls: its adds are applied, nobody waits for it, and other hosts are served to their end.
+    /// Ends this rank's use of tables: its adds are applied, no rank waits for it, and requests of other hosts are served.
     #[pyo3(signature = (timeout))]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         self.run(py, "shutdown", timeout, tables::Tables::close)

@@ -1,4 +1,4 @@
-//! What only PyTorch has: lazy bits that change the sign of what is in memory, a counter of writes, and a compiler.
+//! PyTorch specifics: lazy negative and conjugate bits, the version counter of writes, and torch.compile.
 
 use numpy::PyUntypedArray;
 use pyo3::intern;
@@ -13,7 +13,7 @@ static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 /// `torch.autograd.graph.increment_version`.
 static INCREMENT_VERSION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
-/// `unisono.on_device.call`, outside of torch.compile.
+/// `unisono.on_device.call`, excluded from torch.compile.
 static CALL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
 /// A module that the program has imported, or None.
@@ -23,14 +23,14 @@ fn imported<'py>(name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
     modules.call_method1(intern!(py, "get"), (name,))
 }
 
-/// Calls a Python function as it is. torch.compile traces whatever runs below a function that it compiles, also what native
-/// code calls, and its streams are not those of CUDA.
+/// Calls a Python function without tracing. torch.compile traces everything below a function that it compiles, including
+/// what native code calls, and its streams are not CUDA streams.
 pub(crate) fn call_uncompiled<'py>(
     function: &Bound<'py, PyAny>,
     arguments: Bound<'py, PyTuple>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = function.py();
-    // It is imported when a program first compiles something.
+    // torch._dynamo is imported when a program first compiles something.
     if imported(intern!(py, "torch._dynamo"))?.is_none() {
         return function.call1(arguments);
     }
@@ -44,20 +44,20 @@ pub(crate) fn call_uncompiled<'py>(
 
 fn is_tensor(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
-    // The common case, which must not cost a look for PyTorch.
+    // The common case, which must not pay for a search for PyTorch.
     if x.cast::<PyUntypedArray>().is_ok() {
         return Ok(false);
     }
     if CLASS.get(py).is_none() {
         let torch = imported(intern!(py, "torch"))?;
-        // While PyTorch is being imported it has no class of tensors yet, so this is none.
+        // While PyTorch is being imported, it has no class Tensor yet, so `x` cannot be a tensor.
         let Some(class) = torch.getattr_opt(intern!(py, "Tensor"))? else { return Ok(false) };
         CLASS.get_or_try_init(py, || class.cast_into::<PyType>().map(Bound::unbind))?;
     }
     CLASS.get(py).map_or(Ok(false), |class| x.is_instance(class.bind(py)))
 }
 
-/// Whether a tensor's values differ from what is in its memory, by its negative or conjugate bit.
+/// Whether a tensor's values differ from the contents of its memory, because of its negative or conjugate bit.
 pub(crate) fn is_lazy(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     Ok(is_tensor(x)?
@@ -65,23 +65,23 @@ pub(crate) fn is_lazy(x: &Bound<'_, PyAny>) -> PyResult<bool> {
             || x.call_method0(intern!(py, "is_conj"))?.is_truthy()?))
 }
 
-/// A copy of a lazy tensor whose memory has its values.
+/// A copy of a lazy tensor whose memory holds its values.
 pub(crate) fn resolved<'py>(x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = x.py();
     x.call_method0(intern!(py, "resolve_conj"))?.call_method0(intern!(py, "resolve_neg"))
 }
 
-/// The error for a lazy tensor that a call is to write.
-pub(crate) fn lazy(operation: &str) -> Error {
+/// The error for a lazy tensor that a call would write.
+pub(crate) fn lazy_error(operation: &str) -> Error {
     let received = "a view with PyTorch's negative or conjugate bit";
     let advice = "pass x.resolve_conj().resolve_neg(), and use what is returned";
     Error::usage(operation, "a tensor whose values are in its memory", received, advice)
 }
 
-/// Records that a call writes to a tensor, so that autograd does not use a value that it saved before.
+/// Records a write to a tensor, so that autograd rejects values that it saved before.
 pub(crate) fn record_write(x: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = x.py();
-    // Tensors of inference mode have no counter.
+    // Inference tensors have no version counter.
     if !is_tensor(x)? || x.call_method0(intern!(py, "is_inference"))?.is_truthy()? {
         return Ok(());
     }

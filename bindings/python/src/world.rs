@@ -1,4 +1,4 @@
-//! The native world: made by `init`, asked for its facts, ended by `shutdown`.
+//! The native world: created by `init`, queried for its properties, ended by `shutdown`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,20 +8,20 @@ use unisono::{DType, Error, InitOptions, Result, Series};
 
 use crate::call::seconds;
 use crate::errors::{guard, raise, remember_rank};
-use crate::fork::{Life, OwnProcess};
+use crate::fork::{WorldLiveness, ProcessLocal};
 use crate::group::Group;
 use crate::memory::Memory;
 use crate::tables::Tables;
 use crate::{interrupt, locate};
 
-/// A world and the facts that stay true after its end.
+/// A world, and the properties that remain valid after its end.
 #[pyclass(frozen, module = "unisono._native")]
 pub(crate) struct World {
-    /// Taken out by `shutdown`. The lock is never held while a thread waits for the interpreter.
-    world: Mutex<Option<OwnProcess<Arc<unisono::World>>>>,
-    life: Arc<Life>,
-    /// Collectives that do not count, begun and not ended: see `begin_series`.
-    series: Mutex<Vec<OwnProcess<Series>>>,
+    /// Taken out by `shutdown`. The lock is never held while a thread waits for the GIL.
+    world: Mutex<Option<ProcessLocal<Arc<unisono::World>>>>,
+    liveness: Arc<WorldLiveness>,
+    /// Series of uncounted collectives that have begun and not ended: see `begin_series`.
+    series: Mutex<Vec<ProcessLocal<Series>>>,
     #[pyo3(get)]
     rank: usize,
     #[pyo3(get)]
@@ -44,7 +44,7 @@ impl World {
     /// A world whose rank is a thread of this process.
     fn of(world: unisono::World) -> World {
         World {
-            life: Arc::new(Life::new(world.rank(), world.size() == 1)),
+            liveness: Arc::new(WorldLiveness::new(world.rank(), world.size() == 1)),
             series: Mutex::default(),
             rank: world.rank(),
             size: world.size(),
@@ -54,24 +54,25 @@ impl World {
             transport: world.transport(),
             launcher: world.launcher().to_owned(),
             restarts: world.restarts(),
-            world: Mutex::new(Some(OwnProcess::new(Arc::new(world)))),
+            world: Mutex::new(Some(ProcessLocal::new(Arc::new(world)))),
         }
     }
 
-    /// A world whose rank is this process: others are told where its program is.
+    /// A world whose rank is this process: it reports the position of its program to other ranks.
     pub(crate) fn new(world: unisono::World) -> World {
-        world.set_locator(locate::where_is_main);
+        world.set_locator(locate::main_location);
         World::of(world)
     }
 
-    /// Does something with the world, detached from the interpreter: if another thread shuts it down meanwhile, it ends here.
+    /// Runs `job` on the world with the GIL released. If another thread shuts the world down meanwhile, the world is dropped
+    /// here.
     fn with<R: Send>(
         &self,
         py: Python<'_>,
         operation: &'static str,
         job: impl FnOnce(&unisono::World) -> Result<R> + Send,
     ) -> PyResult<R> {
-        self.life.check(operation).map_err(|error| raise(py, error))?;
+        self.liveness.check(operation).map_err(|error| raise(py, error))?;
         let world = self.world.lock().unwrap_or_else(PoisonError::into_inner).as_deref().cloned();
         let done = py.detach(|| {
             let world = world.ok_or_else(|| Error::internal(operation, "a world that is alive and gone"))?;
@@ -81,7 +82,7 @@ impl World {
     }
 }
 
-/// Which rank of its host this process is and how many there are, as its launcher says; before it joins.
+/// The local rank of this process and the local size, as its launcher states them; callable before joining.
 #[pyfunction]
 pub(crate) fn placement(py: Python<'_>) -> PyResult<Option<(usize, Option<usize>)>> {
     guard("pick_device", unisono::World::placement).map_err(|error| raise(py, error))
@@ -89,7 +90,7 @@ pub(crate) fn placement(py: Python<'_>) -> PyResult<Option<(usize, Option<usize>
 
 #[pymethods]
 impl World {
-    /// Finds the launcher and joins the others.
+    /// Detects the launcher and joins its world.
     #[staticmethod]
     fn init(py: Python<'_>, timeout: Option<f64>) -> PyResult<World> {
         let timeout = seconds(timeout, "init").map_err(|error| raise(py, error))?;
@@ -100,26 +101,26 @@ impl World {
         Ok(World::new(world))
     }
 
-    /// Worlds of ranks that are threads of this process, one for each.
+    /// Worlds whose ranks are threads of this process, one world per rank.
     #[staticmethod]
     fn threads(py: Python<'_>, size: usize) -> PyResult<Vec<World>> {
         let made = py.detach(|| guard("threads", || unisono::World::threads(size)));
         Ok(made.map_err(|error| raise(py, error))?.into_iter().map(World::of).collect())
     }
 
-    /// The group of everybody.
+    /// The group of all ranks.
     fn group(&self, py: Python<'_>) -> PyResult<Group> {
-        self.with(py, "init", |world| Ok(Group::new(world.group(), self.life.clone())))
+        self.with(py, "init", |world| Ok(Group::new(world.group(), self.liveness.clone())))
     }
 
-    /// Gives this rank its role for tables; every rank calls it.
+    /// Sets this rank's role for tables; every rank calls it.
     fn tables(&self, py: Python<'_>, role: &str) -> PyResult<Tables> {
         let role = Role::from_name(role).map_err(|error| raise(py, error))?;
         let tables = self.with(py, "tables", |world| tables::Tables::join(world, role))?;
-        Ok(Tables::new(tables, self.life.clone()))
+        Ok(Tables::new(tables, self.liveness.clone()))
     }
 
-    /// Sets the deadline of calls that are given none.
+    /// Sets the default timeout of calls.
     fn set_timeout(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
         let timeout = seconds(Some(timeout), "init").map_err(|error| raise(py, error))?;
         self.with(py, "init", |world| {
@@ -128,7 +129,7 @@ impl World {
         })
     }
 
-    /// Declares that this process goes on where the one before it had stopped.
+    /// Declares that this process continues where the previous incarnation of its rank stopped.
     fn resume(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, "resume", |world| {
             world.resume();
@@ -138,7 +139,7 @@ impl World {
 
     /// Collectives until `end_series` are not counted: a restarted rank does not repeat them.
     fn begin_series(&self, py: Python<'_>) -> PyResult<()> {
-        let series = self.with(py, "series", |world| Ok(OwnProcess::new(world.series())))?;
+        let series = self.with(py, "series", |world| Ok(ProcessLocal::new(world.series())))?;
         self.series.lock().unwrap_or_else(PoisonError::into_inner).push(series);
         Ok(())
     }
@@ -147,15 +148,15 @@ impl World {
         self.series.lock().unwrap_or_else(PoisonError::into_inner).pop();
     }
 
-    /// Whether this process is a forked child of the world's own.
+    /// Whether this process is a forked child of the process that joined the world.
     #[getter]
     fn is_forked(&self) -> bool {
-        self.life.is_forked()
+        self.liveness.is_forked()
     }
 
     /// Memory in the job's arena.
     fn empty(&self, py: Python<'_>, shape: Vec<usize>, dtype: &str) -> PyResult<Memory> {
-        self.life.check("empty").map_err(|error| raise(py, error))?;
+        self.liveness.check("empty").map_err(|error| raise(py, error))?;
         let dtype = DType::from_name(dtype).ok_or_else(|| {
             let supported = DType::ALL.map(DType::name).join(", ");
             raise(py, Error::usage("empty", supported, dtype, "choose one of these"))
@@ -171,16 +172,16 @@ impl World {
         Ok(Memory::in_arena(buffer, dtype, shape))
     }
 
-    /// All of the job's arena, as bytes.
+    /// The full arena of the job, as bytes.
     fn arena(&self, py: Python<'_>) -> PyResult<Memory> {
         self.with(py, "arena", |world| world.arena()).map(Memory::whole_arena)
     }
 
-    /// Leaves the world; a second time does nothing, and a forked child leaves its parent's alone.
+    /// Leaves the world; a second call does nothing, and a forked child leaves its parent's world untouched.
     fn shutdown(&self, py: Python<'_>) -> PyResult<()> {
-        self.life.close();
+        self.liveness.close();
         let taken = self.world.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(world) = taken.and_then(OwnProcess::into_inner) else { return Ok(()) };
+        let Some(world) = taken.and_then(ProcessLocal::into_inner) else { return Ok(()) };
         let ended = py.detach(|| {
             guard("shutdown", || {
                 drop(world);

@@ -1,32 +1,32 @@
-//! `unisono bench collectives`: starts the ranks, gathers their times, and shows them against memory's own limit.
+//! `unisono bench collectives`: runs the ranks, collects their times, and compares them with the memory bandwidth.
 
 use std::ffi::OsString;
 
 use clap::ValueEnum;
 
-use super::Collectives;
-use super::ranks::{Row, complain, gather, list};
+use super::CollectiveBench;
+use super::ranks::{Row, report_error, run_bench_ranks, list};
 use super::size::{Size, time};
-use super::verb::Verb;
-use crate::bandwidth::Kernel;
+use super::collective_cases::Collective;
+use crate::bandwidth::MemoryKernel;
 use crate::json::Json;
 use crate::launcher::Signals;
 use crate::stdout;
 
-/// The size at which all verbs are compared.
+/// The size at which all collectives are compared.
 const COMMON: Size = Size(1_000_000);
 
-pub(super) fn run(options: &Collectives, this_program: &[OsString]) -> i32 {
+pub(super) fn run(options: &CollectiveBench, this_program: &[OsString]) -> i32 {
     let mut signals = match Signals::install() {
         Ok(signals) => signals,
-        Err(error) => return complain(1, &format!("cannot listen to signals: {error}")),
+        Err(error) => return report_error(1, &format!("cannot listen to signals: {error}")),
     };
-    let others: Vec<Verb> =
-        Verb::value_variants().iter().copied().filter(|verb| *verb != options.verb).collect();
+    let others: Vec<Collective> =
+        Collective::value_variants().iter().copied().filter(|verb| *verb != options.verb).collect();
     let mut all = Vec::new();
     for &ranks in &options.ranks {
-        let mut measure = |sizes: &[Size], verbs: &[Verb]| {
-            gather(ranks, arguments(sizes, verbs, options.seconds), this_program, &mut signals)
+        let mut measure = |sizes: &[Size], verbs: &[Collective]| {
+            run_bench_ranks(ranks, arguments(sizes, verbs, options.seconds), this_program, &mut signals)
         };
         let rows = match measure(&options.sizes, &[options.verb]) {
             Ok(rows) => rows,
@@ -41,13 +41,13 @@ pub(super) fn run(options: &Collectives, this_program: &[OsString]) -> i32 {
         all.extend(rows.into_iter().chain(more));
     }
     match options.json.as_ref().map(|file| std::fs::write(file, format!("{}\n", json(&all)))) {
-        Some(Err(error)) => complain(1, &format!("--json {:?}: {error}", options.json)),
+        Some(Err(error)) => report_error(1, &format!("--json {:?}: {error}", options.json)),
         _ => 0,
     }
 }
 
-/// What `bench-rank` is to measure.
-fn arguments(sizes: &[Size], verbs: &[Verb], seconds: f64) -> Vec<OsString> {
+/// The arguments of `bench-rank`.
+fn arguments(sizes: &[Size], verbs: &[Collective], seconds: f64) -> Vec<OsString> {
     let mut arguments: Vec<OsString> =
         vec!["collectives".into(), "--seconds".into(), seconds.to_string().into(), "--sizes".into()];
     arguments.push(list(sizes.iter().map(|size| size.0.to_string())));
@@ -55,11 +55,11 @@ fn arguments(sizes: &[Size], verbs: &[Verb], seconds: f64) -> Vec<OsString> {
     arguments
 }
 
-/// Bytes that all ranks together must move for this collective, or for a kernel.
+/// Bytes that all ranks together must move for this collective or kernel.
 fn traffic(row: &Row) -> f64 {
     let each = match row.what.as_str() {
-        "copy" => Kernel::Copy.traffic() / 2.0,
-        "add" => Kernel::Add.traffic() / 2.0,
+        "copy" => MemoryKernel::Copy.traffic() / 2.0,
+        "add" => MemoryKernel::Add.traffic() / 2.0,
         _ => 2.0,
     };
     each * row.ranks as f64 * row.size as f64
@@ -73,13 +73,13 @@ fn is_limit(row: &Row) -> bool {
     matches!(row.what.as_str(), "copy" | "add")
 }
 
-/// The most that memory gave at this size, in the same run.
+/// The highest memory bandwidth measured at this size in the same run.
 fn limit(rows: &[Row], like: &Row) -> f64 {
     let same = rows.iter().filter(|row| is_limit(row) && row.ranks == like.ranks);
     same.filter(|row| row.size == like.size && row.verb == like.verb).map(bandwidth).fold(0.0, f64::max)
 }
 
-fn sizes_table(rows: &[Row], ranks: usize, options: &Collectives) -> String {
+fn sizes_table(rows: &[Row], ranks: usize, options: &CollectiveBench) -> String {
     let mut text = format!(
         "{} of f32, {ranks} ranks on {} cores; bandwidth = 2 · ranks · size / minimum; the limit is what copy and y += x reach\n",
         options.verb.name(),

@@ -1,44 +1,44 @@
-//! Figures next to what they are compared with, and whether they are what is wanted of them.
+//! Benchmark results relative to a reference, with an optional target.
 
 use std::ffi::OsString;
 use std::process::Command;
 
-use super::ranks::{Row, complain};
+use super::ranks::{Row, report_error};
 use super::size::time;
 use crate::json::Json;
 
-/// How a figure is compared with its reference.
+/// How a result is compared with its reference.
 #[derive(Clone, Copy)]
-pub(super) enum Target {
-    /// It takes at most so many times as long.
+pub(super) enum SpeedTarget {
+    /// Takes at most this multiple of the reference's time.
     Times(f64),
-    /// It is at least so many times as fast.
+    /// Is at least this many times as fast as the reference.
     Faster(f64),
-    /// It takes at most this much longer, as a part of the reference.
+    /// Takes at most this much longer, as a fraction of the reference's time.
     More(f64),
-    /// Nothing is wanted: how many times as long it takes.
+    /// No target; the time is shown as a multiple of the reference's.
     Open,
 }
 
 /// One line of the table.
-pub(super) struct Figure {
+pub(super) struct BenchFigure {
     pub name: &'static str,
     pub row: Row,
     pub reference: Row,
-    pub target: Target,
+    pub target: SpeedTarget,
 }
 
-impl Figure {
-    /// The comparison, from two times.
+impl BenchFigure {
+    /// The ratio of two times, in the unit of the target.
     fn ratio(&self, own: f64, reference: f64) -> f64 {
         match self.target {
-            Target::Times(_) | Target::Open => own / reference,
-            Target::Faster(_) => reference / own,
-            Target::More(_) => (own / reference - 1.0).max(0.0),
+            SpeedTarget::Times(_) | SpeedTarget::Open => own / reference,
+            SpeedTarget::Faster(_) => reference / own,
+            SpeedTarget::More(_) => (own / reference - 1.0).max(0.0),
         }
     }
 
-    /// By the minimum and by the median.
+    /// The ratios of the minima and of the medians.
     fn ratios(&self) -> (f64, f64) {
         let (row, reference) = (&self.row, &self.reference);
         (self.ratio(row.minimum, reference.minimum), self.ratio(row.median, reference.median))
@@ -47,44 +47,44 @@ impl Figure {
     fn reached(&self) -> bool {
         let (ratio, _) = self.ratios();
         match self.target {
-            Target::Times(most) | Target::More(most) => ratio <= most,
-            Target::Faster(least) => ratio >= least,
-            Target::Open => true,
+            SpeedTarget::Times(most) | SpeedTarget::More(most) => ratio <= most,
+            SpeedTarget::Faster(least) => ratio >= least,
+            SpeedTarget::Open => true,
         }
     }
 
     fn show(&self, ratio: f64) -> String {
         match self.target {
-            Target::More(_) => format!("+{:.1} %", 100.0 * ratio),
+            SpeedTarget::More(_) => format!("+{:.1} %", 100.0 * ratio),
             _ => format!("{ratio:.2} ×"),
         }
     }
 
     fn wanted(&self) -> String {
         let target = match self.target {
-            Target::Times(most) => format!("≤ {most} ×"),
-            Target::Faster(least) => format!("≥ {least} × faster"),
-            Target::More(most) => format!("≤ +{:.0} %", 100.0 * most),
-            Target::Open => return String::new(),
+            SpeedTarget::Times(most) => format!("≤ {most} ×"),
+            SpeedTarget::Faster(least) => format!("≥ {least} × faster"),
+            SpeedTarget::More(most) => format!("≤ +{:.0} %", 100.0 * most),
+            SpeedTarget::Open => return String::new(),
         };
         format!("{target} {}", if self.reached() { "yes" } else { "NO" })
     }
 }
 
-/// What a figure is called, its group, what was measured in it, its reference, and what is wanted.
-pub(super) type Wanted = (&'static str, &'static str, &'static str, &'static str, Target);
+/// The title of a result, its group, what was measured, its reference, and its target.
+pub(super) type FigureSpec = (&'static str, &'static str, &'static str, &'static str, SpeedTarget);
 
-/// The figures that ranks have measured, of those that are wanted.
-pub(super) fn figures(rows: &[Row], wanted: &[Wanted]) -> Vec<Figure> {
+/// The results among `wanted` that the ranks have measured.
+pub(super) fn figures(rows: &[Row], wanted: &[FigureSpec]) -> Vec<BenchFigure> {
     let find = |verb: &str, what: &str| rows.iter().find(|row| row.verb == verb && row.what == what).cloned();
-    let figure = |&(name, verb, what, reference, target): &Wanted| {
-        Some(Figure { name, row: find(verb, what)?, reference: find(verb, reference)?, target })
+    let figure = |&(name, verb, what, reference, target): &FigureSpec| {
+        Some(BenchFigure { name, row: find(verb, what)?, reference: find(verb, reference)?, target })
     };
     wanted.iter().filter_map(figure).collect()
 }
 
-/// A line for each figure, under a head.
-pub(super) fn lines(figures: &[Figure]) -> String {
+/// A table header and one line per result.
+pub(super) fn lines(figures: &[BenchFigure]) -> String {
     let mut text = format!(
         "{:<38}{:>10}{:>10}{:>12}{:>10}{:>11}  {}\n",
         "what / reference", "minimum", "median", "reference", "reached", "by median", "wanted"
@@ -105,9 +105,9 @@ pub(super) fn lines(figures: &[Figure]) -> String {
     text
 }
 
-/// The figures for other programs.
-pub(super) fn records(figures: &[Figure]) -> Vec<Json> {
-    let record = |figure: &Figure| {
+/// The results as JSON.
+pub(super) fn records(figures: &[BenchFigure]) -> Vec<Json> {
+    let record = |figure: &BenchFigure| {
         let (ratio, by_median) = figure.ratios();
         Json::Object(vec![
             ("workers", figure.row.ranks.into()),
@@ -126,11 +126,12 @@ pub(super) fn records(figures: &[Figure]) -> Vec<Json> {
     figures.iter().map(record).collect()
 }
 
-/// Whether a module of the Python package has what it needs; it says itself what is missing. Otherwise the exit status.
+/// Checks that a module of the Python package has what it needs; the module itself reports what is missing. The error is
+/// the exit status.
 pub(super) fn check_module(program: &[OsString]) -> Result<(), i32> {
     match Command::new(&program[0]).args(&program[1..]).arg("--check").status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(status.code().unwrap_or(1)),
-        Err(error) => Err(complain(1, &format!("cannot start {}: {error}", program[0].display()))),
+        Err(error) => Err(report_error(1, &format!("cannot start {}: {error}", program[0].display()))),
     }
 }

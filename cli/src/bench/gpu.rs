@@ -1,4 +1,4 @@
-//! `unisono bench gpu`: calls on CUDA memory next to PyTorch's, measured by modules of the Python package.
+//! `unisono bench gpu`: calls on CUDA memory compared with PyTorch's, measured by modules of the Python package.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -6,28 +6,28 @@ use std::process::Command;
 
 use clap::Args;
 
-use super::ranks::complain;
+use super::ranks::report_error;
 use crate::run::python;
 
 /// The module that starts the ranks, measures and prints the table.
 const MODULE: &str = "unisono.bench.gpu";
 
 #[derive(Args)]
-pub(super) struct Options {
+pub(super) struct GpuBenchArgs {
     /// Measure only parts whose names contain this.
     #[arg(long, value_name = "WORD", default_value = "")]
     only: String,
-    /// Write the results to this file as JSON too.
+    /// Also write the results to this file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Say besides where the time of the stack of convolutions goes.
+    /// Also print a breakdown of the time of the convolution stack.
     #[arg(long)]
     detail: bool,
 }
 
-pub(super) fn run(options: &Options, this_program: &[OsString]) -> i32 {
+pub(super) fn run(options: &GpuBenchArgs, this_program: &[OsString]) -> i32 {
     let Some(python) = python(this_program) else {
-        return complain(1, "bench gpu needs Python, but there is no python3 on PATH; install Python");
+        return report_error(1, "bench gpu needs Python, but there is no python3 on PATH; install Python");
     };
     let mut command = Command::new(&python);
     command.args(["-m", MODULE, "--only", &options.only]);
@@ -39,6 +39,6 @@ pub(super) fn run(options: &Options, this_program: &[OsString]) -> i32 {
     }
     match command.status() {
         Ok(status) => status.code().unwrap_or(1),
-        Err(error) => complain(1, &format!("cannot start {}: {error}", python.display())),
+        Err(error) => report_error(1, &format!("cannot start {}: {error}", python.display())),
     }
 }

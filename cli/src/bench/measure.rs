@@ -1,41 +1,41 @@
-//! Times several things in turn, so that what disturbs the machine disturbs all of them alike.
+//! Times several cases in turn, so that disturbances of the machine affect all of them alike.
 
 use std::ops::RangeInclusive;
 
 use rustix::time::{ClockId, clock_gettime};
 use unisono::{Error, Group, ReduceOp, Result};
 
-/// A repetition of something short is made of several calls, to last about this long.
+/// A repetition of a short case consists of several calls, to last about this long (seconds).
 const REPETITION: f64 = 200e-6;
-/// How many repetitions, whatever the time.
+/// Bounds on the number of repetitions, regardless of the time.
 const FEWEST: f64 = 9.0;
 const MOST: f64 = 500.0;
 
-/// Things to time in turn, by number. All ranks have the same ones.
+/// Numbered cases to time in turn. All ranks have the same cases.
 pub(crate) trait Cases {
     fn count(&self) -> usize;
 
-    /// Makes everything ready for calls of a case; untimed.
+    /// Prepares the calls of a case; not timed.
     fn prepare(&mut self, case: usize) -> Result<()>;
 
     /// One call.
     fn call(&mut self, case: usize) -> Result<()>;
 
-    /// Is everything as it must be after so many calls? All ranks have made theirs, and none has begun the next case.
-    fn is_right(&mut self, case: usize, calls: usize) -> bool;
+    /// Whether the state is correct after `calls` calls. All ranks have completed theirs, and none has begun the next case.
+    fn is_correct(&mut self, case: usize, calls: usize) -> bool;
 
-    /// How many calls in a row a repetition may have.
+    /// Allowed number of consecutive calls in a repetition.
     fn calls(&self, _case: usize) -> RangeInclusive<usize> {
         1..=1000
     }
 
-    /// Whether a call lasts for each rank until the others have come.
-    fn waits(&self, _case: usize) -> bool {
+    /// Whether each call of a rank waits for the other ranks.
+    fn synchronizes(&self, _case: usize) -> bool {
         false
     }
 }
 
-/// When `calls` calls of a case began and ended, all ranks starting together; the result is checked.
+/// Start and end time of `calls` calls of a case, with all ranks starting together; the result is checked.
 fn time(group: &Group, cases: &mut dyn Cases, case: usize, calls: usize) -> Result<(f64, f64)> {
     cases.prepare(case)?;
     group.barrier()?;
@@ -44,9 +44,9 @@ fn time(group: &Group, cases: &mut dyn Cases, case: usize, calls: usize) -> Resu
         cases.call(case)?;
     }
     let end = now();
-    // Nobody checks or prepares while others are still busy: that would disturb them.
+    // A rank must not check or prepare while others are still measuring: that would disturb them.
     group.barrier()?;
-    match cases.is_right(case, calls) {
+    match cases.is_correct(case, calls) {
         true => Ok((start, end)),
         false => Err(Error::internal("bench", format!("wrong result at rank {}", group.rank()))),
     }
@@ -58,16 +58,16 @@ fn now() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
-/// What came out for one case: seconds a call.
+/// Result of one case, in seconds per call.
 pub(crate) struct Times {
     pub(crate) minimum: f64,
     pub(crate) median: f64,
     pub(crate) repetitions: usize,
 }
 
-/// Times the cases in turn for about so many seconds. Every rank gets the same answer.
+/// Times the cases in turn for about `seconds`. Every rank gets the same result.
 pub(crate) fn measure(group: &Group, cases: &mut dyn Cases, seconds: f64) -> Result<Vec<Times>> {
-    // Two rounds to warm up; the second tells how many calls and repetitions there can be.
+    // Two warm-up rounds; the second determines the number of calls and repetitions.
     let mut once = Vec::new();
     let mut round = [0.0];
     for _ in 0..2 {
@@ -107,9 +107,9 @@ pub(crate) fn measure(group: &Group, cases: &mut dyn Cases, seconds: f64) -> Res
     let of_case = |case: usize| {
         let mut times: Vec<f64> = (case..slowest.len())
             .step_by(calls.len())
-            .map(|i| match cases.waits(case) {
+            .map(|i| match cases.synchronizes(case) {
                 true => slowest[i],
-                // Who does not wait may end before another begins, with more ranks than cores.
+                // Without synchronization, a rank may end before another begins if there are more ranks than cores.
                 false => ends[i] - starts[i],
             })
             .map(|time| time / calls[case] as f64)

@@ -1,4 +1,4 @@
-//! `unisono bench`: measures with real processes, against what this machine's memory can do.
+//! `unisono bench`: benchmarks with real processes, compared with the memory bandwidth of this machine.
 
 mod collectives;
 mod figures;
@@ -12,21 +12,21 @@ mod rank;
 mod ranks;
 mod size;
 mod tables;
-mod verb;
+mod collective_cases;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use halo::Array;
+use halo::HaloArray;
 pub(crate) use rank::{BenchRank, bench_rank};
 use size::Size;
 use tables::Sizes;
-use verb::Verb;
+use collective_cases::Collective;
 
 #[derive(Args)]
-pub(crate) struct Options {
+pub(crate) struct BenchArgs {
     #[command(subcommand)]
     what: What,
 }
@@ -34,48 +34,48 @@ pub(crate) struct Options {
 #[derive(Subcommand)]
 enum What {
     /// Time collectives between processes on this host.
-    Collectives(Collectives),
-    /// Time training steps of convolutional networks in one process, and on several.
-    Nn(nn::Options),
+    Collectives(CollectiveBench),
+    /// Time training steps of convolutional networks on one process and on several.
+    Nn(nn::NnBenchArgs),
     /// Time gets and adds of tables by processes on this host.
     Tables(TableBench),
-    /// Time halos of an array that is divided between processes on this host.
+    /// Time halo exchanges of an array that is partitioned between processes on this host.
     Halo(HaloBench),
-    /// Time a PyTorch model's parameters and gradients between processes on this host.
+    /// Time the synchronization of a PyTorch model's parameters and gradients between processes on this host.
     Frameworks(FrameworkBench),
-    /// Time calls of functions by a master and its workers on this host.
+    /// Time function calls by a master and its workers on this host.
     Functions(FunctionBench),
-    /// Time calls on CUDA memory next to PyTorch's; needs a device.
-    Gpu(gpu::Options),
+    /// Time calls on CUDA memory, compared with PyTorch's; needs a device.
+    Gpu(gpu::GpuBenchArgs),
 }
 
 #[derive(Args)]
-struct Collectives {
-    /// How many ranks, one run each.
+struct CollectiveBench {
+    /// Numbers of ranks, one run each.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "2,4", value_parser = crate::run::rank_count)]
     ranks: Vec<usize>,
-    /// How many bytes each rank has; KB, MB, KiB and MiB are known.
+    /// Bytes per rank; the units KB, MB, KiB and MiB are accepted.
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', default_value = "4KiB,64KiB,1MB,10MB,100MB")]
     sizes: Vec<Size>,
     /// The collective to time at every size; the others are timed at 1 MB.
     #[arg(long, value_enum, default_value = "all_reduce")]
-    verb: Verb,
-    /// About how long to measure each size, in seconds; large sizes take longer.
+    verb: Collective,
+    /// Approximate measuring time per size, in seconds; large sizes take longer.
     #[arg(long, value_name = "S", default_value = "2")]
     seconds: f64,
-    /// Write the results to this file as JSON too.
+    /// Also write the results to this file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
 #[derive(Args)]
 struct TableBench {
-    /// How many workers, one run each.
+    /// Numbers of workers, one run each.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2,4", value_parser = crate::run::rank_count)]
     workers: Vec<usize>,
     #[command(flatten)]
     sizes: Sizes,
-    /// Write the results to this file as JSON too.
+    /// Also write the results to this file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -83,48 +83,48 @@ struct TableBench {
 #[derive(Args)]
 struct HaloBench {
     #[command(flatten)]
-    array: Array,
-    /// The height and width of the image that a stack of convolutions is timed on.
+    array: HaloArray,
+    /// Height and width of the image on which a stack of convolutions is timed.
     #[arg(long, value_name = "N", default_value = "512", value_parser = crate::run::positive)]
     stack: usize,
-    /// The height and width of the image for which a rank's memory is measured.
+    /// Height and width of the image for which a rank's memory is measured.
     #[arg(long, value_name = "N", default_value = "2048", value_parser = crate::run::positive)]
     image: usize,
-    /// Write the results to this file as JSON too.
+    /// Also write the results to this file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
 #[derive(Args)]
 struct FrameworkBench {
-    /// How many workers.
+    /// Number of workers.
     #[arg(long, value_name = "N", default_value = "2", value_parser = crate::run::rank_count)]
     workers: usize,
-    /// About how many parameters the model has.
+    /// Approximate number of parameters of the model.
     #[arg(long, value_name = "N", default_value = "25000000", value_parser = crate::run::positive)]
     parameters: usize,
-    /// About how long to measure each figure, in seconds.
+    /// Approximate measuring time per figure, in seconds.
     #[arg(long, value_name = "S", default_value = "10")]
     seconds: f64,
-    /// Write the results to this file as JSON too.
+    /// Also write the results to this file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
 #[derive(Args)]
 struct FunctionBench {
-    /// How many processes work, the master included.
+    /// Number of processes, including the master.
     #[arg(long, value_name = "N", default_value = "2", value_parser = crate::run::rank_count)]
     workers: usize,
-    /// About how long to measure each figure, in seconds.
+    /// Approximate measuring time per figure, in seconds.
     #[arg(long, value_name = "S", default_value = "3")]
     seconds: f64,
-    /// Write the results to this file as JSON too.
+    /// Also write the results to this file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-pub(crate) fn bench(options: &Options, this_program: &[OsString]) -> i32 {
+pub(crate) fn bench(options: &BenchArgs, this_program: &[OsString]) -> i32 {
     match &options.what {
         What::Collectives(options) => collectives::run(options, this_program),
         What::Nn(options) => nn::run(options, this_program),

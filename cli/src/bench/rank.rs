@@ -1,13 +1,13 @@
-//! One rank of a benchmark; rank 0 prints the results as lines for the program that started it.
+//! One rank of a benchmark; rank 0 prints the results as lines for the parent process.
 
 use clap::{Args, Subcommand};
 use unisono::{Result, World};
 
-use super::halo::Array;
+use super::halo::HaloArray;
 use super::measure::{Cases, Times, measure};
 use super::size::Size;
 use super::tables::Sizes;
-use super::verb::{CollectiveCases, Verb};
+use super::collective_cases::{CollectiveCases, Collective};
 
 #[derive(Args)]
 pub(crate) struct BenchRank {
@@ -19,7 +19,7 @@ pub(crate) struct BenchRank {
 enum What {
     Collectives(Collectives),
     Tables(Sizes),
-    Halo(Array),
+    Halo(HaloArray),
     Nn(Steps),
 }
 
@@ -34,7 +34,7 @@ struct Collectives {
     #[arg(long, value_delimiter = ',')]
     sizes: Vec<Size>,
     #[arg(long, value_enum, value_delimiter = ',')]
-    verbs: Vec<Verb>,
+    verbs: Vec<Collective>,
     #[arg(long)]
     seconds: f64,
 }
@@ -68,7 +68,7 @@ fn measure_collectives(options: &Collectives) -> Result<()> {
     Ok(())
 }
 
-/// Measures cases and prints a line for each.
+/// Measures the cases and prints one line for each.
 pub(super) fn report(
     world: &World,
     verb: &str,
@@ -77,15 +77,15 @@ pub(super) fn report(
     cases: &mut dyn Cases,
     seconds: f64,
 ) -> Result<()> {
-    say(world, format_args!("now {verb} {size}"));
+    print_line(world, format_args!("now {verb} {size}"));
     let times = measure(world.group(), cases, seconds)?;
     for (name, Times { minimum, median, repetitions }) in names.iter().zip(times) {
-        say(world, format_args!("time {verb} {name} {size} {minimum} {median} {repetitions}"));
+        print_line(world, format_args!("time {verb} {name} {size} {minimum} {median} {repetitions}"));
     }
     Ok(())
 }
 
-fn say(world: &World, line: std::fmt::Arguments<'_>) {
+fn print_line(world: &World, line: std::fmt::Arguments<'_>) {
     if world.rank() == 0 {
         crate::stdout::line(line);
     }

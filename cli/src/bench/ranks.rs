@@ -1,47 +1,48 @@
-//! Starts the ranks of a benchmark and collects the lines that rank 0 prints.
+//! Launches the ranks of a benchmark and collects the lines that rank 0 prints.
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use super::size::Size;
-use crate::launcher::{Listener, Plan, Signals, Stream, launch};
+use crate::launcher::{Listener, JobSpec, Signals, OutputStream, launch};
 
-/// One line of a rank's report.
+/// One line of rank 0's report.
 #[derive(Debug, Clone)]
 pub(super) struct Row {
     pub ranks: usize,
     /// The collective, or the kind of table.
     pub verb: String,
-    /// Which variant, or the kernel that shows memory's limit.
+    /// The variant, or the kernel that measures the memory bandwidth.
     pub what: String,
-    /// Bytes, or how many rows or tables.
+    /// Number of bytes, rows or tables.
     pub size: usize,
-    /// Seconds; or of memory, bytes.
+    /// Seconds per call; for memory measurements, bytes.
     pub minimum: f64,
     pub median: f64,
     pub repetitions: usize,
 }
 
-/// Starts ranks that run `bench-rank` with these arguments; returns what they measured, or the exit status if that failed.
-pub(super) fn gather(
+/// Launches ranks that run `bench-rank` with these arguments; returns what they measured, or the exit status if a rank
+/// failed.
+pub(super) fn run_bench_ranks(
     ranks: usize,
     arguments: Vec<OsString>,
     this_program: &[OsString],
     signals: &mut Signals,
 ) -> Result<Vec<Row>, i32> {
     let program = this_program.iter().cloned().chain(["bench-rank".into()]).chain(arguments).collect();
-    gather_from(program, ranks, this_program, signals)
+    run_program_ranks(program, ranks, this_program, signals)
 }
 
 /// The same with ranks of any program that prints such lines.
-pub(super) fn gather_from(
+pub(super) fn run_program_ranks(
     program: Vec<OsString>,
     ranks: usize,
     this_program: &[OsString],
     signals: &mut Signals,
 ) -> Result<Vec<Row>, i32> {
-    let plan = Plan {
+    let spec = JobSpec {
         size: ranks,
         program,
         environment: Vec::new(),
@@ -56,23 +57,23 @@ pub(super) fn gather_from(
     let mut listener = Listener::new(|rank, stream, line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
         match (stream, &words[..]) {
-            (Stream::Stdout, ["now", verb, size]) if progress => {
+            (OutputStream::Stdout, ["now", verb, size]) if progress => {
                 let size = Size(size.parse().unwrap_or(0));
                 eprint!("\r\x1b[Kmeasuring {verb} of {size} on {ranks} ranks");
                 let _ = std::io::stderr().flush();
             }
-            (Stream::Stdout, _) => rows.extend(parse(ranks, &words)),
-            (Stream::Stderr, _) => eprintln!("[{rank}] {line}"),
+            (OutputStream::Stdout, _) => rows.extend(parse(ranks, &words)),
+            (OutputStream::Stderr, _) => eprintln!("[{rank}] {line}"),
         }
     });
-    let outcome = launch(&plan, &mut listener, signals).map_err(|error| complain(1, &error.to_string()))?;
+    let outcome = launch(&spec, &mut listener, signals).map_err(|error| report_error(1, &error.to_string()))?;
     drop(listener);
     if progress {
         eprint!("\r\x1b[K");
     }
     match outcome.exit_status() {
         0 => Ok(rows),
-        status => Err(complain(status, "a rank of the benchmark failed")),
+        status => Err(report_error(status, "a rank of the benchmark failed")),
     }
 }
 
@@ -94,12 +95,12 @@ fn parse(ranks: usize, words: &[&str]) -> Option<Row> {
     })
 }
 
-/// Numbers or names as one argument.
+/// Joins numbers or names to one comma-separated argument.
 pub(super) fn list(items: impl Iterator<Item = String>) -> OsString {
     OsString::from(items.collect::<Vec<_>>().join(","))
 }
 
-pub(super) fn complain(status: i32, message: &str) -> i32 {
+pub(super) fn report_error(status: i32, message: &str) -> i32 {
     eprintln!("unisono: {message}");
     status
 }

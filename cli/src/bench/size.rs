@@ -1,4 +1,4 @@
-//! Sizes and times, as people write them.
+//! Parsing and formatting of sizes and times.
 
 use std::fmt;
 use std::str::FromStr;
@@ -42,7 +42,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// "3.21 µs", "14.2 ms": three digits and the unit that fits.
+/// A time with three digits and a fitting unit: "3.21 µs", "14.2 ms".
 pub(crate) fn time(seconds: f64) -> String {
     let (value, unit) = match seconds {
         s if s < 1e-3 => (s * 1e6, "µs"),

@@ -1,24 +1,24 @@
-//! Runs another program with a time limit and keeps what it prints.
+//! Runs another program with a time limit and captures its output.
 
 use std::ffi::OsString;
 use std::time::Duration;
 
-use crate::launcher::{Cause, Listener, Outcome, Plan, Signals, Stream, launch, signal_name};
+use crate::launcher::{Cause, Listener, LaunchOutcome, JobSpec, Signals, OutputStream, launch, signal_name};
 
-/// What is needed to start other programs.
-pub(super) struct Helper<'a> {
+/// What is needed to run other programs.
+pub(super) struct ProbeRunner<'a> {
     pub(super) this_program: &'a [OsString],
     pub(super) signals: Signals,
 }
 
-/// What a program printed, and whether it ended well.
+/// The output of a program, and why it failed, if it did.
 pub(super) struct Captured {
     pub(super) output: Vec<String>,
     pub(super) problem: Option<String>,
 }
 
-impl Helper<'_> {
-    /// Starts `ranks` ranks of a program and waits for them.
+impl ProbeRunner<'_> {
+    /// Runs `ranks` ranks of a program and waits for them.
     pub(super) fn capture(
         &mut self,
         ranks: usize,
@@ -26,7 +26,7 @@ impl Helper<'_> {
         environment: Vec<(OsString, OsString)>,
         limit: Duration,
     ) -> Captured {
-        let plan = Plan {
+        let spec = JobSpec {
             size: ranks,
             program,
             environment,
@@ -38,16 +38,16 @@ impl Helper<'_> {
         };
         let (mut output, mut errors) = (Vec::new(), Vec::new());
         let mut listener = Listener::new(|_, stream, line: &str| match stream {
-            Stream::Stdout => output.push(line.to_string()),
-            Stream::Stderr => errors.push(line.to_string()),
+            OutputStream::Stdout => output.push(line.to_string()),
+            OutputStream::Stderr => errors.push(line.to_string()),
         });
-        let outcome = launch(&plan, &mut listener, &mut self.signals);
+        let outcome = launch(&spec, &mut listener, &mut self.signals);
         drop(listener);
         let problem = match &outcome {
             Ok(outcome) => problem(outcome, limit),
             Err(error) => Some(error.to_string()),
         };
-        // The first lines name the cause; what follows is mostly the launchers' commentary.
+        // The first lines name the cause; the following ones are mostly commentary of the launchers.
         let mut cause: Vec<String> = Vec::new();
         for line in errors.into_iter().filter(|line| line.contains(char::is_alphanumeric)) {
             if cause.len() < 4 && !cause.contains(&line) {
@@ -60,10 +60,10 @@ impl Helper<'_> {
     }
 }
 
-fn problem(outcome: &Outcome, limit: Duration) -> Option<String> {
+fn problem(outcome: &LaunchOutcome, limit: Duration) -> Option<String> {
     Some(match outcome.cause? {
         Cause::Timeout => format!("no end within {} s", limit.as_secs()),
-        Cause::Rank(rank) => outcome.ranks[rank].ending.to_string(),
+        Cause::Rank(rank) => outcome.ranks[rank].termination.to_string(),
         Cause::Signal(signal) => format!("ended by {}", signal_name(signal.as_raw())),
         Cause::Output(error) => format!("its output could not be read: {error}"),
     })

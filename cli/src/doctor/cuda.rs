@@ -1,18 +1,18 @@
-//! What there is of CUDA, and whether two ranks that share a device can use it.
+//! Which CUDA components are present, and whether two ranks that share a device can use it.
 
 use std::time::Duration;
 
 use unisono::cuda::{Component, survey};
 use unisono::{Result, World};
 
-use super::capture::Helper;
+use super::capture::ProbeRunner;
 use super::mps;
-use super::report::{Mark, Section};
+use super::report::{Mark, ReportSection};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-pub(super) fn section(helper: &mut Helper) -> Section {
-    let mut section = Section::new("CUDA (needed for arrays in device memory only)");
+pub(super) fn section(runner: &mut ProbeRunner) -> ReportSection {
+    let mut section = ReportSection::new("CUDA (needed for arrays in device memory only)");
     let survey = survey();
     let mut add = |name: &str, found: &Component| match found {
         Ok(words) => section.add(Mark::Ok, name, words),
@@ -24,13 +24,13 @@ pub(super) fn section(helper: &mut Helper) -> Section {
     }
     add("NVRTC", &survey.compiler);
     add("NCCL", &survey.nccl);
-    mps::add(&mut section, helper, !survey.devices.is_empty());
+    mps::add(&mut section, runner, !survey.devices.is_empty());
     if survey.devices.is_empty() {
         return section;
     }
-    let mut program = helper.this_program.to_vec();
+    let mut program = runner.this_program.to_vec();
     program.extend(["check-rank".into(), "cuda".into()]);
-    let captured = helper.capture(2, program, vec![("UNISONO_TRANSPORT".into(), "shm".into())], LIMIT);
+    let captured = runner.capture(2, program, vec![("UNISONO_TRANSPORT".into(), "shm".into())], LIMIT);
     let shared = captured.output.iter().find_map(|line| line.strip_prefix("path "));
     match (captured.problem, shared) {
         (Some(problem), _) => section.add(Mark::Failed, "2 ranks on one device", problem),
@@ -43,7 +43,7 @@ pub(super) fn section(helper: &mut Helper) -> Section {
     section
 }
 
-/// What each of the two ranks does.
+/// The test on each of the two ranks.
 pub(super) fn check_rank() -> Result<()> {
     let world = World::init()?;
     let (path, seconds) = world.group().cuda().trial(0)?;

@@ -1,13 +1,13 @@
-//! Cores, memory, limits of shared memory, and who started this process.
+//! Cores, memory, limits of shared memory, and the launcher of this process.
 
 use std::fs;
 
 use rustix::fs::{MemfdFlags, memfd_create, statvfs};
 
-use super::report::{Mark, Section};
+use super::report::{Mark, ReportSection};
 
-pub(super) fn machine() -> Section {
-    let mut section = Section::new("Machine");
+pub(super) fn machine() -> ReportSection {
+    let mut section = ReportSection::new("Machine");
     section.add(Mark::Fact, "unisono", env!("CARGO_PKG_VERSION"));
     section.add(Mark::Fact, "cores", cores());
     section.add(Mark::Fact, "memory", memory());
@@ -19,8 +19,8 @@ pub(super) fn machine() -> Section {
     section
 }
 
-pub(super) fn shared_memory() -> Section {
-    let mut section = Section::new("Shared memory");
+pub(super) fn shared_memory() -> ReportSection {
+    let mut section = ReportSection::new("Shared memory");
     match memfd_create("unisono-doctor", MemfdFlags::CLOEXEC)
         .and_then(|file| rustix::fs::ftruncate(&file, 1 << 20).map(|()| file))
         .map_err(std::io::Error::from)
@@ -50,7 +50,7 @@ pub(super) fn shared_memory() -> Section {
     section
 }
 
-/// Containers on one machine have namespaces of their own: their ranks do not share memory.
+/// Containers on one machine have separate namespaces: their ranks do not share memory.
 fn namespaces() -> (Mark, String) {
     let number = |kind: &str| {
         let link = fs::read_link(format!("/proc/self/ns/{kind}")).ok()?;
@@ -98,7 +98,7 @@ fn memory() -> String {
     text
 }
 
-/// The launcher whose variables are there.
+/// The launcher whose environment variables are set.
 fn launcher(is_set: impl Fn(&str) -> bool) -> Option<&'static str> {
     let known = [
         ("unisono run", ["UNISONO_RANK", "UNISONO_SIZE"]),

@@ -1,23 +1,23 @@
-//! How fast memory is on this machine: one core alone, and all together.
+//! Memory bandwidth of this machine, on one core and on all cores.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::report::{Mark, Section};
-use crate::bandwidth::Kernel;
+use super::report::{Mark, ReportSection};
+use crate::bandwidth::MemoryKernel;
 
-/// Larger than the caches of most machines, small enough to touch in a moment.
+/// Larger than the caches of most machines, small enough to initialise quickly.
 const ELEMENTS: usize = 8 << 20;
-/// All buffers together stay below this.
-const MOST: usize = 1 << 30;
-/// How long each of the four measurements may take.
+/// Upper bound on the total size of all buffers, in bytes.
+const MAX_TOTAL_BYTES: usize = 1 << 30;
+/// Time limit for each of the four measurements.
 const LIMIT: Duration = Duration::from_millis(250);
 
-pub(super) fn bandwidth() -> Section {
-    let mut section = Section::new("Memory bandwidth (bytes read and written)");
+pub(super) fn bandwidth() -> ReportSection {
+    let mut section = ReportSection::new("Memory bandwidth (bytes read and written)");
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    for kernel in Kernel::BOTH {
+    for kernel in MemoryKernel::BOTH {
         let one = measure(kernel, 1);
         let all = if cores > 1 { measure(kernel, cores) } else { one };
         let text = format!("{:.1} GB/s on 1 core, {:.1} GB/s on {cores}", one / 1e9, all / 1e9);
@@ -26,9 +26,9 @@ pub(super) fn bandwidth() -> Section {
     section
 }
 
-/// The best of several rounds in which all threads start together; bytes per second.
-fn measure(kernel: Kernel, threads: usize) -> f64 {
-    let elements = ELEMENTS.min(MOST / (2 * size_of::<f32>() * threads));
+/// The best bandwidth of several rounds in which all threads start together, in bytes per second.
+fn measure(kernel: MemoryKernel, threads: usize) -> f64 {
+    let elements = ELEMENTS.min(MAX_TOTAL_BYTES / (2 * size_of::<f32>() * threads));
     let (barrier, late) = (Barrier::new(threads), AtomicBool::new(false));
     let begin = Instant::now();
     let work = || {
@@ -39,7 +39,7 @@ fn measure(kernel: Kernel, threads: usize) -> f64 {
             let start = begin.elapsed();
             kernel.run(std::hint::black_box(&mut y), std::hint::black_box(&x));
             rounds.push((start, begin.elapsed()));
-            // One decides for all whether there is another round, before anybody asks.
+            // One thread decides for all whether there is another round, before any thread reads the flag.
             if barrier.wait().is_leader() {
                 late.store(begin.elapsed() > LIMIT, Ordering::Relaxed);
             }

@@ -1,4 +1,4 @@
-//! `unisono doctor`: shows what this machine has, and tries every transport.
+//! `unisono doctor`: shows what this machine has, and tests every transport.
 
 mod capture;
 mod cuda;
@@ -16,18 +16,18 @@ use clap::Args;
 
 use crate::launcher::Signals;
 use crate::stdout;
-use capture::Helper;
-use report::{Mark, Section};
+use capture::ProbeRunner;
+use report::{Mark, ReportSection};
 pub(crate) use transports::{CheckRank, check_rank};
 
 #[derive(Args)]
-pub(crate) struct Options {
+pub(crate) struct DoctorArgs {
     /// Print JSON instead of text.
     #[arg(long)]
     json: bool,
 }
 
-pub(crate) fn doctor(options: &Options, this_program: &[OsString]) -> i32 {
+pub(crate) fn doctor(options: &DoctorArgs, this_program: &[OsString]) -> i32 {
     let signals = match Signals::install() {
         Ok(signals) => signals,
         Err(error) => {
@@ -35,10 +35,10 @@ pub(crate) fn doctor(options: &Options, this_program: &[OsString]) -> i32 {
             return 1;
         }
     };
-    let mut helper = Helper { this_program, signals };
+    let mut runner = ProbeRunner { this_program, signals };
     let mut sections = Vec::new();
-    // Text is shown as it is found: the tests at the end take a moment.
-    let mut show = |section: Section| {
+    // Each section is printed as soon as it is complete: the tests at the end take a while.
+    let mut show = |section: ReportSection| {
         if !options.json {
             stdout::line(&section);
         }
@@ -49,9 +49,9 @@ pub(crate) fn doctor(options: &Options, this_program: &[OsString]) -> i32 {
     show(machine::shared_memory());
     let found = mpi::find();
     show(mpi::section(&found));
-    show(python::section(&mut helper));
-    show(cuda::section(&mut helper));
-    let transports = transports::section(&mut helper, &found);
+    show(python::section(&mut runner));
+    show(cuda::section(&mut runner));
+    let transports = transports::section(&mut runner, &found);
     let shared_memory_works = transports.mark_of("shared memory") == Some(Mark::Ok);
     show(transports);
     if options.json {

@@ -1,27 +1,27 @@
-//! Which MPI libraries there are, and the launcher that belongs to each.
+//! Which MPI libraries are installed, and the launcher of each.
 
 use std::path::{Path, PathBuf};
 
 use unisono::transport::{MpiInterface, mpi_libraries};
 
-use super::report::{Mark, Section};
+use super::report::{Mark, ReportSection};
 
 /// A library, and the program that starts its ranks.
-pub(super) struct Mpi {
+pub(super) struct MpiInstallation {
     pub(super) library: PathBuf,
     pub(super) interface: MpiInterface,
     pub(super) launcher: Option<PathBuf>,
 }
 
-/// Every MPI library that a world could use, each once.
-pub(super) fn find() -> Vec<Mpi> {
-    let mut found: Vec<Mpi> = Vec::new();
+/// Every MPI library that a world could use, without duplicates.
+pub(super) fn find() -> Vec<MpiInstallation> {
+    let mut found: Vec<MpiInstallation> = Vec::new();
     for library in mpi_libraries() {
         let (path, interface) = (library.path, library.interface);
-        // Wheels have no links: in a folder of one, a library lies there once for each of its names.
-        let is_copy = |mpi: &Mpi| mpi.interface == interface && mpi.library.parent() == path.parent();
+        // Wheels contain no symbolic links: their folder holds a copy of the library under each of its names.
+        let is_copy = |mpi: &MpiInstallation| mpi.interface == interface && mpi.library.parent() == path.parent();
         if !found.iter().any(is_copy) {
-            found.push(Mpi { launcher: launcher(&path, interface), library: path, interface });
+            found.push(MpiInstallation { launcher: launcher(&path, interface), library: path, interface });
         }
     }
     found
@@ -31,7 +31,7 @@ pub(super) fn find() -> Vec<Mpi> {
 fn launcher(library: &Path, interface: MpiInterface) -> Option<PathBuf> {
     let names: &[&str] = match interface {
         MpiInterface::OpenMpi => &["mpiexec.openmpi", "mpiexec"],
-        // The standard interface is MPICH's for now, where both are installed side by side.
+        // The standard ABI is MPICH's for now, if both are installed side by side.
         MpiInterface::Mpich | MpiInterface::Standard => &["mpiexec.mpich", "mpiexec.hydra", "mpiexec"],
     };
     let prefixes = library.ancestors().skip(2).take(2);
@@ -40,8 +40,8 @@ fn launcher(library: &Path, interface: MpiInterface) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-pub(super) fn section(found: &[Mpi]) -> Section {
-    let mut section = Section::new("MPI (needed between hosts only)");
+pub(super) fn section(found: &[MpiInstallation]) -> ReportSection {
+    let mut section = ReportSection::new("MPI (needed between hosts only)");
     for mpi in found {
         let launcher = mpi.launcher.as_ref().map(|launcher| format!(", started by {}", launcher.display()));
         let text = format!("{}{}", mpi.library.display(), launcher.unwrap_or_default());

@@ -1,19 +1,19 @@
-//! Whether ranks that share a device can run side by side, by NVIDIA's Multi-Process Service.
+//! Whether ranks that share a device can run concurrently, through NVIDIA's Multi-Process Service (MPS).
 
 use std::time::Duration;
 
-use super::capture::Helper;
-use super::report::{Mark, Section};
+use super::capture::ProbeRunner;
+use super::report::{Mark, ReportSection};
 use crate::launcher::mps::{PROGRAM, find};
 
 const LIMIT: Duration = Duration::from_secs(10);
-/// Asks the daemon that this environment leads to; the program is the script's name.
+/// Queries the daemon that the environment selects; `$0` is the client program.
 const ASK: &str = "echo get_server_list | exec \"$0\"";
-/// What the program says, wherever it says it, if there is none.
+/// Printed by the client, on either stream, if no daemon is running.
 const NONE: &str = "Cannot find MPS";
 
-/// One line, on machines that have a device or the program.
-pub(super) fn add(section: &mut Section, helper: &mut Helper, has_device: bool) {
+/// Adds one entry, on machines that have a device or the program.
+pub(super) fn add(section: &mut ReportSection, runner: &mut ProbeRunner, has_device: bool) {
     let Some(program) = find() else {
         if has_device {
             let text = format!("no {PROGRAM}: ranks that share a device take turns");
@@ -23,7 +23,7 @@ pub(super) fn add(section: &mut Section, helper: &mut Helper, has_device: bool) 
     };
     let shown = program.display().to_string();
     let ask = vec!["sh".into(), "-c".into(), ASK.into(), program.into_os_string()];
-    let captured = helper.capture(1, ask, Vec::new(), LIMIT);
+    let captured = runner.capture(1, ask, Vec::new(), LIMIT);
     let runs = captured.problem.is_none() && !captured.output.iter().any(|line| line.contains(NONE));
     let state = match runs {
         true => "a daemon runs for this environment",

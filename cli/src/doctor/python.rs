@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::capture::Helper;
-use super::report::{Mark, Section};
+use super::capture::ProbeRunner;
+use super::report::{Mark, ReportSection};
 
 const LIMIT: Duration = Duration::from_secs(20);
 const FRAMEWORKS: &str = "unisono numpy torch jax pytensor tensorflow keras mpi4py";
@@ -19,15 +19,15 @@ for name in sys.argv[1:]:
         print(name)
 ";
 
-pub(super) fn section(helper: &mut Helper) -> Section {
-    let mut section = Section::new("Python");
-    let Some(python) = crate::run::python(helper.this_program) else {
+pub(super) fn section(runner: &mut ProbeRunner) -> ReportSection {
+    let mut section = ReportSection::new("Python");
+    let Some(python) = crate::run::python(runner.this_program) else {
         section.add(Mark::Missing, "python", "no python3 on PATH; needed for .py programs only");
         return section;
     };
     let mut program = vec![python.clone().into_os_string(), "-c".into(), SCRIPT.into()];
     program.extend(FRAMEWORKS.split(' ').map(Into::into));
-    let captured = helper.capture(1, program, Vec::new(), LIMIT);
+    let captured = runner.capture(1, program, Vec::new(), LIMIT);
     if let Some(problem) = captured.problem {
         section.add(Mark::Failed, "python", format!("{}: {problem}", python.display()));
     }

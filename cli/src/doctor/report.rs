@@ -1,4 +1,4 @@
-//! What was found, as aligned text and as JSON.
+//! The report of `unisono doctor`, as aligned text and as JSON.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::json::Json;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// A fact, neither good nor bad.
+    /// Information, neither good nor bad.
     Fact,
     Ok,
     Missing,
@@ -24,25 +24,25 @@ impl Mark {
     }
 }
 
-pub(super) struct Entry {
+pub(super) struct ReportEntry {
     mark: Mark,
     name: String,
     value: String,
 }
 
 /// Entries under a title.
-pub(super) struct Section {
+pub(super) struct ReportSection {
     title: &'static str,
-    entries: Vec<Entry>,
+    entries: Vec<ReportEntry>,
 }
 
-impl Section {
-    pub(super) fn new(title: &'static str) -> Section {
-        Section { title, entries: Vec::new() }
+impl ReportSection {
+    pub(super) fn new(title: &'static str) -> ReportSection {
+        ReportSection { title, entries: Vec::new() }
     }
 
     pub(super) fn add(&mut self, mark: Mark, name: impl Into<String>, value: impl Into<String>) {
-        self.entries.push(Entry { mark, name: name.into(), value: value.into() });
+        self.entries.push(ReportEntry { mark, name: name.into(), value: value.into() });
     }
 
     pub(super) fn mark_of(&self, name: &str) -> Option<Mark> {
@@ -50,11 +50,11 @@ impl Section {
     }
 }
 
-impl fmt::Display for Section {
+impl fmt::Display for ReportSection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.title)?;
-        for Entry { mark, name, value } in &self.entries {
-            // A message of several lines stays in its column.
+        for ReportEntry { mark, name, value } in &self.entries {
+            // The lines of a message are aligned to its column.
             let value = value.trim().replace('\n', &format!("\n{:33}", ""));
             writeln!(f, "  {:<8}{name:<23}{value}", mark.word())?;
         }
@@ -62,8 +62,8 @@ impl fmt::Display for Section {
     }
 }
 
-pub(super) fn json(sections: &[Section]) -> Json {
-    let entry = |entry: &Entry| {
+pub(super) fn json(sections: &[ReportSection]) -> Json {
+    let entry = |entry: &ReportEntry| {
         let mark = if entry.mark == Mark::Fact { "fact" } else { entry.mark.word() };
         Json::Object(vec![
             ("name", entry.name.as_str().into()),
@@ -71,7 +71,7 @@ pub(super) fn json(sections: &[Section]) -> Json {
             ("value", entry.value.as_str().into()),
         ])
     };
-    let section = |section: &Section| {
+    let section = |section: &ReportSection| {
         let entries = section.entries.iter().map(entry).collect();
         Json::Object(vec![("title", section.title.into()), ("entries", Json::List(entries))])
     };

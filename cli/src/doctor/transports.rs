@@ -1,4 +1,4 @@
-//! Tries an all_reduce over each transport: threads, processes, and every MPI that was found.
+//! Tests an all_reduce over each transport: threads, processes, and every MPI library found.
 
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
@@ -7,22 +7,22 @@ use clap::Args;
 use unisono::transport::MpiInterface;
 use unisono::{Error, Group, ReduceOp, Result, World};
 
-use super::capture::Helper;
-use super::mpi::Mpi;
-use super::report::{Mark, Section};
+use super::capture::ProbeRunner;
+use super::mpi::MpiInstallation;
+use super::report::{Mark, ReportSection};
 
 const RANKS: usize = 2;
 const LIMIT: Duration = Duration::from_secs(20);
 const ELEMENTS: usize = 1000;
 const CALLS: usize = 100;
 
-/// Variables that would make the ranks under test believe another launcher.
-const PLACES: [&str; 3] = ["UNISONO_RANK", "UNISONO_SIZE", "UNISONO_JOB"];
+/// Variables that would make the ranks under test detect the wrong launcher.
+const LAUNCHER_VARIABLES: [&str; 3] = ["UNISONO_RANK", "UNISONO_SIZE", "UNISONO_JOB"];
 
 /// The hidden subcommand that each rank under test runs.
 #[derive(Args)]
 pub(crate) struct CheckRank {
-    /// The transport that must be in use; "cuda" tries device memory.
+    /// The transport that must be in use; "cuda" tests device memory.
     transport: String,
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn check_rank(options: &CheckRank) -> i32 {
     }
 }
 
-/// Seconds that an all_reduce took, the result checked.
+/// The fastest time of an all_reduce in seconds; every result is checked.
 fn all_reduce(group: &Group) -> Result<f64> {
     let expected: usize = (1..=group.size()).sum();
     let mut fastest = f64::INFINITY;
@@ -68,23 +68,23 @@ fn all_reduce(group: &Group) -> Result<f64> {
     Ok(fastest)
 }
 
-pub(super) fn section(helper: &mut Helper, found: &[Mpi]) -> Section {
-    let mut section = Section::new("all_reduce between 2 ranks (4 KB, the fastest of 100)");
+pub(super) fn section(runner: &mut ProbeRunner, found: &[MpiInstallation]) -> ReportSection {
+    let mut section = ReportSection::new("all_reduce between 2 ranks (4 KB, the fastest of 100)");
     let start = Instant::now();
-    let (mark, text) = words(threads(), start);
+    let (mark, text) = describe(threads(), start);
     section.add(mark, "threads", text);
 
     let start = Instant::now();
-    let mut program = helper.this_program.to_vec();
+    let mut program = runner.this_program.to_vec();
     program.extend(["check-rank".into(), "shm".into()]);
     let environment = vec![("UNISONO_TRANSPORT".into(), "shm".into())];
-    let (mark, text) = words(ranks(helper, RANKS, program, environment), start);
+    let (mark, text) = describe(ranks(runner, RANKS, program, environment), start);
     section.add(mark, "shared memory", text);
 
     for mpi in found {
         let start = Instant::now();
         let (mark, text) = match &mpi.launcher {
-            Some(launcher) => words(under(helper, mpi, launcher.into()), start),
+            Some(launcher) => describe(under_mpiexec(runner, mpi, launcher.into()), start),
             None => (Mark::Missing, "no mpiexec beside it".into()),
         };
         section.add(mark, mpi.interface.to_string(), format!("{}: {text}", mpi.library.display()));
@@ -92,7 +92,7 @@ pub(super) fn section(helper: &mut Helper, found: &[Mpi]) -> Section {
     section
 }
 
-fn words(outcome: Result<f64, String>, start: Instant) -> (Mark, String) {
+fn describe(outcome: Result<f64, String>, start: Instant) -> (Mark, String) {
     match outcome {
         Ok(seconds) => {
             let all = start.elapsed().as_secs_f64();
@@ -117,34 +117,34 @@ fn threads() -> Result<f64, String> {
     Ok(slowest)
 }
 
-fn under(helper: &mut Helper, mpi: &Mpi, launcher: OsString) -> Result<f64, String> {
+fn under_mpiexec(runner: &mut ProbeRunner, mpi: &MpiInstallation, launcher: OsString) -> Result<f64, String> {
     let mut program: Vec<OsString> = vec!["env".into()];
-    program.extend(PLACES.iter().flat_map(|name| ["-u".into(), OsString::from(name)]));
+    program.extend(LAUNCHER_VARIABLES.iter().flat_map(|name| ["-u".into(), OsString::from(name)]));
     program.extend([launcher, "-n".into(), RANKS.to_string().into()]);
-    program.extend(helper.this_program.iter().cloned());
+    program.extend(runner.this_program.iter().cloned());
     program.extend(["check-rank".into(), "mpi".into()]);
     let mut environment: Vec<(OsString, OsString)> = vec![
         ("UNISONO_TRANSPORT".into(), "mpi".into()),
         ("UNISONO_LIBMPI".into(), mpi.library.clone().into_os_string()),
     ];
     if mpi.interface == MpiInterface::OpenMpi {
-        // This is a test on a machine with perhaps one core, perhaps in a container as root.
+        // The machine under test may have one core only, and the test may run as root in a container.
         let allowed =
             ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe"];
         environment.extend(allowed.map(|name| (name.into(), "1".into())));
         environment.push(("PRTE_MCA_rmaps_default_mapping_policy".into(), ":oversubscribe".into()));
     }
-    ranks(helper, 1, program, environment)
+    ranks(runner, 1, program, environment)
 }
 
-/// Runs a program that prints "time SECONDS".
+/// Runs a program that prints "time SECONDS", and returns the seconds.
 fn ranks(
-    helper: &mut Helper,
+    runner: &mut ProbeRunner,
     ranks: usize,
     program: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
 ) -> Result<f64, String> {
-    let captured = helper.capture(ranks, program, environment, LIMIT);
+    let captured = runner.capture(ranks, program, environment, LIMIT);
     match captured.problem {
         Some(problem) => Err(problem),
         None => {

@@ -1,19 +1,19 @@
-//! An audience that takes whole lines, for programs that start ranks of themselves.
+//! A `RankOutput` that delivers complete lines to a callback, for commands that launch ranks of this program.
 
-use super::{Audience, Stream};
+use super::{RankOutput, OutputStream};
 
-/// Calls a function with each line of each rank.
+/// Calls a function with each line that a rank prints.
 pub(crate) struct Listener<F> {
-    hear: F,
-    partial: Vec<(usize, Stream, Vec<u8>)>,
+    on_line: F,
+    partial: Vec<(usize, OutputStream, Vec<u8>)>,
 }
 
-impl<F: FnMut(usize, Stream, &str)> Listener<F> {
-    pub(crate) fn new(hear: F) -> Listener<F> {
-        Listener { hear, partial: Vec::new() }
+impl<F: FnMut(usize, OutputStream, &str)> Listener<F> {
+    pub(crate) fn new(on_line: F) -> Listener<F> {
+        Listener { on_line, partial: Vec::new() }
     }
 
-    fn partial(&mut self, rank: usize, stream: Stream) -> usize {
+    fn partial(&mut self, rank: usize, stream: OutputStream) -> usize {
         let found = self.partial.iter().position(|(r, s, _)| (*r, *s) == (rank, stream));
         found.unwrap_or_else(|| {
             self.partial.push((rank, stream, Vec::new()));
@@ -22,22 +22,22 @@ impl<F: FnMut(usize, Stream, &str)> Listener<F> {
     }
 }
 
-impl<F: FnMut(usize, Stream, &str)> Audience for Listener<F> {
-    fn hear(&mut self, rank: usize, stream: Stream, bytes: &[u8]) {
+impl<F: FnMut(usize, OutputStream, &str)> RankOutput for Listener<F> {
+    fn write(&mut self, rank: usize, stream: OutputStream, bytes: &[u8]) {
         let index = self.partial(rank, stream);
         let partial = &mut self.partial[index].2;
         partial.extend_from_slice(bytes);
         while let Some(end) = partial.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = partial.drain(..=end).collect();
-            (self.hear)(rank, stream, String::from_utf8_lossy(&line).trim_end());
+            (self.on_line)(rank, stream, String::from_utf8_lossy(&line).trim_end());
         }
     }
 
-    fn end(&mut self, rank: usize, stream: Stream) {
+    fn end(&mut self, rank: usize, stream: OutputStream) {
         let index = self.partial(rank, stream);
         let rest = std::mem::take(&mut self.partial[index].2);
         if !rest.is_empty() {
-            (self.hear)(rank, stream, &String::from_utf8_lossy(&rest));
+            (self.on_line)(rank, stream, &String::from_utf8_lossy(&rest));
         }
     }
 }

@@ -1,11 +1,12 @@
-//! Starts the ranks of a job on this host, stays with them, and leaves nothing behind.
+//! Starts the ranks of a job on this host, supervises them, and leaves no process behind.
 //!
-//! One thread does everything in one `poll` loop ([`supervisor`]). Three nets catch what a killed launcher would leave:
-//! each rank has a parent-death signal, the launcher adopts orphaned grandchildren, and a [`keeper`] outlives it.
+//! One thread runs everything in one `poll` loop ([`supervisor`]). Three mechanisms clean up after a launcher that is killed:
+//! each rank has a parent-death signal, the launcher is the subreaper of orphaned grandchildren, and a [`reaper`] process
+//! outlives the launcher.
 
-mod aftermath;
-mod ending;
-pub(crate) mod keeper;
+mod cleanup;
+mod termination;
+pub(crate) mod reaper;
 mod listener;
 pub(crate) mod mps;
 mod processes;
@@ -20,7 +21,7 @@ use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub(crate) use ending::{Ending, signal_name};
+pub(crate) use termination::{Termination, signal_name};
 pub(crate) use listener::Listener;
 pub(crate) use rank::find_program;
 use rustix::io::Errno;
@@ -28,105 +29,105 @@ use rustix::process::Signal;
 pub(crate) use signals::Signals;
 pub(crate) use supervisor::launch;
 
-/// The variable that names the job in every process of it.
+/// The environment variable that identifies the job in each of its processes.
 pub(crate) const JOB_VARIABLE: &str = "UNISONO_JOB";
 
-/// What to start, and for how long.
-pub(crate) struct Plan<'a> {
-    /// How many ranks.
+/// What to launch, and its limits.
+pub(crate) struct JobSpec<'a> {
+    /// Number of ranks.
     pub(crate) size: usize,
-    /// The executable and its arguments, the same for every rank.
+    /// The executable and its arguments, identical for every rank.
     pub(crate) program: Vec<OsString>,
-    /// Variables for every rank, besides those that every rank inherits and those that make it a rank.
+    /// Additional environment variables of every rank, besides the inherited ones and those that define its rank.
     pub(crate) environment: Vec<(OsString, OsString)>,
-    /// Ends the job after this time.
+    /// Terminates the job after this time.
     pub(crate) timeout: Option<Duration>,
-    /// How long the others may go on after one failed.
+    /// How long the other ranks may continue after one rank has failed.
     pub(crate) grace: Duration,
-    /// How many times ranks that fail are started again, all ranks together.
+    /// Number of restarts allowed, summed over all ranks.
     pub(crate) restarts: usize,
-    /// NVIDIA's Multi-Process Service, to be started for the job ([`mps::find`]).
+    /// The MPS control daemon (NVIDIA Multi-Process Service) to start for the job ([`mps::find`]).
     pub(crate) mps: Option<PathBuf>,
-    /// How to start this program again, for the keeper.
+    /// Command line that starts this program again, for the reaper.
     pub(crate) this_program: &'a [OsString],
 }
 
-/// Which of a rank's two outputs.
+/// One of a rank's two output streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stream {
+pub(crate) enum OutputStream {
     Stdout,
     Stderr,
 }
 
-impl Stream {
-    pub(crate) const BOTH: [Stream; 2] = [Stream::Stdout, Stream::Stderr];
+impl OutputStream {
+    pub(crate) const BOTH: [OutputStream; 2] = [OutputStream::Stdout, OutputStream::Stderr];
 }
 
-/// Who listens to the ranks.
-pub(crate) trait Audience {
-    /// A rank printed this.
-    fn hear(&mut self, rank: usize, stream: Stream, bytes: &[u8]);
-    /// A rank will print nothing more here, unless it is started again.
-    fn end(&mut self, rank: usize, stream: Stream);
-    /// The launcher itself has something to say while the job goes on.
+/// Sink for the output of the ranks.
+pub(crate) trait RankOutput {
+    /// Handles bytes that a rank printed.
+    fn write(&mut self, rank: usize, stream: OutputStream, bytes: &[u8]);
+    /// A rank closed this stream; it prints nothing more on it unless it is restarted.
+    fn end(&mut self, rank: usize, stream: OutputStream);
+    /// Handles a message of the launcher itself while the job runs.
     fn notice(&mut self, _line: &str) {}
-    /// May `hear` be called now, or would too much pile up?
+    /// Whether `write` may be called now; false while the backlog is full.
     fn has_room(&self) -> bool {
         true
     }
-    /// Becomes readable when `has_room` or `failure` have changed, until the next `failure`.
-    fn news(&self) -> Option<BorrowedFd<'_>> {
+    /// Becomes readable when the result of `has_room` or `failure` has changed, until the next call of `failure`.
+    fn wakeup_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
-    /// Why nothing can be written any more, by the system's number: the job may as well end.
+    /// The OS error that broke the output, if any: the supervisor then ends the job.
     fn failure(&self) -> Option<Errno> {
         None
     }
 }
 
-/// Why a job was ended before all its ranks had ended well.
+/// Why a job was ended before all ranks had exited successfully.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// This rank failed, before any other.
+    /// This rank was the first to fail.
     Rank(usize),
-    /// The plan's time was over.
+    /// The job exceeded its timeout.
     Timeout,
-    /// Somebody sent the launcher this signal.
+    /// The launcher received this signal.
     Signal(Signal),
-    /// What the ranks print cannot be written any more.
+    /// The output of the ranks can no longer be written.
     Output(Errno),
 }
 
-/// What became of one rank.
+/// Final state of one rank.
 #[derive(Debug)]
 pub(crate) struct RankReport {
     pub(crate) pid: i32,
-    pub(crate) ending: Ending,
-    /// How often it was started again before.
+    pub(crate) termination: Termination,
+    /// Number of times this rank was restarted.
     pub(crate) restarts: usize,
-    /// How long after the start it ended.
+    /// Time from the job's start until the rank exited.
     pub(crate) after: Duration,
-    /// The last signal that the launcher sent it.
-    pub(crate) told: Option<Signal>,
-    /// What it was doing when the job began to end, if it still ran then.
+    /// The last signal that the launcher sent to the rank.
+    pub(crate) last_signal: Option<Signal>,
+    /// What the rank was doing when the job began to end, if it was still running.
     pub(crate) activity: Option<String>,
 }
 
-/// What became of a job.
+/// Final state of a job.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct LaunchOutcome {
     pub(crate) cause: Option<Cause>,
     pub(crate) ranks: Vec<RankReport>,
 }
 
-impl Outcome {
-    /// The launcher's own exit status.
+impl LaunchOutcome {
+    /// The exit status of the launcher.
     pub(crate) fn exit_status(&self) -> i32 {
         match self.cause {
             None => 0,
-            Some(Cause::Rank(rank)) => self.ranks[rank].ending.exit_status(),
+            Some(Cause::Rank(rank)) => self.ranks[rank].termination.exit_status(),
             Some(Cause::Timeout) => 124,
-            // Ranks that took the request well, and ended well, ended well; but Ctrl-C always shows.
+            // A job whose ranks handle the signal and exit with 0 is a success; Ctrl-C is always reported.
             Some(Cause::Signal(signal)) if signal != Signal::INT && self.all_ended_well() => 0,
             Some(Cause::Signal(signal)) => 128 + signal.as_raw(),
             Some(Cause::Output(Errno::PIPE)) => 128 + Signal::PIPE.as_raw(),
@@ -135,6 +136,6 @@ impl Outcome {
     }
 
     fn all_ended_well(&self) -> bool {
-        !self.ranks.is_empty() && self.ranks.iter().all(|rank| !rank.ending.failed())
+        !self.ranks.is_empty() && self.ranks.iter().all(|rank| !rank.termination.failed())
     }
 }

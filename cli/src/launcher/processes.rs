@@ -1,4 +1,4 @@
-//! What processes there are, read from /proc: who descends from whom, and who belongs to a job.
+//! Enumerates processes through /proc: the descendants of this process and the processes of a job.
 
 use std::collections::HashSet;
 use std::fs;
@@ -12,7 +12,7 @@ struct Process {
     ended: bool,
 }
 
-/// Every process that can be seen, in no order. What vanishes meanwhile is left out.
+/// All visible processes, in no particular order. A process that exits during the scan is skipped.
 fn processes() -> Vec<Process> {
     pids().filter_map(|pid| parse(pid, &fs::read(format!("/proc/{pid}/stat")).ok()?)).collect()
 }
@@ -23,7 +23,7 @@ fn pids() -> impl Iterator<Item = i32> {
 }
 
 fn parse(pid: i32, stat: &[u8]) -> Option<Process> {
-    // The name is in parentheses and may itself hold spaces and parentheses: start after the last one.
+    // The name is in parentheses and may itself contain spaces and parentheses: parse after the last closing one.
     let after_name = &stat[stat.iter().rposition(|&byte| byte == b')')? + 1..];
     let mut fields = std::str::from_utf8(after_name).ok()?.split_ascii_whitespace();
     let state = fields.next()?;
@@ -31,13 +31,13 @@ fn parse(pid: i32, stat: &[u8]) -> Option<Process> {
     Some(Process { pid, parent: number()?, group: number()?, ended: matches!(state, "Z" | "X") })
 }
 
-/// The living descendants of this process, without the subtrees that begin at `except`.
+/// The living descendants of this process, excluding the subtrees rooted at `except`.
 pub(crate) fn descendants(except: &HashSet<i32>) -> Vec<Pid> {
     let found = living_descendants(except);
     found.iter().filter_map(|process| Pid::from_raw(process.pid)).collect()
 }
 
-/// The living descendants of this process in a process group.
+/// The living descendants of this process that belong to a process group.
 pub(crate) fn in_group(leader: Pid) -> Vec<Pid> {
     let mut found = living_descendants(&HashSet::new());
     found.retain(|process| process.group == leader.as_raw_nonzero().get());
@@ -46,12 +46,12 @@ pub(crate) fn in_group(leader: Pid) -> Vec<Pid> {
 
 fn living_descendants(except: &HashSet<i32>) -> Vec<Process> {
     let mut all = processes();
-    let mut family = vec![rustix::process::getpid().as_raw_nonzero().get()];
+    let mut frontier = vec![rustix::process::getpid().as_raw_nonzero().get()];
     let mut found = Vec::new();
-    while let Some(parent) = family.pop() {
+    while let Some(parent) = frontier.pop() {
         let (children, others): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|process| process.parent == parent && !except.contains(&process.pid));
-        family.extend(children.iter().map(|process| process.pid));
+        frontier.extend(children.iter().map(|process| process.pid));
         found.extend(children.into_iter().filter(|process| !process.ended));
         all = others;
     }

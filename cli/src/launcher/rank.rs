@@ -1,4 +1,4 @@
-//! One rank as the launcher sees it: a process that leads its own group, and two pipes.
+//! One rank as the launcher sees it: the leader of a process group and its two output pipes.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -10,25 +10,25 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::{Ending, Stream};
+use super::{Termination, OutputStream};
 
-pub(crate) struct Rank {
+pub(crate) struct RankProcess {
     pub(crate) pid: Pid,
     pipes: [Option<File>; 2],
-    /// How often this rank was started before.
+    /// Number of times this rank was started before.
     pub(crate) restarts: usize,
-    /// How and how long after the start it ended.
-    pub(crate) ended: Option<(Ending, Duration)>,
-    /// The last signal that the launcher sent it.
-    pub(crate) told: Option<Signal>,
-    /// What it was doing when the job began to end.
+    /// How the process terminated, and the time since the start of the job.
+    pub(crate) ended: Option<(Termination, Duration)>,
+    /// The last signal that the launcher sent to the rank.
+    pub(crate) last_signal: Option<Signal>,
+    /// What the rank was doing when the job began to end.
     pub(crate) activity: Option<String>,
 }
 
-impl Rank {
-    /// Starts one rank. Call this on a thread that lives as long as the launcher: the parent-death signal follows the
-    /// thread that starts the child, not the process.
-    pub(crate) fn start(program: &[OsString], environment: &[(OsString, OsString)]) -> io::Result<Rank> {
+impl RankProcess {
+    /// Starts one rank. Must be called on a thread that lives as long as the launcher: the parent-death signal is sent when
+    /// the thread that started the child exits, not when the process does.
+    pub(crate) fn start(program: &[OsString], environment: &[(OsString, OsString)]) -> io::Result<RankProcess> {
         let (executable, arguments) = program.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(executable);
         command
@@ -44,14 +44,14 @@ impl Rank {
         for pipe in pipes.iter().flatten() {
             rustix::io::ioctl_fionbio(pipe, true)?;
         }
-        // The standard library's handle is let go: the supervisor waits for all children at once.
+        // The standard library's handle is dropped: the supervisor waits for all children at once.
         let pid = Pid::from_child(&child);
-        Ok(Rank {
+        Ok(RankProcess {
             pid,
             pipes: pipes.map(|pipe| pipe.map(File::from)),
             restarts: 0,
             ended: None,
-            told: None,
+            last_signal: None,
             activity: None,
         })
     }
@@ -60,23 +60,23 @@ impl Rank {
         self.ended.is_none()
     }
 
-    /// Sends a signal to the rank's whole group, as a terminal would.
-    pub(crate) fn tell(&mut self, signal: Signal) {
-        // Once waited for, the number may belong to somebody else.
+    /// Sends a signal to the rank's process group, as a terminal would.
+    pub(crate) fn send_signal(&mut self, signal: Signal) {
+        // Once the process is reaped, its id may have been reused.
         if self.alive() {
             let _ = kill_process_group(self.pid, signal);
-            self.told = Some(signal);
+            self.last_signal = Some(signal);
         }
     }
 
     /// The pipes that are still open.
-    pub(crate) fn open_pipes(&self) -> impl Iterator<Item = (Stream, BorrowedFd<'_>)> {
-        let both = Stream::BOTH.into_iter().zip(&self.pipes);
+    pub(crate) fn open_pipes(&self) -> impl Iterator<Item = (OutputStream, BorrowedFd<'_>)> {
+        let both = OutputStream::BOTH.into_iter().zip(&self.pipes);
         both.filter_map(|(stream, pipe)| Some((stream, pipe.as_ref()?.as_fd())))
     }
 
-    /// Reads what is there. `None`: nothing now. `Some(0)`: that was all; the pipe is closed.
-    pub(crate) fn read(&mut self, stream: Stream, buffer: &mut [u8]) -> Option<usize> {
+    /// Reads the available bytes. `None`: no data now. `Some(0)`: end of file; the pipe is closed.
+    pub(crate) fn read(&mut self, stream: OutputStream, buffer: &mut [u8]) -> Option<usize> {
         let pipe = &mut self.pipes[stream as usize];
         match pipe.as_mut()?.read(buffer) {
             Ok(count @ 1..) => Some(count),
@@ -91,14 +91,14 @@ impl Rank {
     }
 }
 
-/// The child will die with the launcher. The same holds for the thread as for a rank's.
+/// Makes the child die with the launcher. As for a rank, the calling thread must live as long as the launcher.
 pub(super) fn bind_to_launcher(command: &mut Command) {
     let launcher = rustix::process::getpid();
     // SAFETY: between fork and exec the closure makes two system calls; it takes no lock and allocates nothing.
     unsafe { command.pre_exec(move || die_with(launcher)) };
 }
 
-/// In the child: be killed when the launcher dies, also when that has happened already.
+/// In the child: requests SIGKILL when the launcher dies, and fails if it has died already.
 fn die_with(launcher: Pid) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     match rustix::process::getppid() == Some(launcher) {
@@ -107,7 +107,7 @@ fn die_with(launcher: Pid) -> io::Result<()> {
     }
 }
 
-/// Finds a program as a shell would: by its path if it has a slash, else in the folders of PATH.
+/// Finds a program as a shell does: by path if the name contains a slash, otherwise in the folders of PATH.
 pub(crate) fn find_program(name: &OsStr) -> Option<std::path::PathBuf> {
     let path = std::path::Path::new(name);
     if path.components().count() != 1 || name.as_encoded_bytes().contains(&b'/') {

@@ -1,4 +1,4 @@
-//! Signals as bytes in sockets, so that one `poll` waits for them together with everything else.
+//! Self-pipe for signals: they arrive as bytes in sockets, so that one `poll` waits for them and for all other events.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,14 +7,14 @@ use std::os::unix::net::UnixStream;
 use rustix::process::Signal;
 use signal_hook::low_level::pipe;
 
-/// The signals that a launcher listens to. Make one for the whole life of the program: once taken over, these signals
-/// never get their default action back.
+/// The signals that the launcher handles. Create it once per program: after installation the signals never get their
+/// default action back.
 pub(crate) struct Signals {
     sources: Vec<(Signal, UnixStream)>,
 }
 
 impl Signals {
-    /// Takes over SIGINT, SIGTERM, SIGHUP and SIGCHLD. SIGINT and SIGHUP stay ignored where they are ignored
+    /// Installs handlers for SIGINT, SIGTERM, SIGHUP and SIGCHLD. SIGINT and SIGHUP stay ignored if they are ignored already
     /// (`nohup`, a shell's background job).
     pub(crate) fn install() -> io::Result<Signals> {
         let ignored = ignored_signals();
@@ -32,12 +32,12 @@ impl Signals {
         Ok(Signals { sources })
     }
 
-    /// What to poll for reading.
+    /// The descriptors to poll for reading.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.sources.iter().map(|(_, receiver)| receiver.as_fd())
     }
 
-    /// The signals that came since the last call, each as often as it came.
+    /// The signals received since the last call, one entry for each delivery.
     pub(crate) fn take(&mut self) -> Vec<Signal> {
         let mut arrived = Vec::new();
         for (signal, receiver) in &mut self.sources {
@@ -50,7 +50,7 @@ impl Signals {
     }
 }
 
-/// A bit for each signal that this process ignores; bit 0 is signal 1.
+/// Bit mask of the signals that this process ignores; bit 0 is signal 1.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

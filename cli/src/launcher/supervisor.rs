@@ -1,4 +1,4 @@
-//! The launcher's loop: listens to ranks and signals, and ends the job step by step when it must.
+//! The launcher's event loop: handles rank output, signals and exits, and ends the job in escalating steps when it must.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -7,87 +7,87 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, WaitOptions, wait};
 use unisono::launch::Job;
 
-use super::keeper::Keeper;
+use super::reaper::Reaper;
 use super::mps::Mps;
-use super::rank::Rank;
-use super::{Audience, Cause, Ending, JOB_VARIABLE, Outcome, Plan, Signals, Stream, processes};
+use super::rank::RankProcess;
+use super::{RankOutput, Cause, Termination, JOB_VARIABLE, LaunchOutcome, JobSpec, Signals, OutputStream, processes};
 
-/// From SIGTERM to SIGKILL.
-pub(super) const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Time from SIGTERM to SIGKILL.
+pub(super) const TERM_GRACE: Duration = Duration::from_secs(1);
 
-/// How far the ending of the job has gone.
+/// How far the shutdown of the job has progressed.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Phase {
+pub(super) enum ShutdownPhase {
     Running,
-    /// Ranks may end by themselves until then.
+    /// Ranks may exit by themselves until then.
     Grace(Instant),
-    /// Ranks were sent SIGTERM, and may clean up until then.
+    /// Ranks received SIGTERM and may clean up until then.
     Terminating(Instant),
     Killing,
 }
 
 pub(super) struct Supervisor<'a> {
-    pub(super) plan: &'a Plan<'a>,
-    pub(super) audience: &'a mut dyn Audience,
+    pub(super) spec: &'a JobSpec<'a>,
+    pub(super) output: &'a mut dyn RankOutput,
     signals: &'a mut Signals,
     pub(super) job: Job,
-    pub(super) keeper: Option<Keeper>,
+    pub(super) reaper: Option<Reaper>,
     pub(super) mps: Option<Mps>,
-    pub(super) ranks: Vec<Rank>,
+    pub(super) ranks: Vec<RankProcess>,
     pub(super) start: Instant,
-    pub(super) phase: Phase,
+    pub(super) phase: ShutdownPhase,
     pub(super) cause: Option<Cause>,
-    /// How many times ranks may still be started again.
+    /// Restarts left, for all ranks together.
     pub(super) restarts_left: usize,
-    /// Somebody has already sent the launcher a signal to pass on.
-    asked: bool,
+    /// Whether the launcher has already forwarded a signal.
+    signalled: bool,
     buffer: Vec<u8>,
 }
 
-/// Starts the plan's ranks and stays until the job is over and nothing is left of it. Call it on the main thread.
+/// Runs the ranks of a job until it is over and none of its processes is left. Call it on the main thread.
 pub(crate) fn launch(
-    plan: &Plan,
-    audience: &mut dyn Audience,
+    spec: &JobSpec,
+    output: &mut dyn RankOutput,
     signals: &mut Signals,
-) -> unisono::Result<Outcome> {
-    // A process that had children before it became this program keeps them.
-    let relatives: HashSet<i32> =
+) -> unisono::Result<LaunchOutcome> {
+    // A process may have had children before it became this program (exec); they are not terminated.
+    let preexisting: HashSet<i32> =
         processes::descendants(&HashSet::new()).iter().map(|pid| pid.as_raw_nonzero().get()).collect();
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(|error| unisono::Error::io("run", "adopting orphans", error, "a Linux kernel is needed"))?;
-    let job = Job::create(plan.size)?;
+    let job = Job::create(spec.size)?;
     let mut supervisor = Supervisor {
-        plan,
-        audience,
+        spec,
+        output,
         signals,
         job,
-        keeper: None,
+        reaper: None,
         mps: None,
-        ranks: Vec::with_capacity(plan.size),
+        ranks: Vec::with_capacity(spec.size),
         start: Instant::now(),
-        phase: Phase::Running,
+        phase: ShutdownPhase::Running,
         cause: None,
-        restarts_left: plan.restarts,
-        asked: false,
+        restarts_left: spec.restarts,
+        signalled: false,
         buffer: vec![0; 1 << 16],
     };
     let started = supervisor.start_ranks();
     if started.is_err() {
         supervisor.kill();
     }
-    while supervisor.ranks.iter().any(Rank::alive) {
+    while supervisor.ranks.iter().any(RankProcess::alive) {
         supervisor.wait(supervisor.next_deadline());
         supervisor.advance();
     }
-    supervisor.end_leftovers(&relatives);
+    supervisor.terminate_orphans(&preexisting);
     if supervisor.mps.is_some() {
         supervisor.end_mps();
-        // A server whose daemon was killed is an orphan.
-        supervisor.end_leftovers(&relatives);
+        // If its daemon was killed, a server is an orphan.
+        supervisor.terminate_orphans(&preexisting);
     }
     supervisor.drain();
-    if let Some(keeper) = supervisor.keeper.take() {
-        keeper.dismiss();
+    if let Some(reaper) = supervisor.reaper.take() {
+        reaper.dismiss();
     }
     started?;
     Ok(supervisor.outcome())
@@ -99,59 +99,59 @@ impl Supervisor<'_> {
         if self.cause.is_some() {
             return Ok(());
         }
-        if self.plan.restarts > 0 {
+        if self.spec.restarts > 0 {
             self.announce_restarts();
         }
-        for rank in 0..self.plan.size {
+        for rank in 0..self.spec.size {
             let started = self.start_rank(rank)?;
             self.ranks.push(started);
         }
         Ok(())
     }
 
-    pub(super) fn start_rank(&mut self, rank: usize) -> unisono::Result<Rank> {
-        self.start_keeper()?;
+    pub(super) fn start_rank(&mut self, rank: usize) -> unisono::Result<RankProcess> {
+        self.start_reaper()?;
         let own = self.job.environment(rank).into_iter().map(|(name, value)| (name.into(), value.into()));
         let mps = self.mps.iter().flat_map(Mps::variables);
-        let environment: Vec<_> = self.plan.environment.iter().cloned().chain(mps).chain(own).collect();
-        let started = Rank::start(&self.plan.program, &environment).map_err(|error| {
-            let what = format!("starting rank {rank} ({:?})", self.plan.program[0]);
+        let environment: Vec<_> = self.spec.environment.iter().cloned().chain(mps).chain(own).collect();
+        let started = RankProcess::start(&self.spec.program, &environment).map_err(|error| {
+            let what = format!("starting rank {rank} ({:?})", self.spec.program[0]);
             unisono::Error::io("run", what, error, "check the program and the limits of this machine")
         })?;
-        if let Some(keeper) = &mut self.keeper {
-            keeper.group(started.pid);
+        if let Some(reaper) = &mut self.reaper {
+            reaper.watch_group(started.pid);
         }
         Ok(started)
     }
 
-    /// What every process of the job has in its environment, in [`JOB_VARIABLE`].
+    /// The job's value of [`JOB_VARIABLE`], which every process of the job has in its environment.
     pub(super) fn job_name(&self) -> String {
         let own = self.job.environment(0);
         own.into_iter().find(|(name, _)| name == JOB_VARIABLE).map(|(_, value)| value).unwrap_or_default()
     }
 
-    /// Starts the keeper, unless it is there.
-    pub(super) fn start_keeper(&mut self) -> unisono::Result<()> {
-        if self.keeper.is_none() {
+    /// Starts the reaper, if it is not running.
+    pub(super) fn start_reaper(&mut self) -> unisono::Result<()> {
+        if self.reaper.is_none() {
             let marker = format!("{JOB_VARIABLE}={}", self.job_name());
-            let keeper = Keeper::start(self.plan.this_program, &marker);
-            self.keeper = Some(keeper.map_err(|error| {
-                let what = format!("starting this program again ({:?})", self.plan.this_program);
+            let reaper = Reaper::start(self.spec.this_program, &marker);
+            self.reaper = Some(reaper.map_err(|error| {
+                let what = format!("starting this program again ({:?})", self.spec.this_program);
                 unisono::Error::io("run", what, error, "was it moved or removed meanwhile?")
             })?);
         }
         Ok(())
     }
 
-    /// Waits for anything to happen, and deals with it.
+    /// Waits for the next event, and handles it.
     pub(super) fn wait(&mut self, until: Option<Instant>) {
-        let mut sources: Vec<Option<(usize, Stream)>> = Vec::new();
+        let mut sources: Vec<Option<(usize, OutputStream)>> = Vec::new();
         let mut polled = Vec::new();
-        for descriptor in self.signals.descriptors().chain(self.audience.news()) {
+        for descriptor in self.signals.descriptors().chain(self.output.wakeup_fd()) {
             sources.push(None);
             polled.push(PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
         }
-        if self.audience.has_room() {
+        if self.output.has_room() {
             for (number, rank) in self.ranks.iter().enumerate() {
                 for (stream, descriptor) in rank.open_pipes() {
                     sources.push(Some((number, stream)));
@@ -164,7 +164,7 @@ impl Supervisor<'_> {
             tv_sec: i64::try_from(rest.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(rest.subsec_nanos()),
         });
-        // An error is an interruption by a signal, which waits in its socket.
+        // An error means that a signal interrupted the call; its byte waits in the socket.
         let _ = poll(&mut polled, rest.as_ref());
         let ready: Vec<_> = polled.iter().map(|descriptor| !descriptor.revents().is_empty()).collect();
         drop(polled);
@@ -173,35 +173,35 @@ impl Supervisor<'_> {
                 self.read(rank, stream);
             }
         }
-        self.react();
+        self.handle_events();
     }
 
-    /// Reads once from a pipe, so that no rank can hold up the others; tells whether there was anything.
-    pub(super) fn read(&mut self, rank: usize, stream: Stream) -> bool {
+    /// Reads once from a pipe, so that no rank can block the others; returns whether the pipe had data or was closed.
+    pub(super) fn read(&mut self, rank: usize, stream: OutputStream) -> bool {
         match self.ranks[rank].read(stream, &mut self.buffer) {
-            Some(0) => self.audience.end(rank, stream),
-            Some(count) => self.audience.hear(rank, stream, &self.buffer[..count]),
+            Some(0) => self.output.end(rank, stream),
+            Some(count) => self.output.write(rank, stream, &self.buffer[..count]),
             None => return false,
         }
         true
     }
 
-    /// Deals with signals, ended children and an audience that left.
-    fn react(&mut self) {
+    /// Handles signals, exited children and a broken output.
+    fn handle_events(&mut self) {
         for signal in self.signals.take() {
             if signal == Signal::CHILD {
                 continue;
             }
-            if self.asked {
+            if self.signalled {
                 self.kill();
             } else {
-                self.asked = true;
+                self.signalled = true;
                 self.stop(Cause::Signal(signal));
-                self.tell(signal);
+                self.signal_ranks(signal);
             }
         }
         self.reap();
-        if let (Some(error), None) = (self.audience.failure(), self.cause) {
+        if let (Some(error), None) = (self.output.failure(), self.cause) {
             self.stop(Cause::Output(error));
             self.terminate();
         }
@@ -211,37 +211,37 @@ impl Supervisor<'_> {
         let mut ended = Vec::new();
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             if let Some(rank) = self.ranks.iter().position(|rank| rank.pid == pid && rank.alive()) {
-                ended.push((rank, Ending::of(status)));
+                ended.push((rank, Termination::of(status)));
             } else {
-                self.note_mps(pid, Ending::of(status));
+                self.record_mps_exit(pid, Termination::of(status));
             }
         }
-        // Of ranks found at the same moment, one that was killed is rather the cause than one that gave up.
-        ended.sort_by_key(|&(rank, ending)| (matches!(ending, Ending::Status(_)), rank));
+        // If several ranks exited since the last check, one killed by a signal is more likely the cause than one that exited.
+        ended.sort_by_key(|&(rank, termination)| (matches!(termination, Termination::Status(_)), rank));
         let now = Instant::now();
-        for (number, ending) in ended {
+        for (number, termination) in ended {
             let pid = self.ranks[number].pid;
-            self.ranks[number].ended = Some((ending, now - self.start));
-            if let Some(keeper) = &mut self.keeper {
-                keeper.ended(pid);
+            self.ranks[number].ended = Some((termination, now - self.start));
+            if let Some(reaper) = &mut self.reaper {
+                reaper.forget_group(pid);
             }
-            if ending.failed() && self.cause.is_none() && self.restart(number, ending) {
+            if termination.failed() && self.cause.is_none() && self.restart(number, termination) {
                 continue;
             }
-            match ending.failed() {
+            match termination.failed() {
                 true => self.job.rank_ended(number),
                 false => self.job.rank_succeeded(number),
             }
-            if ending.failed() && self.cause.is_none() {
+            if termination.failed() && self.cause.is_none() {
                 self.stop(Cause::Rank(number));
             }
-            if self.phase == Phase::Running && self.cause.is_some() {
-                self.phase = Phase::Grace(now + self.plan.grace);
+            if self.phase == ShutdownPhase::Running && self.cause.is_some() {
+                self.phase = ShutdownPhase::Grace(now + self.spec.grace);
             }
         }
     }
 
-    /// The job begins to end: remembers why, and what everybody was doing.
+    /// Begins the shutdown: records the cause, and what each rank was doing.
     fn stop(&mut self, cause: Cause) {
         if self.cause.is_none() {
             for (number, rank) in self.ranks.iter_mut().enumerate().filter(|(_, rank)| rank.alive()) {
@@ -253,42 +253,42 @@ impl Supervisor<'_> {
 
     fn next_deadline(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Running => self.plan.timeout.map(|timeout| self.start + timeout),
-            Phase::Grace(until) | Phase::Terminating(until) => Some(until),
-            Phase::Killing => None,
+            ShutdownPhase::Running => self.spec.timeout.map(|timeout| self.start + timeout),
+            ShutdownPhase::Grace(until) | ShutdownPhase::Terminating(until) => Some(until),
+            ShutdownPhase::Killing => None,
         }
     }
 
-    /// Takes the next step if its time has come.
+    /// Takes the next step of the shutdown if its deadline has passed.
     pub(super) fn advance(&mut self) {
         if self.next_deadline().is_none_or(|deadline| Instant::now() < deadline) {
             return;
         }
         match self.phase {
-            Phase::Running => {
+            ShutdownPhase::Running => {
                 self.stop(Cause::Timeout);
                 self.terminate();
             }
-            Phase::Grace(_) => self.terminate(),
-            Phase::Terminating(_) | Phase::Killing => self.kill(),
+            ShutdownPhase::Grace(_) => self.terminate(),
+            ShutdownPhase::Terminating(_) | ShutdownPhase::Killing => self.kill(),
         }
     }
 
     fn terminate(&mut self) {
-        self.tell(Signal::TERM);
-        // A stopped process gets SIGTERM only when it goes on; this does not count as telling it something.
+        self.signal_ranks(Signal::TERM);
+        // A stopped process receives SIGTERM only after SIGCONT, which is not recorded as the last signal.
         for rank in self.ranks.iter().filter(|rank| rank.alive()) {
             let _ = rustix::process::kill_process_group(rank.pid, Signal::CONT);
         }
-        self.phase = Phase::Terminating(Instant::now() + LAST_WORDS);
+        self.phase = ShutdownPhase::Terminating(Instant::now() + TERM_GRACE);
     }
 
     fn kill(&mut self) {
-        self.tell(Signal::KILL);
-        self.phase = Phase::Killing;
+        self.signal_ranks(Signal::KILL);
+        self.phase = ShutdownPhase::Killing;
     }
 
-    fn tell(&mut self, signal: Signal) {
-        self.ranks.iter_mut().for_each(|rank| rank.tell(signal));
+    fn signal_ranks(&mut self, signal: Signal) {
+        self.ranks.iter_mut().for_each(|rank| rank.send_signal(signal));
     }
 }

@@ -1,42 +1,42 @@
-//! Cuts a stream of bytes into lines of bounded length.
+//! Splits a byte stream into lines of bounded length.
 
-/// Longer lines are shown in pieces of at most this many bytes.
-const PIECE: usize = 1 << 14;
+/// Maximum length of a line in bytes; longer lines are emitted in pieces.
+const MAX_LINE: usize = 1 << 14;
 
-/// What came just before the next byte.
+/// The byte before the next one, as far as line ends are concerned.
 #[derive(Clone, Copy, PartialEq)]
 enum Before {
     Anything,
     /// A carriage return that ended a line.
     Return,
-    /// A carriage return with nothing before it: an empty line only if a newline follows.
+    /// A carriage return at the start of a line: an empty line only if a newline follows.
     LoneReturn,
 }
 
-/// Collects bytes and gives out lines without their ends. A carriage return ends a line too, so that a progress bar
-/// shows each of its states and never piles up.
-pub(crate) struct Lines {
+/// Collects bytes and emits lines without their line ends. A carriage return ends a line too, so that each update of a
+/// progress bar is shown and the buffer stays small.
+pub(crate) struct LineSplitter {
     partial: Vec<u8>,
     before: Before,
 }
 
-impl Lines {
-    pub(crate) fn new() -> Lines {
-        Lines { partial: Vec::new(), before: Before::Anything }
+impl LineSplitter {
+    pub(crate) fn new() -> LineSplitter {
+        LineSplitter { partial: Vec::new(), before: Before::Anything }
     }
 
-    /// Takes bytes, and gives every line or piece that is complete.
-    pub(crate) fn push(&mut self, mut bytes: &[u8], mut give: impl FnMut(&[u8])) {
+    /// Appends bytes, and emits every complete line or piece.
+    pub(crate) fn push(&mut self, mut bytes: &[u8], mut emit: impl FnMut(&[u8])) {
         while let Some(&first) = bytes.first() {
             let before = std::mem::replace(&mut self.before, Before::Anything);
             if first == b'\n' && before != Before::Anything {
                 if before == Before::LoneReturn {
-                    give(b"");
+                    emit(b"");
                 }
                 bytes = &bytes[1..];
                 continue;
             }
-            let room = PIECE - self.partial.len();
+            let room = MAX_LINE - self.partial.len();
             let window = &bytes[..room.min(bytes.len())];
             match window.iter().position(|&byte| byte == b'\n' || byte == b'\r') {
                 Some(end) => {
@@ -46,13 +46,13 @@ impl Lines {
                         self.before = if is_empty { Before::LoneReturn } else { Before::Return };
                     }
                     if !(is_return && is_empty) {
-                        self.give_with(&bytes[..end], &mut give);
+                        self.emit_with(&bytes[..end], &mut emit);
                     }
                     bytes = &bytes[end + 1..];
                 }
                 None if window.len() == room => {
                     self.partial.extend_from_slice(window);
-                    self.cut(&mut give);
+                    self.cut(&mut emit);
                     bytes = &bytes[room..];
                 }
                 None => {
@@ -63,24 +63,24 @@ impl Lines {
         }
     }
 
-    /// No more bytes will come: gives the last line if it had no end.
-    pub(crate) fn finish(&mut self, mut give: impl FnMut(&[u8])) {
+    /// End of the stream: emits an unterminated last line.
+    pub(crate) fn finish(&mut self, mut emit: impl FnMut(&[u8])) {
         if !self.partial.is_empty() {
-            self.give_with(b"", &mut give);
+            self.emit_with(b"", &mut emit);
         }
     }
 
-    fn give_with(&mut self, rest: &[u8], give: &mut impl FnMut(&[u8])) {
+    fn emit_with(&mut self, rest: &[u8], emit: &mut impl FnMut(&[u8])) {
         if self.partial.is_empty() {
-            return give(rest);
+            return emit(rest);
         }
         self.partial.extend_from_slice(rest);
-        give(&self.partial);
+        emit(&self.partial);
         self.partial.clear();
     }
 
-    /// Gives a full piece, but leaves back the beginning of a character that is not complete.
-    fn cut(&mut self, give: &mut impl FnMut(&[u8])) {
+    /// Emits a full piece, but keeps back an incomplete UTF-8 character at its end.
+    fn cut(&mut self, emit: &mut impl FnMut(&[u8])) {
         let length = self.partial.len();
         let lead = (1..=3).find(|&back| self.partial[length - back] & 0b1100_0000 != 0b1000_0000);
         let is_cut = |back: &usize| match self.partial[length - back] {
@@ -90,7 +90,7 @@ impl Lines {
             _ => false,
         };
         let end = length - lead.filter(is_cut).unwrap_or(0);
-        give(&self.partial[..end]);
+        emit(&self.partial[..end]);
         self.partial.drain(..end);
     }
 }
@@ -99,10 +99,10 @@ impl Lines {
 mod tests {
     use super::*;
 
-    /// What comes out when `text` arrives in chunks of every small size: always the same.
+    /// The lines of `text`, which must not depend on the size of the chunks in which it arrives.
     fn lines(text: &[u8]) -> Vec<Vec<u8>> {
         let split = |chunk: usize| {
-            let mut lines = Lines::new();
+            let mut lines = LineSplitter::new();
             let mut out: Vec<Vec<u8>> = Vec::new();
             text.chunks(chunk).for_each(|bytes| lines.push(bytes, |line| out.push(line.to_vec())));
             lines.finish(|line| out.push(line.to_vec()));
@@ -132,9 +132,9 @@ mod tests {
     fn long_lines_come_in_pieces_that_keep_characters_whole() {
         let text = "ä€𝄞".repeat(20_000);
         let pieces = lines(text.as_bytes());
-        assert!(pieces.len() > 5 && pieces.iter().all(|piece| piece.len() <= PIECE));
+        assert!(pieces.len() > 5 && pieces.iter().all(|piece| piece.len() <= MAX_LINE));
         assert!(pieces.iter().all(|piece| std::str::from_utf8(piece).is_ok()));
         assert_eq!(pieces.concat(), text.as_bytes());
-        assert_eq!(lines(&[0x80; 3 * PIECE]).concat(), [0x80; 3 * PIECE]);
+        assert_eq!(lines(&[0x80; 3 * MAX_LINE]).concat(), [0x80; 3 * MAX_LINE]);
     }
 }

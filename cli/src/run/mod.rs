@@ -1,4 +1,4 @@
-//! `unisono run`: starts ranks on this host and stays with them until all have ended.
+//! `unisono run`: starts ranks on this host and waits until all have exited.
 
 mod lines;
 mod mps;
@@ -17,22 +17,22 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
-use crate::launcher::{self, Audience, Plan, Signals};
+use crate::launcher::{self, RankOutput, JobSpec, Signals};
 use crate::stdout;
 use mps::Service;
-use output::Output;
+use output::PrefixedOutput;
 pub(crate) use program::python;
 pub(crate) use summary::summary;
 use unisono::launch::MAX_RANKS;
 
-/// What the launcher answers when it is itself the problem.
+/// Exit status if the launcher itself fails.
 const FAILURE: i32 = 1;
-/// What it answers when it was asked for something that it cannot do, as for options that it does not know.
+/// Exit status for a request that cannot be met, the same as for unknown options.
 const USAGE: i32 = 2;
 
 #[derive(Args)]
-pub(crate) struct Options {
-    /// How many ranks to start [default: one for each core].
+pub(crate) struct RunArgs {
+    /// Number of ranks to start [default: one per core].
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = rank_count)]
     ranks: Option<usize>,
     /// End the job after this many seconds, with exit status 124.
@@ -41,24 +41,24 @@ pub(crate) struct Options {
     /// Fail any call that waits longer than this many seconds for another rank (UNISONO_TIMEOUT).
     #[arg(long, value_name = "S", value_parser = seconds)]
     wait_timeout: Option<Duration>,
-    /// How many seconds the others may go on after a rank has failed.
+    /// How many seconds the other ranks may continue after one has failed.
     #[arg(long, value_name = "S", value_parser = seconds, default_value = "5")]
     grace: Duration,
-    /// Start ranks that fail again, at most N times for the whole job. A rank that dies between two calls takes up where it
+    /// Restart ranks that fail, at most N times for the whole job. A rank that dies between two calls resumes where it
     /// stopped and the others wait for it; one that dies inside a call ends the job. See docs/guide/launching.md.
     #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
     restart: usize,
     /// Write everything each rank prints to DIR/rank-0.log, DIR/rank-1.log and so on.
     #[arg(long, value_name = "DIR")]
     log_dir: Option<PathBuf>,
-    /// Set a variable for every rank; may be given many times.
+    /// Set an environment variable for every rank; may be repeated.
     #[arg(long, value_name = "K=V", value_parser = OsStringValueParser::new().try_map(variable))]
     env: Vec<(OsString, OsString)>,
-    /// Let ranks that share an NVIDIA device run side by side, by a Multi-Process Service (MPS) of the job's own. See
-    /// docs/guide/on-gpus.md.
+    /// Run kernels of ranks that share an NVIDIA device concurrently, with a Multi-Process Service (MPS) started for the job.
+    /// See docs/guide/on-gpus.md.
     #[arg(long)]
     mps: bool,
-    /// Print only what the ranks print, and no summary.
+    /// Print only the output of the ranks, and no summary.
     #[arg(short, long)]
     quiet: bool,
     /// The program and its arguments; a .py file runs with the current Python.
@@ -66,31 +66,31 @@ pub(crate) struct Options {
     program: Vec<OsString>,
 }
 
-pub(crate) fn run(options: Options, this_program: &[OsString]) -> i32 {
+pub(crate) fn run(options: RunArgs, this_program: &[OsString]) -> i32 {
     let program = match program::command_line(&options.program, this_program) {
         Ok(program) => program,
-        Err(message) => return complain(program::NOT_FOUND, message),
+        Err(message) => return report_error(program::NOT_FOUND, message),
     };
     let service = match options.mps.then(|| Service::choose(&options.env)).transpose() {
         Ok(service) => service,
-        Err(message) => return complain(USAGE, message),
+        Err(message) => return report_error(USAGE, message),
     };
     if let Some(Err(error)) = options.log_dir.as_ref().map(std::fs::create_dir_all) {
-        return complain(FAILURE, format!("--log-dir {:?}: {error}", options.log_dir.unwrap_or_default()));
+        return report_error(FAILURE, format!("--log-dir {:?}: {error}", options.log_dir.unwrap_or_default()));
     }
     let size = options.ranks.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, Into::into));
     let mut signals = match Signals::install() {
         Ok(signals) => signals,
-        Err(error) => return complain(FAILURE, format!("cannot listen to signals: {error}")),
+        Err(error) => return report_error(FAILURE, format!("cannot listen to signals: {error}")),
     };
-    let mut output = match Output::new(size, options.log_dir.as_deref(), options.quiet) {
+    let mut output = match PrefixedOutput::new(size, options.log_dir.as_deref(), options.quiet) {
         Ok(output) => output,
-        Err(error) => return complain(FAILURE, format!("cannot open the output: {error}")),
+        Err(error) => return report_error(FAILURE, format!("cannot open the output: {error}")),
     };
     if let Some(Service::Shared(line)) = &service {
         output.notice(line);
     }
-    let plan = Plan {
+    let spec = JobSpec {
         size,
         program,
         environment: environment(options.env, options.wait_timeout),
@@ -100,10 +100,10 @@ pub(crate) fn run(options: Options, this_program: &[OsString]) -> i32 {
         mps: service.and_then(Service::program),
         this_program,
     };
-    let status = match launcher::launch(&plan, &mut output, &mut signals) {
+    let status = match launcher::launch(&spec, &mut output, &mut signals) {
         Ok(outcome) => {
             if !options.quiet {
-                output.note(summary(&outcome, plan.timeout, |rank| output.last_lines(rank)));
+                output.note(summary(&outcome, spec.timeout, |rank| output.last_lines(rank)));
             }
             outcome.exit_status()
         }
@@ -119,8 +119,8 @@ pub(crate) fn run(options: Options, this_program: &[OsString]) -> i32 {
     status
 }
 
-/// Waits until everything is written; a signal ends that, because the reader may never continue.
-fn finish(output: &mut Output, signals: &mut Signals) {
+/// Waits until all output is written; a signal ends the wait, because the reader may never continue.
+fn finish(output: &mut PrefixedOutput, signals: &mut Signals) {
     output.writer.close();
     signals.take();
     while !output.writer.is_finished() {
@@ -136,7 +136,7 @@ fn finish(output: &mut Output, signals: &mut Signals) {
     }
 }
 
-/// The variables of every rank that the user asked for, or would.
+/// The environment variables of every rank: those that the user set, and defaults.
 fn environment(
     mut asked: Vec<(OsString, OsString)>,
     wait_timeout: Option<Duration>,
@@ -144,7 +144,7 @@ fn environment(
     if let Some(limit) = wait_timeout {
         asked.push(("UNISONO_TIMEOUT".into(), limit.as_secs_f64().to_string().into()));
     }
-    // Python holds lines back when it writes into a pipe; then the last words of a killed rank would be lost.
+    // Python buffers its output to a pipe; the last lines of a killed rank would then be lost.
     let name = OsStr::new("PYTHONUNBUFFERED");
     if std::env::var_os(name).is_none() && asked.iter().all(|(asked, _)| asked != name) {
         asked.push((name.into(), "1".into()));
@@ -152,12 +152,12 @@ fn environment(
     asked
 }
 
-fn complain(status: i32, message: String) -> i32 {
+fn report_error(status: i32, message: String) -> i32 {
     eprintln!("unisono: {message}");
     status
 }
 
-/// Parses a whole number of at least 1.
+/// Parses an integer of at least 1.
 pub(crate) fn positive(text: &str) -> Result<usize, String> {
     text.parse()
         .ok()
@@ -174,7 +174,7 @@ pub(crate) fn rank_count(text: &str) -> Result<usize, String> {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    // A thousand years are enough for anybody, and can still be added to now.
+    // Limits the value to about a thousand years, so that it can still be added to the current time.
     match text.parse::<f64>() {
         Ok(number) if (0.0..3e10).contains(&number) => Ok(Duration::from_secs_f64(number)),
         _ => Err("expected a number of seconds".into()),

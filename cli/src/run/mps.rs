@@ -1,20 +1,20 @@
-//! Which Multi-Process Service `--mps` means: one that is there, or one of the job's own.
+//! Chooses the Multi-Process Service for `--mps`: an existing daemon, or one started for the job.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::launcher::mps::{FOLDERS, PIPE_VARIABLE, PROGRAM, find, has_daemon};
 
-/// What `--mps` leads to.
+/// The daemon that `--mps` selects.
 pub(super) enum Service {
-    /// A daemon of the job's own, by this program.
+    /// A daemon started for the job, with this program.
     Own(PathBuf),
-    /// Somebody else's daemon, or what should be one; a line for the user says which.
+    /// The daemon that the environment names, which may not be running; the text is a message for the user.
     Shared(String),
 }
 
 impl Service {
-    /// Chooses by the environment that ranks will have: this process's and what the user asked for. The error is a
+    /// Chooses by the environment of the ranks: that of this process, overridden by the user's options. The error is a
     /// message for the user.
     pub(super) fn choose(asked: &[(OsString, OsString)]) -> Result<Service, String> {
         let asked =
@@ -36,7 +36,7 @@ impl Service {
         })
     }
 
-    /// The program to start.
+    /// The program to start, if any.
     pub(super) fn program(self) -> Option<PathBuf> {
         match self {
             Service::Own(program) => Some(program),

@@ -1,4 +1,4 @@
-//! What ranks print, shown with their rank before each line, kept for the summary, and written to log files.
+//! Output of the ranks: prefixed with the rank, recorded for the summary, and written to log files.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -8,78 +8,78 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
-use super::lines::Lines;
-use super::writer::Writer;
-use crate::launcher::{Audience, Stream};
+use super::lines::LineSplitter;
+use super::writer::OutputWriter;
+use crate::launcher::{RankOutput, OutputStream};
 
-/// How many of a rank's last lines are kept.
-const LAST: usize = 20;
-/// Colours that are told apart on light and dark ground, without red, which looks like an error.
+/// Number of recent lines recorded for each rank.
+const TAIL_LINES: usize = 20;
+/// Terminal colours that are distinguishable on light and dark backgrounds; red is left out because it suggests an error.
 const COLOURS: [u8; 6] = [36, 33, 32, 35, 34, 96];
 
-struct Speaker {
+struct RankStreams {
     prefixes: [Vec<u8>; 2],
-    lines: [Lines; 2],
+    lines: [LineSplitter; 2],
     last: VecDeque<Vec<u8>>,
     log: Option<File>,
 }
 
 /// The launcher's output.
-pub(crate) struct Output {
-    pub(crate) writer: Writer,
-    speakers: Vec<Speaker>,
-    /// Whether the launcher itself keeps silent.
+pub(crate) struct PrefixedOutput {
+    pub(crate) writer: OutputWriter,
+    streams: Vec<RankStreams>,
+    /// Whether messages of the launcher are suppressed.
     quiet: bool,
 }
 
-impl Output {
-    pub(crate) fn new(size: usize, log_dir: Option<&Path>, quiet: bool) -> io::Result<Output> {
+impl PrefixedOutput {
+    pub(crate) fn new(size: usize, log_dir: Option<&Path>, quiet: bool) -> io::Result<PrefixedOutput> {
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let coloured = [io::stdout().is_terminal() && !plain, io::stderr().is_terminal() && !plain];
-        let speaker = |rank: usize| {
+        let rank_streams = |rank: usize| {
             let log =
                 log_dir.map(|folder| File::create(folder.join(format!("rank-{rank}.log")))).transpose()?;
             let prefixes = coloured.map(|coloured| prefix(rank, size, coloured));
-            io::Result::Ok(Speaker {
+            io::Result::Ok(RankStreams {
                 prefixes,
-                lines: [Lines::new(), Lines::new()],
+                lines: [LineSplitter::new(), LineSplitter::new()],
                 last: VecDeque::new(),
                 log,
             })
         };
-        let speakers = (0..size).map(speaker).collect::<io::Result<_>>()?;
-        Ok(Output { writer: Writer::start()?, speakers, quiet })
+        let streams = (0..size).map(rank_streams).collect::<io::Result<_>>()?;
+        Ok(PrefixedOutput { writer: OutputWriter::start()?, streams, quiet })
     }
 
-    /// A rank's last lines, from both its outputs.
+    /// The most recent lines of a rank, from both streams.
     pub(crate) fn last_lines(&self, rank: usize) -> impl Iterator<Item = &[u8]> {
-        self.speakers[rank].last.iter().map(Vec::as_slice)
+        self.streams[rank].last.iter().map(Vec::as_slice)
     }
 
-    /// A message from the launcher itself.
+    /// Writes a message of the launcher itself.
     pub(crate) fn note(&self, text: impl Into<Vec<u8>>) {
-        self.writer.write(Stream::Stderr, text.into());
+        self.writer.write(OutputStream::Stderr, text.into());
     }
 }
 
-impl Audience for Output {
-    fn hear(&mut self, rank: usize, stream: Stream, bytes: &[u8]) {
-        let speaker = &mut self.speakers[rank];
+impl RankOutput for PrefixedOutput {
+    fn write(&mut self, rank: usize, stream: OutputStream, bytes: &[u8]) {
+        let rank_streams = &mut self.streams[rank];
         let mut shown = Vec::with_capacity(bytes.len() + bytes.len() / 4);
-        let (prefix, last) = (&speaker.prefixes[stream as usize], &mut speaker.last);
-        speaker.lines[stream as usize].push(bytes, |line| show(&mut shown, prefix, last, line));
-        if let Some(Err(error)) = speaker.log.as_mut().map(|log| log.write_all(bytes)) {
-            speaker.log = None;
+        let (prefix, last) = (&rank_streams.prefixes[stream as usize], &mut rank_streams.last);
+        rank_streams.lines[stream as usize].push(bytes, |line| show(&mut shown, prefix, last, line));
+        if let Some(Err(error)) = rank_streams.log.as_mut().map(|log| log.write_all(bytes)) {
+            rank_streams.log = None;
             self.note(format!("unisono: the log of rank {rank} ends here: {error}\n"));
         }
         self.writer.write(stream, shown);
     }
 
-    fn end(&mut self, rank: usize, stream: Stream) {
-        let speaker = &mut self.speakers[rank];
+    fn end(&mut self, rank: usize, stream: OutputStream) {
+        let rank_streams = &mut self.streams[rank];
         let mut shown = Vec::new();
-        let (prefix, last) = (&speaker.prefixes[stream as usize], &mut speaker.last);
-        speaker.lines[stream as usize].finish(|line| show(&mut shown, prefix, last, line));
+        let (prefix, last) = (&rank_streams.prefixes[stream as usize], &mut rank_streams.last);
+        rank_streams.lines[stream as usize].finish(|line| show(&mut shown, prefix, last, line));
         self.writer.write(stream, shown);
     }
 
@@ -93,8 +93,8 @@ impl Audience for Output {
         self.writer.has_room()
     }
 
-    fn news(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.writer.news())
+    fn wakeup_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.writer.wakeup_fd())
     }
 
     fn failure(&self) -> Option<Errno> {
@@ -106,13 +106,13 @@ fn show(shown: &mut Vec<u8>, prefix: &[u8], last: &mut VecDeque<Vec<u8>>, line: 
     shown.extend_from_slice(prefix);
     shown.extend_from_slice(line);
     shown.push(b'\n');
-    let mut kept = if last.len() == LAST { last.pop_front().unwrap_or_default() } else { Vec::new() };
-    kept.clear();
-    kept.extend_from_slice(line);
-    last.push_back(kept);
+    let mut entry = if last.len() == TAIL_LINES { last.pop_front().unwrap_or_default() } else { Vec::new() };
+    entry.clear();
+    entry.extend_from_slice(line);
+    last.push_back(entry);
 }
 
-/// "[ 3] " for rank 3 of 12.
+/// The prefix of a rank's lines: "[ 3] " for rank 3 of 12.
 fn prefix(rank: usize, size: usize, coloured: bool) -> Vec<u8> {
     let width = (size - 1).to_string().len();
     match coloured {

@@ -1,15 +1,15 @@
-//! Which executable to start for what the user named.
+//! Resolves the program that the user named to a command line.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use crate::launcher::find_program;
 
-/// What a shell answers when there is no such program.
+/// Exit status of a shell if the program does not exist.
 pub(crate) const NOT_FOUND: i32 = 127;
 
-/// The command line of a rank: the program itself, or a Python before it if it is a `.py` file. The error is a message
-/// for the user.
+/// The command line of a rank: the program itself, run by Python if it is a `.py` file. The error is a message for the
+/// user.
 pub(crate) fn command_line(program: &[OsString], this_program: &[OsString]) -> Result<Vec<OsString>, String> {
     let name = &program[0];
     let path = Path::new(name);

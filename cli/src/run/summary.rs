@@ -1,15 +1,15 @@
-//! The launcher's last words: who failed first, and what became of the others.
+//! The summary at the end of a failed job: which rank failed first, and how the others ended.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::launcher::{Cause, Ending, Outcome, RankReport, signal_name};
+use crate::launcher::{Cause, Termination, LaunchOutcome, RankReport, signal_name};
 
-/// What to tell the user about a job that did not end well; nothing about one that did.
+/// The summary of a failed job; empty for a successful one.
 pub(crate) fn summary<'a, L: Iterator<Item = &'a [u8]>>(
-    outcome: &Outcome,
+    outcome: &LaunchOutcome,
     timeout: Option<Duration>,
     last_lines: impl Fn(usize) -> L,
 ) -> Vec<u8> {
@@ -19,7 +19,7 @@ pub(crate) fn summary<'a, L: Iterator<Item = &'a [u8]>>(
         Cause::Rank(rank) => {
             let report = &outcome.ranks[rank];
             let after = seconds(report.after);
-            let (how, pid) = (report.ending, report.pid);
+            let (how, pid) = (report.termination, report.pid);
             let again = match report.restarts {
                 0 => String::new(),
                 1 => ", started again once before".into(),
@@ -68,31 +68,31 @@ pub(crate) fn summary<'a, L: Iterator<Item = &'a [u8]>>(
         }
     };
     for (rank, report) in outcome.ranks.iter().enumerate().filter(|(rank, _)| Some(*rank) != first) {
-        let words = words(report, first.map(|first| &outcome.ranks[first]));
-        note(&mut text, format_args!("rank {rank} (process {}): {words}", report.pid));
+        let description = description(report, first.map(|first| &outcome.ranks[first]));
+        note(&mut text, format_args!("rank {rank} (process {}): {description}", report.pid));
     }
     text
 }
 
-fn words(report: &RankReport, first: Option<&RankReport>) -> String {
-    let mut words = match &report.activity {
+fn description(report: &RankReport, first: Option<&RankReport>) -> String {
+    let mut description = match &report.activity {
         Some(activity) => format!("{activity}; then "),
         None => String::new(),
     };
     // Writing to a string cannot fail.
-    let _ = match (report.told, first) {
-        (Some(signal), _) if report.ending == Ending::Signal(signal.as_raw()) => {
-            write!(words, "ended by the launcher with {}", report.ending)
+    let _ = match (report.last_signal, first) {
+        (Some(signal), _) if report.termination == Termination::Signal(signal.as_raw()) => {
+            write!(description, "ended by the launcher with {}", report.termination)
         }
         (Some(signal), _) => {
-            write!(words, "{} after the launcher sent {}", report.ending, signal_name(signal.as_raw()))
+            write!(description, "{} after the launcher sent {}", report.termination, signal_name(signal.as_raw()))
         }
         (None, Some(first)) if report.after >= first.after => {
-            write!(words, "{} by itself, {} later", report.ending, seconds(report.after - first.after))
+            write!(description, "{} by itself, {} later", report.termination, seconds(report.after - first.after))
         }
-        (None, _) => write!(words, "{}, {} after the start", report.ending, seconds(report.after)),
+        (None, _) => write!(description, "{}, {} after the start", report.termination, seconds(report.after)),
     };
-    words
+    description
 }
 
 fn note(text: &mut Vec<u8>, line: std::fmt::Arguments<'_>) {

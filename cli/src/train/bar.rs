@@ -1,4 +1,4 @@
-//! A progress bar with the loss and the samples a second, and a line for each epoch.
+//! A progress bar with the loss and the samples per second, and one line per epoch.
 
 use std::time::Instant;
 
@@ -6,12 +6,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use unisono_nn::{Arrangement, EpochMetrics, Experiment, Progress, Watch};
 
 pub(super) struct Bar {
-    /// How many processes there are.
+    /// Number of processes.
     processes: usize,
-    /// Whether a run that was there is to go on.
+    /// Whether an existing run is to be resumed.
     resumes: bool,
     bar: ProgressBar,
-    /// A mean of recent losses, as single ones jump.
+    /// Moving average of the loss, as single batches fluctuate.
     loss: Option<f64>,
     started: Instant,
     samples: usize,
@@ -28,7 +28,7 @@ impl Bar {
 
 impl Watch for Bar {
     fn begin(&mut self, experiment: &Experiment, done: usize, epochs: usize) {
-        // A run that cannot be arranged has ended before.
+        // A run that cannot be arranged has failed earlier.
         if let Some(arranged) =
             Arrangement::new(experiment, self.processes).ok().filter(|_| self.processes > 1)
         {

@@ -1,9 +1,9 @@
-//! `unisono train` and its companions `grad`, `predict` and `schema`: experiments from a YAML file.
+//! `unisono train`, `check`, `compare`, `grad`, `predict` and `schema`: experiments from a YAML file.
 
 mod bar;
-mod comparing;
+mod comparison;
 mod processes;
-mod spread;
+mod parallelism;
 mod terminal;
 
 use std::ffi::OsString;
@@ -12,28 +12,28 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use processes::Processes;
-use spread::{CheckSpread, Spread, TrainSpread};
+use parallelism::{CheckParallelism, ParallelOverrides, TrainParallelism};
 use unisono::{Kind, World};
 use unisono_nn::{Experiment, TrainOptions};
 
 use crate::stdout;
 
 #[derive(Args)]
-pub(crate) struct Options {
-    /// The experiment: our own format, or neon's.
+pub(crate) struct TrainArgs {
+    /// The experiment file, in our own format or neon's.
     file: PathBuf,
     /// Change a setting: epochs=3, model.layers.0.maps=16.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     changes: Vec<String>,
     #[command(flatten)]
-    spread: TrainSpread,
+    parallelism: TrainParallelism,
     /// Continue an interrupted run in the same folder.
     #[arg(long)]
     resume: bool,
-    /// Where results go; runs/NAME without it.
+    /// Folder for the results [default: runs/NAME].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Write where the time goes to this file, for chrome://tracing and Perfetto.
+    /// Write a timeline of the run to this file, for chrome://tracing and Perfetto.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Show no progress.
@@ -42,60 +42,60 @@ pub(crate) struct Options {
 }
 
 #[derive(Args)]
-pub(crate) struct CheckOptions {
+pub(crate) struct CheckArgs {
     /// The experiment.
     file: PathBuf,
     /// Change a setting.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     changes: Vec<String>,
     #[command(flatten)]
-    spread: CheckSpread,
+    parallelism: CheckParallelism,
 }
 
 #[derive(Args)]
-pub(crate) struct CompareOptions {
+pub(crate) struct CompareArgs {
     /// The folder of a run.
     one: PathBuf,
     /// The folder of another run of the same experiment.
     other: PathBuf,
-    /// How far numbers may differ, relative to the largest of them.
+    /// Tolerance, relative to the largest number.
     #[arg(long, value_name = "X", default_value = "1e-3")]
     within: f64,
 }
 
 #[derive(Args)]
-pub(crate) struct GradientOptions {
+pub(crate) struct GradientArgs {
     /// The experiment.
     file: PathBuf,
     /// Change a setting.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     changes: Vec<String>,
-    /// How many elements of each weight to try.
+    /// Number of elements to check in each weight.
     #[arg(long, value_name = "N", default_value = "10", value_parser = crate::run::positive)]
     tries: usize,
 }
 
 #[derive(Args)]
-pub(crate) struct SchemaOptions {
-    /// Print tables for people instead.
+pub(crate) struct SchemaArgs {
+    /// Print Markdown tables instead.
     #[arg(long)]
     markdown: bool,
 }
 
 #[derive(Args)]
-pub(crate) struct PredictOptions {
+pub(crate) struct PredictArgs {
     /// The experiment: experiment.yaml of a run's folder, or the file that it was trained from.
     file: PathBuf,
-    /// A checkpoint of it, or a folder: then the newest in it.
+    /// One of its checkpoints, or a folder: the newest checkpoint in it.
     checkpoint: PathBuf,
     /// Change a setting.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     changes: Vec<String>,
 }
 
-/// Prints what went wrong; 2 where the user can mend it, 1 where the machine failed.
+/// Prints an error; returns 2 if the user can correct it, 1 if the machine failed.
 pub(crate) fn failed(error: &unisono::Error) -> i32 {
-    // In one piece: other ranks may write too.
+    // One write call, because other ranks may write too.
     let _ = std::io::stderr().write_all(format!("unisono: {error}\n").as_bytes());
     status(error)
 }
@@ -107,47 +107,47 @@ fn status(error: &unisono::Error) -> i32 {
     }
 }
 
-/// The experiment of a file as options spread it, and the processes that it takes.
-fn find(spread: Spread<'_>, file: &Path, changes: &[String]) -> unisono::Result<(Processes, Experiment)> {
-    let experiment = spread.read(file, changes)?;
-    Ok((Processes::find(&experiment, spread.ranks)?, experiment))
+/// The experiment of a file with the options applied, and the processes it runs on.
+fn find(parallelism: ParallelOverrides<'_>, file: &Path, changes: &[String]) -> unisono::Result<(Processes, Experiment)> {
+    let experiment = parallelism.read(file, changes)?;
+    Ok((Processes::find(&experiment, parallelism.ranks)?, experiment))
 }
 
-/// Trains here, or in processes that are started with the same arguments.
-pub(crate) fn train(options: &Options, arguments: &[OsString], this_program: &[OsString]) -> i32 {
-    match find(options.spread.spread(), &options.file, &options.changes) {
-        Ok((Processes::Start(size), _)) => processes::start(size, arguments, this_program),
-        Ok((Processes::Here(world), experiment)) => train_here(options, &world, &experiment),
+/// Trains in this process, or in new processes that are started with the same arguments.
+pub(crate) fn train(options: &TrainArgs, arguments: &[OsString], this_program: &[OsString]) -> i32 {
+    match find(options.parallelism.parallelism(), &options.file, &options.changes) {
+        Ok((Processes::Spawn(size), _)) => processes::start(size, arguments, this_program),
+        Ok((Processes::Joined(world), experiment)) => train_joined(options, &world, &experiment),
         Err(error) => failed_together(&error),
     }
 }
 
-/// Compares here, or in processes that are started with the same arguments.
-pub(crate) fn check(options: &CheckOptions, arguments: &[OsString], this_program: &[OsString]) -> i32 {
-    let spread = options.spread.spread();
-    match find(spread, &options.file, &options.changes) {
-        Ok((Processes::Start(size), _)) => processes::start(size, arguments, this_program),
-        Ok((Processes::Here(world), _)) if world.size() == 1 && spread.ranks.is_none() => {
+/// Compares in this process, or in new processes that are started with the same arguments.
+pub(crate) fn check(options: &CheckArgs, arguments: &[OsString], this_program: &[OsString]) -> i32 {
+    let parallelism = options.parallelism.parallelism();
+    match find(parallelism, &options.file, &options.changes) {
+        Ok((Processes::Spawn(size), _)) => processes::start(size, arguments, this_program),
+        Ok((Processes::Joined(world), _)) if world.size() == 1 && parallelism.ranks.is_none() => {
             let advice = "say how many with -n, or give a --grid";
             failed(&unisono::Error::usage("check", "several processes to compare with one", "one", advice))
         }
-        Ok((Processes::Here(world), experiment)) => comparing::here(&world, &experiment),
+        Ok((Processes::Joined(world), experiment)) => comparison::check_joined(&world, &experiment),
         Err(error) => failed_together(&error),
     }
 }
 
-/// Compares two runs; 1 where they differ.
-pub(crate) fn compare(options: &CompareOptions) -> i32 {
+/// Compares two runs; returns 1 if they differ.
+pub(crate) fn compare(options: &CompareArgs) -> i32 {
     match unisono_nn::compare(&options.one, &options.other, options.within) {
         Ok(found) => {
             let title = format!("{} and {}", options.one.display(), options.other.display());
-            comparing::show(&found, &title)
+            comparison::show(&found, &title)
         }
         Err(error) => failed(&error),
     }
 }
 
-/// What every process finds wrong, the first one says.
+/// Reports, on rank 0 only, an error that every process has found.
 fn failed_together(error: &unisono::Error) -> i32 {
     let first = ["UNISONO_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"]
         .iter()
@@ -156,7 +156,7 @@ fn failed_together(error: &unisono::Error) -> i32 {
     if first { failed(error) } else { status(error) }
 }
 
-fn train_here(options: &Options, world: &World, experiment: &Experiment) -> i32 {
+fn train_joined(options: &TrainArgs, world: &World, experiment: &Experiment) -> i32 {
     let out = options.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(&experiment.name));
     let settings = TrainOptions { out, resume: options.resume, trace: options.trace.clone() };
     let shows = !options.quiet && world.rank() == 0;
@@ -169,7 +169,7 @@ fn train_here(options: &Options, world: &World, experiment: &Experiment) -> i32 
     match result {
         Ok(summary) => {
             if world.rank() == 0 {
-                // As it was given: a path need not be text.
+                // Unchanged, because a path need not be valid text.
                 let line = [summary.out.as_os_str().as_encoded_bytes(), b"\n"].concat();
                 stdout::bytes(&line);
             }
@@ -180,7 +180,7 @@ fn train_here(options: &Options, world: &World, experiment: &Experiment) -> i32 
     }
 }
 
-pub(crate) fn check_gradients(options: &GradientOptions) -> i32 {
+pub(crate) fn check_gradients(options: &GradientArgs) -> i32 {
     let checks = Experiment::read(&options.file, &options.changes)
         .and_then(|experiment| unisono_nn::check_gradients(&experiment, options.tries));
     match checks {
@@ -196,7 +196,7 @@ pub(crate) fn check_gradients(options: &GradientOptions) -> i32 {
     }
 }
 
-pub(crate) fn predict(options: &PredictOptions) -> i32 {
+pub(crate) fn predict(options: &PredictArgs) -> i32 {
     let predictions = Experiment::read(&options.file, &options.changes)
         .and_then(|experiment| unisono_nn::predict(&experiment, &options.checkpoint));
     let predictions = match predictions {
@@ -218,7 +218,7 @@ pub(crate) fn predict(options: &PredictOptions) -> i32 {
     0
 }
 
-pub(crate) fn schema(options: &SchemaOptions) -> i32 {
+pub(crate) fn schema(options: &SchemaArgs) -> i32 {
     let text = match options.markdown {
         true => unisono_nn::reference(),
         false => format!("{:#}\n", unisono_nn::schema()),

@@ -1,4 +1,4 @@
-//! The processes of a run: those that a launcher started, or as many as are asked for, started here.
+//! The processes of a run: those that a launcher started, or new ones started here.
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -9,19 +9,19 @@ use unisono::{Error, Result, World};
 use unisono_nn::{Arrangement, Experiment, NodeValue};
 
 use super::terminal::WIDTH_VARIABLE;
-use crate::launcher::{Audience, Ending, Outcome, Plan, Signals, Stream, launch};
+use crate::launcher::{RankOutput, Termination, LaunchOutcome, JobSpec, Signals, OutputStream, launch};
 use crate::run::summary;
 
 /// Where a run takes place.
 pub(super) enum Processes {
-    /// In this process, together with those that a launcher started, or alone.
-    Here(Box<World>),
-    /// In so many processes that are still to be started.
-    Start(usize),
+    /// In this process, alone or together with the other ranks of its launcher.
+    Joined(Box<World>),
+    /// In this many processes that have yet to be started.
+    Spawn(usize),
 }
 
 impl Processes {
-    /// Finds out how many processes there are or shall be, and whether the experiment can be spread over them.
+    /// Determines the number of processes, and checks that the experiment can be distributed over them.
     pub(super) fn find(experiment: &Experiment, asked: Option<usize>) -> Result<Processes> {
         let world = World::init()?;
         let size = match world.size() {
@@ -33,11 +33,11 @@ impl Processes {
             return Err(Error::usage("train", format!("{asked} processes"), received, "leave -n out"));
         }
         Arrangement::new(experiment, size)?;
-        Ok(if size == world.size() { Processes::Here(Box::new(world)) } else { Processes::Start(size) })
+        Ok(if size == world.size() { Processes::Joined(Box::new(world)) } else { Processes::Spawn(size) })
     }
 }
 
-/// How many processes the grid of a file has, where it says so for every axis.
+/// Size of the grid in the file, if the file gives the size of every axis.
 fn size_of_grid(experiment: &Experiment) -> Option<usize> {
     let NodeValue::Text(text) = &experiment.resolved.get("distributed")?.get("grid")?.value else {
         return None;
@@ -47,7 +47,7 @@ fn size_of_grid(experiment: &Experiment) -> Option<usize> {
     Grid::parse(text, size).ok().map(|grid| grid.size())
 }
 
-/// Starts this program again with the same arguments in so many processes, and stays until they have ended.
+/// Starts this program with the same arguments in `size` processes, and waits until they have exited.
 pub(super) fn start(size: usize, arguments: &[OsString], this_program: &[OsString]) -> i32 {
     let failed = |message: String| {
         eprintln!("unisono: {message}");
@@ -59,7 +59,7 @@ pub(super) fn start(size: usize, arguments: &[OsString], this_program: &[OsStrin
     };
     let width = || std::env::var("COLUMNS").unwrap_or_else(|_| "80".into());
     let width = std::io::stderr().is_terminal().then(width);
-    let plan = Plan {
+    let spec = JobSpec {
         size,
         program: this_program.iter().chain(arguments).cloned().collect(),
         environment: width.map(|width| (WIDTH_VARIABLE.into(), width.into())).into_iter().collect(),
@@ -69,9 +69,9 @@ pub(super) fn start(size: usize, arguments: &[OsString], this_program: &[OsStrin
         mps: None,
         this_program,
     };
-    match launch(&plan, &mut Front, &mut signals) {
+    match launch(&spec, &mut PassThrough, &mut signals) {
         Ok(outcome) => {
-            if !told(&outcome) {
+            if !all_exited(&outcome) {
                 let _ = std::io::stderr().write_all(&summary(&outcome, None, |_| std::iter::empty()));
             }
             outcome.exit_status()
@@ -80,22 +80,22 @@ pub(super) fn start(size: usize, arguments: &[OsString], this_program: &[OsStrin
     }
 }
 
-/// Whether every rank ended by itself, so that one of them has said why.
-fn told(outcome: &Outcome) -> bool {
-    outcome.ranks.iter().all(|rank| matches!(rank.ending, Ending::Status(_)))
+/// Whether every rank exited without a signal; one of them has then reported the cause.
+fn all_exited(outcome: &LaunchOutcome) -> bool {
+    outcome.ranks.iter().all(|rank| matches!(rank.termination, Termination::Status(_)))
 }
 
-/// Shows what ranks print as it is: only the first one prints, unless something is wrong.
-struct Front;
+/// Passes the output of the ranks through unchanged: only rank 0 prints, except for errors.
+struct PassThrough;
 
-impl Audience for Front {
-    fn hear(&mut self, _: usize, stream: Stream, bytes: &[u8]) {
+impl RankOutput for PassThrough {
+    fn write(&mut self, _: usize, stream: OutputStream, bytes: &[u8]) {
         match stream {
-            Stream::Stdout => crate::stdout::bytes(bytes),
-            // There is no other place to report that standard error cannot be written.
-            Stream::Stderr => drop(std::io::stderr().write_all(bytes)),
+            OutputStream::Stdout => crate::stdout::bytes(bytes),
+            // If standard error cannot be written, the failure cannot be reported anywhere.
+            OutputStream::Stderr => drop(std::io::stderr().write_all(bytes)),
         }
     }
 
-    fn end(&mut self, _: usize, _: Stream) {}
+    fn end(&mut self, _: usize, _: OutputStream) {}
 }

@@ -1,29 +1,29 @@
-//! The terminal of the process that started this one: what is written to the standard error reaches it unchanged.
+//! The terminal of the parent process, which passes standard error through unchanged.
 
 use std::io::{self, Write};
 
 use indicatif::{ProgressDrawTarget, TermLike};
 
-/// How wide that terminal is; absent where there is none.
+/// Width of that terminal; unset if there is none.
 pub(super) const WIDTH_VARIABLE: &str = "UNISONO_TERMINAL_WIDTH";
 
 #[derive(Debug)]
-struct Behind {
+struct ParentTerminal {
     width: u16,
 }
 
-/// Where to draw: on the own terminal, or on that of the process that started this one.
+/// Where to draw: on this process's terminal, or on that of its parent.
 pub(super) fn target() -> ProgressDrawTarget {
     const TIMES_A_SECOND: u8 = 8;
     match std::env::var(WIDTH_VARIABLE).ok().and_then(|width| width.parse().ok()) {
-        Some(width) => ProgressDrawTarget::term_like_with_hz(Box::new(Behind { width }), TIMES_A_SECOND),
+        Some(width) => ProgressDrawTarget::term_like_with_hz(Box::new(ParentTerminal { width }), TIMES_A_SECOND),
         None => ProgressDrawTarget::stderr_with_hz(TIMES_A_SECOND),
     }
 }
 
-impl Behind {
-    /// Moves the cursor by an escape sequence of this letter.
-    fn moved(&self, count: usize, letter: char) -> io::Result<()> {
+impl ParentTerminal {
+    /// Moves the cursor with the escape sequence that ends in this letter.
+    fn move_cursor(&self, count: usize, letter: char) -> io::Result<()> {
         match count {
             0 => Ok(()),
             _ => write!(io::stderr(), "\x1b[{count}{letter}"),
@@ -31,25 +31,25 @@ impl Behind {
     }
 }
 
-impl TermLike for Behind {
+impl TermLike for ParentTerminal {
     fn width(&self) -> u16 {
         self.width
     }
 
     fn move_cursor_up(&self, count: usize) -> io::Result<()> {
-        self.moved(count, 'A')
+        self.move_cursor(count, 'A')
     }
 
     fn move_cursor_down(&self, count: usize) -> io::Result<()> {
-        self.moved(count, 'B')
+        self.move_cursor(count, 'B')
     }
 
     fn move_cursor_right(&self, count: usize) -> io::Result<()> {
-        self.moved(count, 'C')
+        self.move_cursor(count, 'C')
     }
 
     fn move_cursor_left(&self, count: usize) -> io::Result<()> {
-        self.moved(count, 'D')
+        self.move_cursor(count, 'D')
     }
 
     fn write_line(&self, text: &str) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! Starts the real program with a deadline, and looks for processes that it may have left.
+//! Starts the real program with a deadline, and finds processes that it may have left behind.
 
 #![allow(dead_code)]
 
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Nothing that a test starts may take longer than this, on the slowest machine.
+/// Time limit for everything that a test starts, on the slowest machine.
 pub const DEADLINE: Duration = Duration::from_secs(180);
 
-/// `unisono` with these arguments, in a plain environment. Signals have their default actions, also where the tests
-/// themselves run in a shell's background, which ignores some; there, the launcher would ignore them too.
+/// `unisono` with these arguments, in a clean environment. Signals have their default actions, even if the tests run in a
+/// shell's background, which ignores some of them; the launcher would then ignore them too.
 pub fn unisono<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal=INT,HUP,TERM", env!("CARGO_BIN_EXE_unisono")]);
@@ -23,14 +23,14 @@ pub fn unisono<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Comma
     command
 }
 
-/// `unisono run` with these arguments, then a shell script.
+/// `unisono run` with these arguments and a shell script as the program.
 pub fn run_shell(arguments: &[&str], script: &str) -> Command {
     let mut command = unisono(["run"]);
     command.args(arguments).args(["--", "sh", "-c", script]);
     command
 }
 
-/// Runs to the end, or fails the test at the deadline.
+/// Runs a command to its end, or fails the test at the deadline.
 pub fn finish(mut command: Command) -> Output {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     finish_child(child)
@@ -59,7 +59,7 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The lines of standard output in order.
+/// The sorted lines of standard output.
 pub fn sorted_lines(output: &Output) -> Vec<String> {
     let mut lines: Vec<String> = text(&output.stdout).lines().map(Into::into).collect();
     lines.sort();
@@ -75,7 +75,7 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// A value that no other test uses, put into the environment of a job so that its processes can be found.
+/// A value unique to a test, put into the environment of a job so that its processes can be found.
 pub fn mark() -> String {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     format!("UNISONO_TEST_MARK={}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
@@ -103,7 +103,7 @@ pub fn await_lines(child: &mut Child, count: usize, wanted: impl Fn(&str) -> boo
             assert!(start.elapsed() < DEADLINE, "no more lines after {found:?}");
             continue;
         }
-        // One byte at a time, so that what follows stays in the pipe.
+        // One byte at a time, so that later output stays in the pipe.
         let mut byte = [0];
         assert_eq!(pipe.read(&mut byte).unwrap(), 1, "the output ended after {found:?}");
         line.push(byte[0]);
@@ -115,7 +115,7 @@ pub fn await_lines(child: &mut Child, count: usize, wanted: impl Fn(&str) -> boo
     found
 }
 
-/// A folder of its own, removed at the end.
+/// A private folder, removed on drop.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -126,7 +126,7 @@ impl Folder {
         Folder(path)
     }
 
-    /// The path of something in it.
+    /// The path of a file in the folder.
     pub fn path(&self, name: &str) -> String {
         self.0.join(name).display().to_string()
     }

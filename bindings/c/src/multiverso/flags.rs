@@ -3,19 +3,19 @@
 use unisono::tables::{Consistency, Role, TableOptions, UpdaterChoice};
 use unisono::{Error, Result};
 
-/// The flags that mean something here.
+/// The flags that have an effect.
 #[derive(Clone)]
 pub(super) struct Flags {
     sync: bool,
     backup_worker_ratio: i64,
     ps_role: String,
     updater_type: String,
-    /// Model averages only: no tables.
+    /// Model averaging only: no tables.
     pub(super) ma: bool,
 }
 
-/// Flags of the original about matters that are solved in another way here: they are taken out and not looked at.
-const WITHOUT_MEANING: &[&str] =
+/// Flags of the original that do not apply here: they are removed from the arguments and ignored.
+const IGNORED: &[&str] =
     &["omp_threads", "allocator_type", "allocator_alignment", "logtostderr", "machine_file", "port"];
 
 impl Flags {
@@ -29,9 +29,9 @@ impl Flags {
         }
     }
 
-    /// Obeys an argument if it is one of the flags; whether it was.
+    /// Applies an argument if it is a known flag; returns whether it is.
     pub(super) fn take(&mut self, argument: &str) -> bool {
-        // The first character stands for the dash, whatever it is; one must be somewhere.
+        // As in the original, any first character is accepted as the dash, but the argument must contain a dash somewhere.
         let mut characters = argument.chars();
         characters.next();
         let Some((key, value)) = characters.as_str().split_once('=').filter(|_| argument.contains('-'))
@@ -44,12 +44,12 @@ impl Flags {
             "backup_worker_ratio" => self.backup_worker_ratio = leading_number(value),
             "ps_role" => value.clone_into(&mut self.ps_role),
             "updater_type" => value.clone_into(&mut self.updater_type),
-            other => return WITHOUT_MEANING.contains(&other),
+            other => return IGNORED.contains(&other),
         }
         true
     }
 
-    /// Fails if some value cannot be right.
+    /// Fails if a value is invalid.
     pub(super) fn check(&self) -> Result<()> {
         self.role()?;
         self.updater()?;
@@ -74,13 +74,13 @@ impl Flags {
     fn updater(&self) -> Result<UpdaterChoice> {
         match self.updater_type.as_str() {
             "" => Ok(UpdaterChoice::default()),
-            // The original's rule of this name; its `momentum_sgd` is an alias already.
+            // Multiverso's own variant of AdaGrad; its `momentum_sgd` is an alias already.
             "adagrad" => UpdaterChoice::named("multiverso_adagrad"),
             name => UpdaterChoice::named(name),
         }
     }
 
-    /// How tables are made among so many workers.
+    /// The options of tables shared by `workers` workers.
     pub(super) fn options(&self, workers: usize) -> Result<TableOptions> {
         let backup = workers * self.backup_worker_ratio as usize / 100;
         let consistency =
@@ -93,7 +93,7 @@ fn is_true(value: &str) -> bool {
     value.eq_ignore_ascii_case("true")
 }
 
-/// The number at the beginning of a text, as C's `atoi` reads it; 0 without one.
+/// The integer at the beginning of a text, as C's `atoi` parses it; 0 if there is none.
 fn leading_number(text: &str) -> i64 {
     let text = text.trim_start();
     let end = text

@@ -7,7 +7,7 @@ use std::sync::{LazyLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// No job takes longer than this, under valgrind neither.
+/// Time limit of every job, also under valgrind.
 const LIMIT: Duration = Duration::from_secs(240);
 
 pub const C: &[&str] = &["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic"];
@@ -17,7 +17,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A folder with the library under its public names, as `make lib` leaves it.
+/// A folder with the library under its public names, as `make lib` installs it.
 pub fn library() -> &'static Path {
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
         let built = std::env::current_exe().unwrap().parent().unwrap().to_owned();
@@ -37,12 +37,12 @@ pub fn library() -> &'static Path {
     &FOLDER
 }
 
-/// A place for what tests make.
+/// The folder for files that tests create.
 pub fn scratch(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("c").join(name)
 }
 
-/// Whether a program can be started; if not, says that tests are left out.
+/// Whether a program can be started; if not, reports that tests are skipped.
 pub fn have(program: &str, what: &str) -> bool {
     let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if found.is_err() {
@@ -58,15 +58,15 @@ pub enum Link {
     Static,
 }
 
-/// Compiles tests/NAME.c; the program's path.
+/// Compiles tests/NAME.c and returns the path of the program.
 pub fn compile(name: &str, compiler: &[&str], link: Link) -> PathBuf {
     compile_file(&root().join("tests").join(name).with_extension("c"), compiler, link)
 }
 
-/// Compiles a file; the program's path.
+/// Compiles a file and returns the path of the program.
 pub fn compile_file(source: &Path, compiler: &[&str], link: Link) -> PathBuf {
     let name = source.file_stem().unwrap().to_string_lossy();
-    // A number of its own: another test may be running the same program.
+    // A unique number: another test may be running the same program.
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let program = scratch(&format!("{name}-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
     let library = library();
@@ -88,13 +88,13 @@ pub fn compile_file(source: &Path, compiler: &[&str], link: Link) -> PathBuf {
     program
 }
 
-/// The ends of one process.
+/// How one process ended, and its output.
 pub struct Ending {
     pub success: bool,
     pub output: String,
 }
 
-/// Runs `command` as every rank of a job of `size`; alone without a launcher when `size` is 0.
+/// Runs `command` on every rank of a job of `size`; as a single process without a launcher if `size` is 0.
 pub fn run(size: usize, command: impl Fn() -> Command) -> Vec<Ending> {
     let job = unisono::launch::Job::create(size.max(1)).unwrap();
     let start = |rank: usize| {
@@ -108,7 +108,7 @@ pub fn run(size: usize, command: impl Fn() -> Command) -> Vec<Ending> {
     let pids: Vec<u32> = ranks.iter().map(Child::id).collect();
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
-        // One thread for each: a rank must not wait for another one's output to be read.
+        // One thread per rank: no rank may block because another rank's output is being read.
         let readers = ranks.into_iter().map(|rank| thread::spawn(|| rank.wait_with_output().unwrap()));
         let readers: Vec<_> = readers.collect();
         let _ = sender.send(readers.into_iter().map(|reader| reader.join().unwrap()).collect::<Vec<_>>());
@@ -128,7 +128,7 @@ fn ending(output: &Output) -> Ending {
     Ending { success: output.status.success(), output: text }
 }
 
-/// Runs a program on so many ranks; each must end well and say so.
+/// Runs a program on `size` ranks; each must succeed and print so.
 pub fn succeed(size: usize, command: impl Fn() -> Command) {
     for (rank, ending) in run(size, command).iter().enumerate() {
         assert!(

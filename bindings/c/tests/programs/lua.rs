@@ -1,16 +1,16 @@
-//! The Lua binding and its example, run by luajit: alone and as several ranks.
+//! The Lua binding and its example, run by luajit: alone and on several ranks.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::harness::{have, library, run, scratch, succeed};
 
-/// The repository.
+/// The root of the repository.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// luajit with a program, whose path may be one in the repository; it finds the binding, and the library that cargo built.
+/// luajit with a program, whose path may be relative to the repository; it finds the binding, and the library that cargo built.
 pub fn luajit(program: impl AsRef<Path>, arguments: &[&str]) -> Command {
     let folder = root().join("bindings/lua");
     let path = format!("{0}/?.lua;{0}/?/init.lua;{0}/tests/?.lua;;", folder.display());
@@ -20,7 +20,7 @@ pub fn luajit(program: impl AsRef<Path>, arguments: &[&str]) -> Command {
     command
 }
 
-/// Whether there is a luajit; if not, says that tests are left out.
+/// Whether luajit is installed; if not, reports that tests are skipped.
 pub fn have_luajit() -> bool {
     let found = Command::new("luajit").arg("-v").output();
     found.is_ok() || have("luajit", "the Lua binding")
@@ -73,7 +73,7 @@ fn lua_says_where_it_looked_for_the_library() {
     .remove(0);
     let said = ending.output.contains("/no/such/library.so") && ending.output.contains("make lib");
     assert!(!ending.success && said, "{}", ending.output);
-    // Without a wish it is found where the system looks for it.
+    // Without the variable, the library is found on the system's search path.
     let ending = run(0, || {
         let mut command = luajit("bindings/lua/tests/multiverso.lua", &[]);
         command.env_remove("UNISONO_LIBRARY").env("LD_LIBRARY_PATH", library());

@@ -1,4 +1,4 @@
-//! Real C programs, compiled and run: alone, as several ranks, as C++, linked statically, and under valgrind.
+//! Real C programs, compiled and run: alone, on several ranks, as C++, linked statically, and under valgrind.
 
 mod harness;
 mod lua;
@@ -84,7 +84,7 @@ fn tables_work_on_one_to_four_ranks() {
     }
 }
 
-/// The programs that valgrind looks at.
+/// The programs that run under valgrind.
 const EXAMINED: [&str; 5] = ["collectives", "mistakes", "tables", "key_value", "multiverso_async"];
 
 #[test]
@@ -93,7 +93,7 @@ fn valgrind_finds_nothing() {
     if !have("cc", what) || !have("valgrind", what) {
         return;
     }
-    // Valgrind has little address space to give: this test starts itself again with less memory for each rank.
+    // Valgrind leaves little address space: this test starts itself again with less memory per rank.
     if std::env::var_os("UNISONO_HEAP").is_none() {
         let mut again = Command::new(std::env::current_exe().unwrap());
         again.args(["--exact", "valgrind_finds_nothing", "--nocapture"]).env("UNISONO_HEAP", "256");
@@ -106,8 +106,8 @@ fn valgrind_finds_nothing() {
     }
 }
 
-/// The program under valgrind: a wrong access or a lost block is an error. Blocks that are only possibly lost are not:
-/// Rust's library keeps a thread's own by a pointer to its middle.
+/// The program under valgrind: an invalid access or a definitely lost block is an error. Possibly lost blocks are not:
+/// Rust's standard library refers to a thread's data by an interior pointer.
 fn valgrind(program: &Path) -> Command {
     let mut command = Command::new("valgrind");
     command.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);

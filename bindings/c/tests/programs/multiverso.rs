@@ -92,7 +92,7 @@ fn mpich_runs_them_too() {
     if !have("cc", what) {
         return;
     }
-    // On one host, on two, and every rank on a host of its own; the hosts are pretended.
+    // On one host, on two, and with every rank on its own host; the hosts are simulated.
     let cases = [("1", "1"), ("2", "1"), ("4", "1"), ("4", "2"), ("3", "3")];
     for (name, arguments) in [("multiverso_async", &[][..]), ("multiverso_sync", &SYNC), ("tables", &[])] {
         let program = compile(name, C, SHARED);

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::harness::{C, Link, compile_file, have, run, scratch};
 use crate::lua::{have_luajit, luajit, root};
 
-/// The blocks of a language on a page.
+/// The code blocks of a language on a page.
 fn blocks(page: &Path, language: &str) -> Vec<String> {
     let text = std::fs::read_to_string(page).unwrap();
     let opening = format!("```{language}\n");

@@ -1,20 +1,20 @@
-//! What is timed: whole exchanges and copies of as many bytes, halos alone, and halos behind a computation.
+//! Benchmark cases for halos: full exchanges, halos alone, halos overlapped with computation, and copies of as many bytes.
 
 use std::hint::black_box;
 
 use unisono::halo::{Exchange, ExchangeOptions, Plan, Region};
 use unisono::{DType, Result, World};
 
-use crate::bandwidth::Kernel;
+use crate::bandwidth::MemoryKernel;
 use crate::bench::measure::Cases;
 
-/// A part, a padded array, and what stands in the padded one after an exchange.
+/// A part, its padded array, and the expected content of the padded array after an exchange.
 struct Arrays {
     exchange: Exchange,
     part: Vec<f32>,
     padded: Vec<f32>,
     expected: Vec<f32>,
-    /// How often each element of the part is needed anywhere: the adjoint of ones.
+    /// How often each element of the part occurs in the padded arrays of all ranks: the adjoint of an array of ones.
     counts: Vec<f32>,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct ExchangeCases {
     gradient: Vec<f32>,
 }
 
-/// The elements of a region: whole numbers that tell where each is, and zeroes outside the array.
+/// The elements of a region: integers that encode their index, and zeros outside the array.
 fn values(region: &Region, shape: &[usize]) -> Vec<f32> {
     let last = shape.len() - 1;
     let rows: Vec<_> = (0..last).map(|dimension| region.range(dimension)).collect();
@@ -82,15 +82,15 @@ impl Cases for ExchangeCases {
     fn call(&mut self, case: usize) -> Result<()> {
         let Arrays { exchange, part, padded, expected, .. } = &mut self.arrays;
         match case {
-            0 => Kernel::Copy.run(black_box(padded), black_box(expected)),
+            0 => MemoryKernel::Copy.run(black_box(padded), black_box(expected)),
             1 => exchange.forward(black_box(part), black_box(padded))?,
-            2 => Kernel::Copy.run(black_box(&mut self.gradient), black_box(part)),
+            2 => MemoryKernel::Copy.run(black_box(&mut self.gradient), black_box(part)),
             _ => exchange.adjoint(black_box(&self.other), black_box(&mut self.gradient))?,
         }
         Ok(())
     }
 
-    fn is_right(&mut self, case: usize, _calls: usize) -> bool {
+    fn is_correct(&mut self, case: usize, _calls: usize) -> bool {
         match case {
             0 | 1 => self.arrays.padded == self.arrays.expected,
             2 => self.gradient == self.arrays.part,
@@ -98,18 +98,18 @@ impl Cases for ExchangeCases {
         }
     }
 
-    fn waits(&self, case: usize) -> bool {
+    fn synchronizes(&self, case: usize) -> bool {
         case % 2 == 1
     }
 }
 
-/// Halos of an array that lies in its padded form already.
+/// Halos of an array that is stored in its padded form already.
 pub(super) struct HaloCases {
     arrays: Arrays,
-    /// As many bytes as this rank receives, in a row.
+    /// As many contiguous bytes as this rank receives.
     x: Vec<f32>,
     y: Vec<f32>,
-    /// What was picked without an exchange.
+    /// Buffer for packed elements that are not sent.
     room: Vec<u8>,
 }
 
@@ -131,29 +131,29 @@ impl Cases for HaloCases {
 
     fn call(&mut self, case: usize) -> Result<()> {
         match case {
-            0 => Kernel::Copy.run(black_box(&mut self.y), black_box(&self.x)),
+            0 => MemoryKernel::Copy.run(black_box(&mut self.y), black_box(&self.x)),
             1 => self.arrays.exchange.copy_alone(black_box(&mut self.arrays.padded), &mut self.room)?,
             _ => self.arrays.exchange.refresh(black_box(&mut self.arrays.padded))?,
         }
         Ok(())
     }
 
-    fn is_right(&mut self, case: usize, _calls: usize) -> bool {
+    fn is_correct(&mut self, case: usize, _calls: usize) -> bool {
         let Arrays { exchange, padded, expected, .. } = &mut self.arrays;
         match case {
             0 => self.y == self.x,
-            // Only halos have changed: the exchange brings them back.
+            // Only the halos have changed: the exchange restores them.
             1 => padded != expected && exchange.refresh(padded).is_ok() && padded == expected,
             _ => padded == expected,
         }
     }
 
-    fn waits(&self, case: usize) -> bool {
+    fn synchronizes(&self, case: usize) -> bool {
         case == 2
     }
 }
 
-/// A computation on the part with an exchange before it, and the same with the exchange behind it.
+/// A computation on the part after an exchange, and the same computation overlapped with the exchange.
 pub(super) struct OverlapCases {
     arrays: Arrays,
     work: Vec<f32>,
@@ -168,7 +168,7 @@ impl OverlapCases {
     }
 }
 
-/// Some arithmetic on every element, about as much as a small stencil.
+/// About as much arithmetic per element as a small stencil.
 fn compute(values: &mut [f32]) {
     values.iter_mut().for_each(|value| {
         let x = *value;
@@ -205,11 +205,11 @@ impl Cases for OverlapCases {
         Ok(())
     }
 
-    fn is_right(&mut self, case: usize, _calls: usize) -> bool {
+    fn is_correct(&mut self, case: usize, _calls: usize) -> bool {
         case == 0 || self.arrays.padded == self.arrays.expected
     }
 
-    fn waits(&self, case: usize) -> bool {
+    fn synchronizes(&self, case: usize) -> bool {
         case > 0
     }
 }

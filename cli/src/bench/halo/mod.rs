@@ -1,4 +1,4 @@
-//! `unisono bench halo`: one array divided between real processes, against copies of as many bytes in the same run.
+//! `unisono bench halo`: halo exchanges between real processes, compared with copies of as many bytes in the same run.
 
 mod cases;
 mod report;
@@ -12,28 +12,28 @@ use unisono::{Error, Result, World};
 
 use self::cases::{ExchangeCases, OverlapCases};
 use super::HaloBench;
-use super::ranks::{complain, gather, list};
+use super::ranks::{report_error, run_bench_ranks, list};
 use crate::launcher::Signals;
 use crate::stdout;
 
-/// What to measure; a rank gets the same options.
+/// What to measure; each rank receives the same options.
 #[derive(Args, Clone)]
-pub(crate) struct Array {
-    /// The shape of the whole array of f32; its last two dimensions are divided.
+pub(crate) struct HaloArray {
+    /// Global shape of the f32 array; its last two dimensions are partitioned.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "8,64,512,512", value_parser = crate::run::positive)]
     shape: Vec<usize>,
-    /// How many ranks divide the last dimension but one, and the last.
+    /// Number of ranks along the second to last and the last dimension.
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "2,2", value_parser = crate::run::positive)]
     grid: Vec<usize>,
-    /// How wide the halo is.
+    /// Width of the halo.
     #[arg(long, value_name = "N", default_value = "3", value_parser = crate::run::positive)]
     halo: usize,
-    /// About how long to measure, in seconds; large arrays take longer.
+    /// Approximate measuring time, in seconds; large arrays take longer.
     #[arg(long, value_name = "S", default_value = "10")]
     seconds: f64,
 }
 
-impl Array {
+impl HaloArray {
     fn arguments(&self) -> Vec<OsString> {
         let numbers = |numbers: &[usize]| list(numbers.iter().map(usize::to_string));
         vec![
@@ -78,13 +78,13 @@ impl Array {
 pub(super) fn run(options: &HaloBench, this_program: &[OsString]) -> i32 {
     let plan = match options.array.plan(0) {
         Ok(plan) => plan,
-        Err(error) => return complain(2, &error.to_string()),
+        Err(error) => return report_error(2, &error.to_string()),
     };
     let mut signals = match Signals::install() {
         Ok(signals) => signals,
-        Err(error) => return complain(1, &format!("cannot listen to signals: {error}")),
+        Err(error) => return report_error(1, &format!("cannot listen to signals: {error}")),
     };
-    let rows = match gather(options.array.ranks(), options.array.arguments(), this_program, &mut signals) {
+    let rows = match run_bench_ranks(options.array.ranks(), options.array.arguments(), this_program, &mut signals) {
         Ok(rows) => rows,
         Err(status) => return status,
     };
@@ -99,13 +99,13 @@ pub(super) fn run(options: &HaloBench, this_program: &[OsString]) -> i32 {
     }
     let json = report::json(&figures, with_torch.as_ref().map(torch::json).unwrap_or_default());
     match options.json.as_ref().map(|file| std::fs::write(file, format!("{json}\n"))) {
-        Some(Err(error)) => complain(1, &format!("--json {:?}: {error}", options.json)),
+        Some(Err(error)) => report_error(1, &format!("--json {:?}: {error}", options.json)),
         _ => 0,
     }
 }
 
-/// What one rank does.
-pub(super) fn measure_halos(array: &Array) -> Result<()> {
+/// The benchmark on one rank.
+pub(super) fn measure_halos(array: &HaloArray) -> Result<()> {
     let world = World::init()?;
     let (bytes, halo) = {
         let plan = array.plan(world.rank())?;

@@ -1,29 +1,29 @@
-//! What the ranks measured, as figures: each next to its reference and to what is wanted.
+//! Results of the halo benchmark, each compared with its reference and target.
 
 use unisono::halo::Plan;
 
-use super::Array;
+use super::HaloArray;
 use crate::bench::ranks::Row;
 use crate::bench::size::{Size, time};
 use crate::json::Json;
 
 /// One line of the table.
-pub(super) struct Figure {
+pub(super) struct HaloFigure {
     name: &'static str,
     row: Row,
     reference: Row,
-    /// At least this part of the reference's speed.
+    /// Target: at least this fraction of the reference's speed.
     wanted: Option<f64>,
 }
 
-impl Figure {
-    /// The speed as a part of the reference's: by the minimum and by the median.
+impl HaloFigure {
+    /// The speed as a fraction of the reference's: by minimum and by median.
     fn share(&self) -> (f64, f64) {
         (self.reference.minimum / self.row.minimum, self.reference.median / self.row.median)
     }
 }
 
-pub(super) fn figures(rows: &[Row]) -> Vec<Figure> {
+pub(super) fn figures(rows: &[Row]) -> Vec<HaloFigure> {
     let find = |verb: &str, what: &str| rows.iter().find(|row| row.verb == verb && row.what == what).cloned();
     let lines = [
         ("forward / copy of the padded bytes", "exchange", "forward", "copy", Some(0.6)),
@@ -34,12 +34,12 @@ pub(super) fn figures(rows: &[Row]) -> Vec<Figure> {
         ("forward behind work / work", "overlap", "overlapped", "work", None),
     ];
     let figure = |(name, verb, what, reference, wanted)| {
-        Some(Figure { name, row: find(verb, what)?, reference: find(verb, reference)?, wanted })
+        Some(HaloFigure { name, row: find(verb, what)?, reference: find(verb, reference)?, wanted })
     };
     lines.into_iter().filter_map(figure).collect()
 }
 
-pub(super) fn table(figures: &[Figure], plan: &Plan, array: &Array) -> String {
+pub(super) fn table(figures: &[HaloFigure], plan: &Plan, array: &HaloArray) -> String {
     let received: usize = plan.sources().map(|(_, elements)| elements).sum();
     let bytes = |elements: usize| Size(elements * size_of::<f32>());
     let mut text = format!(
@@ -78,9 +78,9 @@ pub(super) fn table(figures: &[Figure], plan: &Plan, array: &Array) -> String {
     text
 }
 
-/// These figures, and `more` after them.
-pub(super) fn json(figures: &[Figure], more: Vec<Json>) -> Json {
-    let record = |figure: &Figure| {
+/// These results as JSON, followed by `more`.
+pub(super) fn json(figures: &[HaloFigure], more: Vec<Json>) -> Json {
+    let record = |figure: &HaloFigure| {
         let (share, by_median) = figure.share();
         let mut fields: Vec<(&'static str, Json)> = vec![
             ("ranks", figure.row.ranks.into()),

@@ -1,50 +1,50 @@
-//! Halos of PyTorch's tensors: next to Gloo, next to one rank, and how much memory a rank needs.
+//! Halos of PyTorch tensors: compared with Gloo and with one rank, and the memory that a rank needs.
 
 use std::ffi::OsString;
 
-use super::Array;
+use super::HaloArray;
 use crate::bench::HaloBench;
-use crate::bench::figures::{Figure, Target, Wanted, check_module, figures, lines, records};
-use crate::bench::ranks::{Row, gather_from, list};
+use crate::bench::figures::{BenchFigure, SpeedTarget, FigureSpec, check_module, figures, lines, records};
+use crate::bench::ranks::{Row, run_program_ranks, list};
 use crate::bench::size::Size;
 use crate::json::Json;
 use crate::launcher::Signals;
 use crate::run::python;
 
-/// The module of the Python package that a rank runs.
+/// The module of the Python package that each rank runs.
 const MODULE: &str = "unisono.bench.halo";
 
-/// Ranks that compute a stack of convolutions together.
+/// Number of ranks that compute a stack of convolutions together.
 const TOGETHER: usize = 2;
 
-/// Ranks that divide an image of which one is too large for comfort.
+/// Number of ranks that partition an image that is large for one rank.
 const MANY: usize = 4;
 
-/// A rank of these needs at most this part of the memory that one rank alone needs.
-const WANTED_MEMORY: f64 = 0.35;
+/// Target: the memory of one of these ranks, as a fraction of the memory of a single rank.
+const TARGET_MEMORY: f64 = 0.35;
 
-const WANTED: [Wanted; 7] = [
-    ("halos in place / Gloo", "gloo_halos", "ours", "gloo", Target::Faster(4.0)),
-    ("halos in place, small array / Gloo", "gloo_small", "ours", "gloo", Target::Faster(4.0)),
-    ("forward / Gloo", "gloo_forward", "ours", "gloo", Target::Faster(1.0)),
-    ("conv stack on 2 ranks / on one", "stack", "parts", "one", Target::Times(0.6)),
-    ("the same, halos behind work / on one", "stack", "overlapped", "one", Target::Times(0.6)),
-    ("its training step on 2 ranks / on one", "training", "parts", "one", Target::Open),
-    ("the same, halos behind work / on one", "training", "overlapped", "one", Target::Open),
+const FIGURES: [FigureSpec; 7] = [
+    ("halos in place / Gloo", "gloo_halos", "ours", "gloo", SpeedTarget::Faster(4.0)),
+    ("halos in place, small array / Gloo", "gloo_small", "ours", "gloo", SpeedTarget::Faster(4.0)),
+    ("forward / Gloo", "gloo_forward", "ours", "gloo", SpeedTarget::Faster(1.0)),
+    ("conv stack on 2 ranks / on one", "stack", "parts", "one", SpeedTarget::Times(0.6)),
+    ("the same, halos behind work / on one", "stack", "overlapped", "one", SpeedTarget::Times(0.6)),
+    ("its training step on 2 ranks / on one", "training", "parts", "one", SpeedTarget::Open),
+    ("the same, halos behind work / on one", "training", "overlapped", "one", SpeedTarget::Open),
 ];
 
-/// What was measured.
+/// Results of the benchmark.
 pub(super) struct Measured {
-    figures: Vec<Figure>,
+    figures: Vec<BenchFigure>,
     memory: Option<Memory>,
     side: usize,
 }
 
-/// Bytes of one rank alone, and of the largest of many: the most that the process has had.
+/// Peak memory in bytes of a single rank, and of the largest of several ranks.
 struct Memory {
     alone: f64,
     shared: f64,
-    /// The same without what it had before the image: the interpreter and the libraries.
+    /// The same, minus the memory in use before the image was loaded (the interpreter and the libraries).
     alone_beyond: f64,
     shared_beyond: f64,
 }
@@ -60,18 +60,18 @@ impl Memory {
         })
     }
 
-    /// Of what one process takes, the part that a rank of many does.
+    /// Peak memory of one of several ranks, as a fraction of that of a single rank.
     fn share(&self) -> f64 {
         self.shared / self.alone
     }
 
-    /// The same of what the image takes.
+    /// The same for the memory that the image takes.
     fn share_beyond(&self) -> f64 {
         self.shared_beyond / self.alone_beyond
     }
 }
 
-/// Measures, or says on stderr why that is left out; ranks that fail are an exit status.
+/// Runs the benchmark, or reports on stderr why it is skipped; the error is the exit status of failed ranks.
 pub(super) fn measure(
     options: &HaloBench,
     this_program: &[OsString],
@@ -88,9 +88,9 @@ pub(super) fn measure(
     }
     let mut ranks = |count: usize, arguments: Vec<OsString>| {
         let command = program.iter().cloned().chain(arguments).collect();
-        gather_from(command, count, this_program, signals)
+        run_program_ranks(command, count, this_program, signals)
     };
-    let Array { shape, grid, halo, seconds } = &options.array;
+    let HaloArray { shape, grid, halo, seconds } = &options.array;
     let numbers = |numbers: &[usize]| list(numbers.iter().map(usize::to_string));
     let measure = |what: &str, more: Vec<OsString>| {
         let seconds = ["--seconds".into(), seconds.to_string().into()];
@@ -110,7 +110,7 @@ pub(super) fn measure(
     let alone = ranks(1, measure("memory", side(options.image)))?;
     let shared = ranks(MANY, measure("memory", side(options.image)))?;
     let memory = Memory::from(&alone, &shared);
-    Ok(Some(Measured { figures: figures(&rows, &WANTED), memory, side: options.image }))
+    Ok(Some(Measured { figures: figures(&rows, &FIGURES), memory, side: options.image }))
 }
 
 pub(super) fn table(measured: &Measured) -> String {
@@ -121,12 +121,12 @@ pub(super) fn table(measured: &Measured) -> String {
         let side = measured.side;
         text += &format!(
             "memory for a training step of a U-Net on {side} x {side}, the most that a process has had: {} alone, at most {} \
-             on each of {MANY} ranks: {:.2}, wanted ≤ {WANTED_MEMORY} {};\n\
+             on each of {MANY} ranks: {:.2}, wanted ≤ {TARGET_MEMORY} {};\n\
              without the interpreter and the libraries: {} and {}: {:.2}\n",
             mebibytes(memory.alone),
             mebibytes(memory.shared),
             memory.share(),
-            if memory.share() <= WANTED_MEMORY { "yes" } else { "NO" },
+            if memory.share() <= TARGET_MEMORY { "yes" } else { "NO" },
             mebibytes(memory.alone_beyond),
             mebibytes(memory.shared_beyond),
             memory.share_beyond(),
@@ -148,7 +148,7 @@ pub(super) fn json(measured: &Measured) -> Vec<Json> {
             ("reference_bytes_beyond_start", memory.alone_beyond.into()),
             ("share", memory.share().into()),
             ("share_beyond_start", memory.share_beyond().into()),
-            ("wanted_share", WANTED_MEMORY.into()),
+            ("wanted_share", TARGET_MEMORY.into()),
         ])
     }));
     list

@@ -1,6 +1,6 @@
-//! `unisono bench nn`: one training step of two convolutional networks, where its time goes, and what processes gain.
+//! `unisono bench nn`: one training step of two convolutional networks, per layer and on several processes.
 
-mod spread;
+mod scaling;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,48 +9,48 @@ use clap::Args;
 use rustix::time::{ClockId, clock_gettime};
 use unisono_nn::{Experiment, Layer, Network, Pass, Shape, Stream};
 
-use super::figures::{Target, Wanted, figures, lines, records};
-use super::ranks::gather;
+use super::figures::{SpeedTarget, FigureSpec, figures, lines, records};
+use super::ranks::run_bench_ranks;
 use crate::json::Json;
 use crate::launcher::Signals;
 use crate::stdout;
-pub(super) use spread::measure_steps;
+pub(super) use scaling::measure_steps;
 
 #[derive(Args)]
-pub(super) struct Options {
-    /// Samples of a batch.
+pub(super) struct NnBenchArgs {
+    /// Batch size.
     #[arg(long, value_name = "N", default_value = "128", value_parser = crate::run::positive)]
     batch: usize,
-    /// Threads that layers compute with.
+    /// Threads used by each layer.
     #[arg(long, value_name = "N", default_value = "1", value_parser = crate::run::positive)]
     threads: usize,
-    /// About how long to measure each network, in seconds.
+    /// Approximate measuring time per network, in seconds.
     #[arg(long, value_name = "S", default_value = "5")]
     seconds: f64,
-    /// How many processes to compare with one, each with one thread; 1 leaves that out.
+    /// Number of processes to compare with one, each with one thread; 1 skips the comparison.
     #[arg(long, value_name = "N", default_value = "2", value_parser = crate::run::rank_count)]
     ranks: usize,
     /// Show the time of every layer.
     #[arg(long)]
     layers: bool,
-    /// Write the results to this file as JSON too.
+    /// Also write the results to this file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-/// The networks of `experiments/`, on random numbers: speed does not depend on what the pictures show.
+/// The networks of `experiments/`, on random numbers: speed does not depend on the content of the images.
 const NETWORKS: &[(&str, [usize; 3], &str)] = &[
     ("mnist", [1, 28, 28], include_str!("../../../../experiments/mnist_convnet.yaml")),
     ("cifar10", [3, 32, 32], include_str!("../../../../experiments/cifar10_convnet.yaml")),
 ];
 
-/// What two processes shall gain over one.
-const WANTED: [Wanted; 2] = [
-    ("data: all / one", "data", "all", "one", Target::Faster(1.7)),
-    ("halo, 128 x 128: all / one", "halo", "all", "one", Target::Faster(1.5)),
+/// Speedup targets of two processes over one.
+const FIGURES: [FigureSpec; 2] = [
+    ("data: all / one", "data", "all", "one", SpeedTarget::Faster(1.7)),
+    ("halo, 128 x 128: all / one", "halo", "all", "one", SpeedTarget::Faster(1.5)),
 ];
 
-/// Seconds of the processor for one thread, which other programs disturb less; seconds of the wall for several.
+/// CPU seconds for one thread, which other programs disturb less; wall-clock seconds for several.
 fn now(threads: usize) -> f64 {
     let clock = if threads == 1 { ClockId::ThreadCPUTime } else { ClockId::Monotonic };
     let time = clock_gettime(clock);
@@ -75,7 +75,7 @@ impl Bench {
         Ok(Bench { network, inputs, targets })
     }
 
-    /// Forward, backward and update; the cost before it.
+    /// Forward, backward and update; returns the cost before the update.
     fn step(&mut self, pass: &Pass<'_, f32>) -> f64 {
         self.network.fprop(pass, &self.inputs);
         let cost = self.network.value(pass, &self.targets);
@@ -84,7 +84,7 @@ impl Bench {
         cost
     }
 
-    /// The seconds that each layer needs forward, backward and to update, over `rounds` passes.
+    /// The minimum seconds that each layer takes forward, backward and for its update, over `rounds` passes.
     fn layers(&mut self, pass: &Pass<'_, f32>, rounds: u32) -> Vec<(String, [f64; 3])> {
         let mut inputs = self.inputs.clone();
         let mut seconds = Vec::new();
@@ -114,7 +114,7 @@ impl Bench {
     }
 }
 
-pub(super) fn run(options: &Options, this_program: &[OsString]) -> i32 {
+pub(super) fn run(options: &NnBenchArgs, this_program: &[OsString]) -> i32 {
     let mut results = match measure_networks(options) {
         Ok(results) => results,
         Err(error) => return crate::train::failed(&error),
@@ -135,27 +135,27 @@ pub(super) fn run(options: &Options, this_program: &[OsString]) -> i32 {
     }
 }
 
-/// Steps of several processes in turns with steps of one.
-fn measure_ranks(options: &Options, this_program: &[OsString]) -> Result<Vec<Json>, i32> {
+/// Steps on several processes, in turn with steps on one.
+fn measure_ranks(options: &NnBenchArgs, this_program: &[OsString]) -> Result<Vec<Json>, i32> {
     let mut signals =
-        Signals::install().map_err(|error| super::ranks::complain(1, &format!("no signals: {error}")))?;
+        Signals::install().map_err(|error| super::ranks::report_error(1, &format!("no signals: {error}")))?;
     let arguments = ["nn".to_string(), options.seconds.to_string(), options.batch.to_string()];
     let arguments = arguments.into_iter().map(OsString::from).collect();
-    let rows = gather(options.ranks, arguments, this_program, &mut signals)?;
+    let rows = run_bench_ranks(options.ranks, arguments, this_program, &mut signals)?;
     stdout::line(format_args!(
         "one training step on {} processes with one thread each, in turns with one process",
         options.ranks
     ));
-    let mut wanted = WANTED;
+    let mut wanted = FIGURES;
     if options.ranks != 2 {
-        wanted.iter_mut().for_each(|(.., target)| *target = Target::Open);
+        wanted.iter_mut().for_each(|(.., target)| *target = SpeedTarget::Open);
     }
     let figures = figures(&rows, &wanted);
     stdout::bytes(lines(&figures).as_bytes());
     Ok(records(&figures))
 }
 
-fn measure_networks(options: &Options) -> unisono::Result<Vec<Json>> {
+fn measure_networks(options: &NnBenchArgs) -> unisono::Result<Vec<Json>> {
     let pass = Pass { threads: options.threads, ..Pass::alone(options.batch, true, 0) };
     let mut results = Vec::new();
     let (batch, threads) = (options.batch, options.threads);
@@ -172,7 +172,7 @@ fn measure_networks(options: &Options) -> unisono::Result<Vec<Json>> {
             costs.push(bench.step(&pass));
             times.push(now(options.threads) - begin);
         }
-        // Not the last: on random numbers it may be on its way up.
+        // Not only the last cost: on random numbers it may be rising.
         let fell = costs.iter().any(|cost| *cost < first);
         if !fell || costs.iter().any(|cost| cost.is_nan()) {
             let received = format!("{} after {first}", costs[costs.len() - 1]);

@@ -1,24 +1,24 @@
-//! A whole array: get against a copy of as many bytes, add against `y += x`.
+//! A dense array: get compared with a copy of as many bytes, add compared with `y += x`.
 
 use std::hint::black_box;
 
 use unisono::tables::{AddOptions, Rows, Table, TableOptions, Tables};
 use unisono::{DType, Result};
 
-use crate::bandwidth::Kernel;
+use crate::bandwidth::MemoryKernel;
 use crate::bench::measure::Cases;
 
-/// What is added repeats with this period: small whole numbers, whose sums are exact.
+/// Period of the added values: small integers, whose sums are exact.
 const PERIOD: usize = 7;
 
 pub(super) struct DenseCases {
     table: Table,
     workers: usize,
-    /// What a get fills, and what the kernels change.
+    /// The destination of a get, and the operand that the kernels update.
     y: Vec<f32>,
-    /// What is added.
+    /// The values that are added.
     x: Vec<f32>,
-    /// How many adds the table has had from each worker.
+    /// Number of adds to the table by each worker.
     added: usize,
 }
 
@@ -28,7 +28,7 @@ const ADD: usize = 2;
 const GET: usize = 3;
 
 impl DenseCases {
-    /// Every get follows an add, and checks it.
+    /// Every get follows an add, and verifies it.
     pub(super) const NAMES: [&str; 4] = ["copy", "sum", "add", "get"];
 
     pub(super) fn new(tables: &Tables, elements: usize) -> Result<DenseCases> {
@@ -41,10 +41,10 @@ impl DenseCases {
         })
     }
 
-    /// Whether y is so many times x.
+    /// Whether `y` equals `times` times `x`.
     fn holds(&self, times: usize) -> bool {
         let times = times as f32;
-        // Counting instead of stopping at the first lets the compiler use wide registers.
+        // Counting instead of stopping at the first mismatch lets the compiler vectorise the loop.
         self.y.iter().zip(&self.x).filter(|(y, x)| **y == times * **x).count() == self.y.len()
     }
 }
@@ -62,8 +62,8 @@ impl Cases for DenseCases {
     fn call(&mut self, case: usize) -> Result<()> {
         let (y, x) = (black_box(&mut self.y[..]), black_box(&self.x[..]));
         match case {
-            COPY => Kernel::Copy.run(y, x),
-            SUM => Kernel::Add.run(y, x),
+            COPY => MemoryKernel::Copy.run(y, x),
+            SUM => MemoryKernel::Add.run(y, x),
             ADD => {
                 self.table.add(Rows::All, bytemuck::cast_slice(x), &AddOptions::default())?;
                 self.added += 1;
@@ -73,7 +73,7 @@ impl Cases for DenseCases {
         Ok(())
     }
 
-    fn is_right(&mut self, case: usize, calls: usize) -> bool {
+    fn is_correct(&mut self, case: usize, calls: usize) -> bool {
         match case {
             COPY => self.holds(1),
             SUM => self.holds(calls),

@@ -1,4 +1,4 @@
-//! A small array, alone and among many tables: what a call costs besides moving bytes.
+//! A small array, alone and among many tables: the fixed cost of a call.
 
 use std::hint::black_box;
 use std::ops::RangeInclusive;
@@ -16,17 +16,17 @@ const ELEMENTS: usize = BYTES / size_of::<f32>();
 pub(super) struct ManyCases {
     tables: Tables,
     table: Table,
-    /// The other tables, where there are any.
+    /// The other tables, if any.
     others: Vec<Table>,
     number: usize,
     out: Vec<f32>,
     delta: Vec<f32>,
-    /// How many adds the table has had from each worker.
+    /// Number of adds to the table by each worker.
     added: usize,
 }
 
 impl ManyCases {
-    /// Every get follows an add, and checks it. Those among many tables come last.
+    /// Every get follows an add, and verifies it. The cases with many tables come last.
     pub(super) const NAMES: [&str; 4] = ["add", "get", "add_many", "get_many"];
 
     pub(super) fn new(tables: &Tables, number: usize) -> Result<ManyCases> {
@@ -72,13 +72,13 @@ impl Cases for ManyCases {
         }
     }
 
-    fn is_right(&mut self, case: usize, _calls: usize) -> bool {
-        // Sums of floats are exact up to here.
+    fn is_correct(&mut self, case: usize, _calls: usize) -> bool {
+        // Sums of f32 are exact up to 2^24.
         let sum = self.added * self.tables.workers();
         case.is_multiple_of(2) || sum > 1 << 24 || self.out.iter().all(|value| *value == sum as f32)
     }
 
-    /// Many, because workers do not begin at the very same moment.
+    /// Many calls, because workers do not begin at exactly the same time.
     fn calls(&self, _case: usize) -> RangeInclusive<usize> {
         1000..=1000
     }

@@ -1,4 +1,4 @@
-//! `unisono bench tables`: gets and adds by real processes, against the same work on private memory in the same run.
+//! `unisono bench tables`: gets and adds by real processes, compared with the same work on private memory in the same run.
 
 mod dense;
 mod many;
@@ -15,15 +15,15 @@ use self::dense::DenseCases;
 use self::many::ManyCases;
 use self::rows::RowCases;
 use super::TableBench;
-use super::ranks::{complain, gather, list};
+use super::ranks::{report_error, run_bench_ranks, list};
 use super::size::Size;
 use crate::launcher::Signals;
 use crate::stdout;
 
-/// How much to measure; a rank gets the same options.
+/// What to measure; each rank receives the same options.
 #[derive(Args)]
 pub(crate) struct Sizes {
-    /// Bytes of an array that is got and added to as a whole; KB, MB, KiB and MiB are known.
+    /// Sizes in bytes of the dense arrays for get and add; the units KB, MB, KiB and MiB are accepted.
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', default_value = "1MB,10MB,100MB")]
     sizes: Vec<Size>,
     /// Rows of the matrix, and keys of the key-value table.
@@ -32,19 +32,19 @@ pub(crate) struct Sizes {
     /// Columns of the matrix: values in a row.
     #[arg(long, value_name = "N", default_value = "50", value_parser = crate::run::positive)]
     columns: usize,
-    /// How many random rows each get and each add is about.
+    /// Number of random rows in each get and each add.
     #[arg(long, value_name = "N", default_value = "100000", value_parser = crate::run::positive)]
     listed: usize,
-    /// With how many tables to compare a single one.
+    /// Number of tables to compare with a single one.
     #[arg(long, value_name = "N", default_value = "100", value_parser = crate::run::positive)]
     tables: usize,
-    /// About how long to measure each of these, in seconds; large sizes take longer.
+    /// Approximate measuring time per case, in seconds; large sizes take longer.
     #[arg(long, value_name = "S", default_value = "4")]
     seconds: f64,
 }
 
 impl Sizes {
-    /// The same options as arguments.
+    /// These options as command-line arguments.
     fn arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec!["tables".into(), "--sizes".into()];
         arguments.push(list(self.sizes.iter().map(|size| size.0.to_string())));
@@ -63,11 +63,11 @@ impl Sizes {
 pub(super) fn run(options: &TableBench, this_program: &[OsString]) -> i32 {
     let mut signals = match Signals::install() {
         Ok(signals) => signals,
-        Err(error) => return complain(1, &format!("cannot listen to signals: {error}")),
+        Err(error) => return report_error(1, &format!("cannot listen to signals: {error}")),
     };
     let mut all = Vec::new();
     for &workers in &options.workers {
-        match gather(workers, options.sizes.arguments(), this_program, &mut signals) {
+        match run_bench_ranks(workers, options.sizes.arguments(), this_program, &mut signals) {
             Ok(rows) => {
                 let figures = report::figures(&rows, &options.sizes);
                 stdout::line(report::table(&figures, workers, &options.sizes));
@@ -77,12 +77,12 @@ pub(super) fn run(options: &TableBench, this_program: &[OsString]) -> i32 {
         }
     }
     match options.json.as_ref().map(|file| std::fs::write(file, format!("{}\n", report::json(&all)))) {
-        Some(Err(error)) => complain(1, &format!("--json {:?}: {error}", options.json)),
+        Some(Err(error)) => report_error(1, &format!("--json {:?}: {error}", options.json)),
         _ => 0,
     }
 }
 
-/// What one rank does.
+/// The benchmark on one rank.
 pub(super) fn measure_tables(sizes: &Sizes) -> Result<()> {
     let world = World::init()?;
     let tables = Tables::join(&world, Role::Both)?;

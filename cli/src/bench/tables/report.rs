@@ -1,21 +1,21 @@
-//! What the ranks measured, as figures: each next to its reference and to what is wanted.
+//! Results of the table benchmark, each compared with its reference and target.
 
 use super::Sizes;
 use crate::bench::ranks::Row;
 use crate::bench::size::{Size, time};
 use crate::json::Json;
 
-/// What is wanted of a figure.
+/// The target of a result.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Target {
     Nothing,
-    /// At least this part of the reference's speed.
+    /// At least this fraction of the reference's speed.
     Share(f64),
-    /// At most so many seconds, by the median.
+    /// A median of at most this many seconds.
     Seconds(f64),
 }
 
-/// How many of something all workers move in a second.
+/// The unit of the throughput of all workers together.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Unit {
     Bytes,
@@ -24,7 +24,7 @@ enum Unit {
 }
 
 /// One line of the table.
-pub(super) struct Figure {
+pub(super) struct TableFigure {
     name: String,
     row: Row,
     reference: Option<Row>,
@@ -32,14 +32,14 @@ pub(super) struct Figure {
     target: Target,
 }
 
-impl Figure {
-    /// Bytes, rows or calls of all workers in a second.
+impl TableFigure {
+    /// Bytes, rows or calls per second, of all workers together.
     fn rate(&self, row: &Row) -> f64 {
         let amount = if self.unit == Unit::Calls { 1 } else { row.size };
         (row.ranks * amount) as f64 / row.minimum
     }
 
-    /// The speed as a part of the reference's: by the minimum and by the median.
+    /// The speed as a fraction of the reference's: by minimum and by median.
     fn share(&self) -> Option<(f64, f64)> {
         let reference = self.reference.as_ref()?;
         Some((reference.minimum / self.row.minimum, reference.median / self.row.median))
@@ -54,14 +54,14 @@ impl Figure {
     }
 }
 
-/// The lines of one run, in order.
-pub(super) fn figures(rows: &[Row], sizes: &Sizes) -> Vec<Figure> {
+/// The results of one run, in order.
+pub(super) fn figures(rows: &[Row], sizes: &Sizes) -> Vec<TableFigure> {
     let find = |verb: &str, what: &str, size: usize| {
         rows.iter().find(|row| row.verb == verb && row.what == what && row.size == size).cloned()
     };
     let mut figures = Vec::new();
     let mut push = |name: String, row: Option<Row>, reference: Option<Row>, unit: Unit, target: Target| {
-        figures.extend(row.map(|row| Figure { name, row, reference, unit, target }));
+        figures.extend(row.map(|row| TableFigure { name, row, reference, unit, target }));
     };
     for &Size(size) in &sizes.sizes {
         let dense = |what: &str| find("dense", what, size);
@@ -89,7 +89,7 @@ pub(super) fn figures(rows: &[Row], sizes: &Sizes) -> Vec<Figure> {
     figures
 }
 
-pub(super) fn table(figures: &[Figure], workers: usize, sizes: &Sizes) -> String {
+pub(super) fn table(figures: &[TableFigure], workers: usize, sizes: &Sizes) -> String {
     let mut text = format!(
         "tables of f32, {workers} workers on {} cores; all workers at once, for the reference too;\n\
          rows: {} random ones of {} with {} columns; speed = what all workers got or added / minimum\n",
@@ -125,8 +125,8 @@ pub(super) fn table(figures: &[Figure], workers: usize, sizes: &Sizes) -> String
     text
 }
 
-/// "≥ 70 % yes".
-fn wanted(figure: &Figure) -> String {
+/// The target and whether it was reached: "≥ 70 % yes".
+fn wanted(figure: &TableFigure) -> String {
     let target = match figure.target {
         Target::Nothing => return String::new(),
         Target::Share(share) => format!("≥ {:.0} %", 100.0 * share),
@@ -135,8 +135,8 @@ fn wanted(figure: &Figure) -> String {
     format!("{target} {}", if figure.reached() == Some(true) { "yes" } else { "NO" })
 }
 
-pub(super) fn json(figures: &[Figure]) -> Json {
-    let record = |figure: &Figure| {
+pub(super) fn json(figures: &[TableFigure]) -> Json {
+    let record = |figure: &TableFigure| {
         let row = &figure.row;
         let mut fields: Vec<(&'static str, Json)> = vec![
             ("workers", row.ranks.into()),

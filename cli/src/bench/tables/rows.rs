@@ -1,4 +1,4 @@
-//! Random rows of a matrix, and as many keys of a key-value table, against a plain loop over private memory.
+//! Random rows of a matrix, and as many keys of a key-value table, compared with a plain loop over private memory.
 
 use std::hint::black_box;
 use std::ops::RangeInclusive;
@@ -10,24 +10,24 @@ use super::Sizes;
 use crate::bandwidth::{gather, scatter_add};
 use crate::bench::measure::Cases;
 
-/// What is added to a row repeats with this period: small whole numbers, whose sums are exact.
+/// Period of the values added to a row: small integers, whose sums are exact.
 const PERIOD: usize = 7;
 
 pub(super) struct RowCases {
     matrix: Table,
     map: KeyValueTable,
-    /// The plain loop's own matrix.
+    /// The matrix of the plain loop.
     own: Vec<f32>,
     columns: usize,
     rows: usize,
     worker: usize,
     workers: usize,
-    /// The rows of this round: other ones for gets than for adds, the same for the loop and the tables.
+    /// The rows of this round: gets and adds use different rows, the loop and the tables the same ones.
     list: Vec<i64>,
     round: u64,
     out: Vec<f32>,
     delta: Vec<f32>,
-    /// How often each row was added to, in the loop's matrix and by all workers together.
+    /// How often each row was added to: in the loop's matrix, and in the tables by all workers together.
     own_counts: Vec<u32>,
     counts: Vec<u32>,
 }
@@ -47,7 +47,7 @@ impl RowCases {
         let options = TableOptions::default;
         let matrix = Table::matrix(tables, (rows, columns), DType::F32, None, options())?;
         let map = KeyValueTable::create(tables, KeyType::Int, columns, DType::F32, options())?;
-        // Each worker brings a share of the keys into the map, so that what is measured later finds them there.
+        // Each worker inserts a share of the keys, so that the measured calls find all keys present.
         let keys: Vec<i64> = (worker..rows).step_by(workers).map(|row| row as i64).collect();
         for keys in keys.chunks(listed) {
             let nothing = vec![0u8; keys.len() * columns * size_of::<f32>()];
@@ -76,7 +76,7 @@ impl RowCases {
         (0..listed as u64).map(move |index| (mix(mix(round << 16 | worker as u64) ^ index) % rows) as i64)
     }
 
-    /// Whether every row that was got is what was added to it.
+    /// Whether every row returned by a get equals the sum of what was added to it.
     fn holds(&self, counts: &[u32]) -> bool {
         let row = &self.delta[..self.columns];
         self.list.iter().zip(self.out.chunks_exact(self.columns)).all(|(&at, out)| {
@@ -86,7 +86,7 @@ impl RowCases {
     }
 }
 
-/// Any number to one that looks random.
+/// A hash: maps a number to a pseudo-random one.
 fn mix(number: u64) -> u64 {
     let number = (number ^ number >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
     let number = (number ^ number >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
@@ -122,7 +122,7 @@ impl Cases for RowCases {
         Ok(())
     }
 
-    fn is_right(&mut self, case: usize, _calls: usize) -> bool {
+    fn is_correct(&mut self, case: usize, _calls: usize) -> bool {
         match case {
             GATHER => return self.holds(&self.own_counts),
             GET | KEY_GET => return self.holds(&self.counts),

@@ -1,4 +1,4 @@
-//! Options that spread an experiment over processes, and the experiment as they change it.
+//! Options that distribute an experiment over processes, and the experiment with these options applied.
 
 use std::path::Path;
 
@@ -6,61 +6,62 @@ use clap::Args;
 use unisono::Error;
 use unisono_nn::{Experiment, Node};
 
-/// How many processes there are, and how they lie.
+/// Number of processes, and their arrangement.
 #[derive(Args)]
-struct Layout {
-    /// How many processes to start; as many as the grid has without it.
+struct ProcessGrid {
+    /// Number of processes to start [default: the size of the grid].
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = crate::run::rank_count)]
     ranks: Option<usize>,
-    /// How many processes along each axis: data=2,h=2,w=2.
+    /// Number of processes along each axis: data=2,h=2,w=2.
     #[arg(long, value_name = "AXES")]
     grid: Option<String>,
 }
 
-/// How training is spread.
+/// How training is distributed.
 #[derive(Args)]
-pub(super) struct TrainSpread {
+pub(super) struct TrainParallelism {
     #[command(flatten)]
-    layout: Layout,
-    /// What is divided: samples (data), rows and columns of samples (halo), inputs of layers (vector), or samples with
+    process_grid: ProcessGrid,
+    /// What is partitioned: samples (data), rows and columns of samples (halo), inputs of layers (vector), or samples with
     /// weights that processes share through a table (table).
     #[arg(long, value_name = "MODE", value_parser = ["data", "halo", "vector", "table"])]
     mode: Option<String>,
-    /// How far processes that share a table may drift apart: async, ssp:3, bsp.
+    /// Consistency of the workers of a shared table: async, ssp:3, bsp.
     #[arg(long, value_name = "CONSISTENCY")]
     consistency: Option<String>,
 }
 
-/// How a comparison with one process is spread. Workers of a table have no batch in common that could be compared.
+/// How a comparison with one process is distributed. Workers of a shared table have no common batch, so that mode cannot be
+/// compared.
 #[derive(Args)]
-pub(super) struct CheckSpread {
+pub(super) struct CheckParallelism {
     #[command(flatten)]
-    layout: Layout,
-    /// What is divided: samples (data), rows and columns of samples (halo), or inputs of layers (vector).
+    process_grid: ProcessGrid,
+    /// What is partitioned: samples (data), rows and columns of samples (halo), or inputs of layers (vector).
     #[arg(long, value_name = "MODE", value_parser = ["data", "halo", "vector"])]
     mode: Option<String>,
 }
 
-/// What any of these options say.
+/// The values of any of these options.
 #[derive(Clone, Copy)]
-pub(super) struct Spread<'a> {
+pub(super) struct ParallelOverrides<'a> {
     pub(super) ranks: Option<usize>,
     grid: Option<&'a str>,
     mode: Option<&'a str>,
     consistency: Option<&'a str>,
 }
 
-impl TrainSpread {
-    pub(super) fn spread(&self) -> Spread<'_> {
+impl TrainParallelism {
+    pub(super) fn parallelism(&self) -> ParallelOverrides<'_> {
         let (mode, consistency) = (self.mode.as_deref(), self.consistency.as_deref());
-        Spread { ranks: self.layout.ranks, grid: self.layout.grid.as_deref(), mode, consistency }
+        ParallelOverrides { ranks: self.process_grid.ranks, grid: self.process_grid.grid.as_deref(), mode, consistency }
     }
 }
 
-impl CheckSpread {
-    pub(super) fn spread(&self) -> Spread<'_> {
-        let grid = self.layout.grid.as_deref();
-        Spread { ranks: self.layout.ranks, grid, mode: self.mode.as_deref(), consistency: None }
+impl CheckParallelism {
+    pub(super) fn parallelism(&self) -> ParallelOverrides<'_> {
+        let grid = self.process_grid.grid.as_deref();
+        ParallelOverrides { ranks: self.process_grid.ranks, grid, mode: self.mode.as_deref(), consistency: None }
     }
 }
 
@@ -70,44 +71,44 @@ fn axes(grid: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Whether a grid of this mode may have this axis.
-fn knows(mode: &str, axis: &str) -> bool {
+fn has_axis(mode: &str, axis: &str) -> bool {
     matches!((mode, axis), (_, "data") | ("halo", "h" | "w") | ("vector", "v"))
 }
 
-impl Spread<'_> {
-    /// The experiment as these options change it.
+impl ParallelOverrides<'_> {
+    /// Reads the experiment and applies these options.
     pub(super) fn read(self, file: &Path, changes: &[String]) -> unisono::Result<Experiment> {
         let plain = Experiment::read(file, changes)?;
-        let said = |key: &str| plain.resolved.get("distributed")?.get(key).and_then(Node::text);
-        let Some(mode) = self.mode_over(said("type")) else { return Ok(plain) };
+        let in_file = |key: &str| plain.resolved.get("distributed")?.get(key).and_then(Node::text);
+        let Some(mode) = self.resolve_mode(in_file("type")) else { return Ok(plain) };
         if let Some(consistency) = self.consistency.filter(|_| mode != "table") {
             let (what, advice) =
                 (format!("--consistency {consistency}"), "leave it out, or say --mode table");
             return Err(Error::usage(what, "the mode table", format!("the mode {mode}"), advice));
         }
-        let mut meant = Vec::new();
-        // Of another mode, the file's grid stays where it has a meaning in this one.
-        if said("type") != Some(mode) {
-            let kept = said("grid").filter(|grid| axes(grid).all(|axis| knows(mode, axis)));
-            let kept = kept.map_or(String::new(), |grid| format!(", grid: '{grid}'"));
-            meant.push(format!("distributed={{type: {mode}{kept}}}"));
+        let mut overrides = Vec::new();
+        // If the mode changes, the file's grid is kept if all of its axes exist in the new mode.
+        if in_file("type") != Some(mode) {
+            let kept_grid = in_file("grid").filter(|grid| axes(grid).all(|axis| has_axis(mode, axis)));
+            let kept_grid = kept_grid.map_or(String::new(), |grid| format!(", grid: '{grid}'"));
+            overrides.push(format!("distributed={{type: {mode}{kept_grid}}}"));
         }
         let more = [("grid", self.grid), ("consistency", self.consistency)];
         let more = more.iter().filter_map(|(key, value)| Some(format!("distributed.{key}='{}'", (*value)?)));
-        meant.extend(more);
-        Experiment::read_with_options(file, changes, &self.typed(), &meant)
+        overrides.extend(more);
+        Experiment::read_with_options(file, changes, &self.as_typed(), &overrides)
     }
 
-    /// The mode that these options mean over that of the file: what they say, else the file's where it knows the axes of
-    /// the grid, else one that knows them. None where they say nothing.
-    fn mode_over<'b>(&'b self, file: Option<&'b str>) -> Option<&'b str> {
+    /// The mode after applying these options: the one they name, else the file's if it has the axes of the grid, else one that
+    /// has them. None if the options leave the mode unchanged.
+    fn resolve_mode<'b>(&'b self, file: Option<&'b str>) -> Option<&'b str> {
         let grid = self.grid.unwrap_or_default();
         let has = |names: &[&str]| axes(grid).any(|axis| names.contains(&axis));
         match file {
             _ if self.mode.is_some() => self.mode,
             _ if self.consistency.is_some() => Some("table"),
             _ if self.grid.is_none() => None,
-            Some(mode) if axes(grid).all(|axis| knows(mode, axis)) => Some(mode),
+            Some(mode) if axes(grid).all(|axis| has_axis(mode, axis)) => Some(mode),
             _ if has(&["h", "w"]) => Some("halo"),
             _ if has(&["v"]) => Some("vector"),
             _ => Some("data"),
@@ -115,7 +116,7 @@ impl Spread<'_> {
     }
 
     /// These options as the user typed them.
-    fn typed(self) -> String {
+    fn as_typed(self) -> String {
         let options = [("--mode", self.mode), ("--grid", self.grid), ("--consistency", self.consistency)];
         let options = options.iter().filter_map(|(name, value)| Some(format!("{name} {}", (*value)?)));
         options.collect::<Vec<_>>().join(" ")
@@ -132,12 +133,12 @@ mod tests {
     #[test]
     fn options_change_what_they_say_and_nothing_else() {
         let file = std::env::temp_dir().join(format!("unisono-spread-{}.yaml", std::process::id()));
-        let plain = Spread { ranks: None, grid: None, mode: None, consistency: None };
-        let grid = |grid: &'static str| Spread { grid: Some(grid), ..plain };
-        let mode = |mode: &'static str| Spread { mode: Some(mode), ..plain };
-        let loose = Spread { consistency: Some("ssp:3"), ..plain };
+        let plain = ParallelOverrides { ranks: None, grid: None, mode: None, consistency: None };
+        let grid = |grid: &'static str| ParallelOverrides { grid: Some(grid), ..plain };
+        let mode = |mode: &'static str| ParallelOverrides { mode: Some(mode), ..plain };
+        let loose = ParallelOverrides { consistency: Some("ssp:3"), ..plain };
         let bsp = "{type: table, consistency: bsp, grid: 'data=2'}";
-        for (distributed, spread, expected) in [
+        for (distributed, parallelism, expected) in [
             (bsp, plain, ["table", "data=2", "bsp"]),
             (bsp, mode("table"), ["table", "data=2", "bsp"]),
             (bsp, grid("data=4"), ["table", "data=4", "bsp"]),
@@ -153,14 +154,14 @@ mod tests {
             ("null", loose, ["table", "", "ssp:3"]),
         ] {
             std::fs::write(&file, format!("distributed: {distributed}{MODEL}")).expect("it can be written");
-            let read = spread.read(&file, &[]).expect("it is right");
+            let read = parallelism.read(&file, &[]).expect("it is right");
             let node = read.resolved.get("distributed");
             let found = ["type", "grid", "consistency"]
                 .map(|key| node.and_then(|node| node.get(key)?.text()).unwrap_or_default());
-            assert_eq!(found, expected, "{distributed} {}", spread.typed());
+            assert_eq!(found, expected, "{distributed} {}", parallelism.as_typed());
         }
         std::fs::write(&file, format!("distributed: data{MODEL}")).expect("it can be written");
-        let error = Spread { mode: Some("data"), ..loose }.read(&file, &[]).expect_err("data has no tables");
+        let error = ParallelOverrides { mode: Some("data"), ..loose }.read(&file, &[]).expect_err("data has no tables");
         assert!(error.to_string().contains("--mode table"), "{error}");
         std::fs::remove_file(&file).expect("it can be removed");
     }

@@ -1,11 +1,11 @@
-//! `unisono check` and `unisono compare`: tables of how far numbers are apart.
+//! `unisono check` and `unisono compare`: tables of numerical differences.
 
 use unisono::World;
 use unisono_nn::{Arrangement, Comparison, Experiment};
 
 use super::{failed, status};
 
-pub(super) fn here(world: &World, experiment: &Experiment) -> i32 {
+pub(super) fn check_joined(world: &World, experiment: &Experiment) -> i32 {
     let found = match unisono_nn::check(world.group(), experiment) {
         Ok(found) => found,
         Err(failure) if failure.own => return failed(&failure.error),
@@ -20,7 +20,7 @@ pub(super) fn here(world: &World, experiment: &Experiment) -> i32 {
     }
 }
 
-/// Prints a table; 1 where something differs by more than is allowed.
+/// Prints a table; returns 1 if a difference exceeds its tolerance.
 pub(super) fn show(found: &[Comparison], title: &str) -> i32 {
     crate::stdout::bytes(table(found, title).as_bytes());
     i32::from(!found.iter().all(Comparison::passes))
@@ -54,7 +54,7 @@ fn table(found: &[Comparison], title: &str) -> String {
     )
 }
 
-/// Whether two runs gave the same for the first batches, whose costs come first.
+/// Whether two runs agree in the first batches, whose costs come first.
 fn began_equal(found: &[Comparison]) -> bool {
     found.first().is_some_and(|row| row.what.starts_with("batches 1 ") && row.passes())
 }

@@ -1,4 +1,4 @@
-//! Training steps on several processes, in turns with the same step of one process.
+//! Training steps on several processes, in turn with the same step on one process.
 
 use unisono::{Error, Result, World};
 use unisono_nn::{Experiment, Trainer};
@@ -6,8 +6,8 @@ use unisono_nn::{Experiment, Trainer};
 use super::super::measure::Cases;
 use super::super::rank::report;
 
-/// What is measured: a name, a network, and how it is spread.
-const SPREADS: &[(&str, &str)] = &[
+/// What is measured: a name, and an experiment with its network and mode of distribution.
+const DISTRIBUTIONS: &[(&str, &str)] = &[
     (
         "data",
         "{epochs: 1, batch_size: 128, distributed: data, rule: {type: momentum, rate: 0.001},
@@ -29,14 +29,14 @@ const SPREADS: &[(&str, &str)] = &[
     ),
 ];
 
-/// How the cases are called: rank 0 alone, and all ranks together.
+/// The cases: rank 0 alone, and all ranks together.
 const CASES: [&str; 2] = ["one", "all"];
 
 struct Steps {
     rank: usize,
     one: Option<Trainer<f32>>,
     all: Trainer<f32>,
-    /// The costs that both had, step by step.
+    /// The costs of both cases, step by step.
     costs: [Vec<f64>; 2],
 }
 
@@ -59,18 +59,18 @@ impl Cases for Steps {
         Ok(())
     }
 
-    fn is_right(&mut self, _: usize, _: usize) -> bool {
+    fn is_correct(&mut self, _: usize, _: usize) -> bool {
         let [one, all] = &self.costs;
         let mut pairs = one.iter().zip(all);
         self.rank > 0 || pairs.all(|(one, all)| (one - all).abs() <= 1e-3 * one.abs())
     }
 }
 
-/// One rank of the benchmark.
+/// The benchmark on one rank.
 pub(in super::super) fn measure_steps(seconds: f64, batch: usize) -> Result<()> {
     let world = World::init()?;
-    for (name, text) in SPREADS {
-        // Pictures of 128 × 128 are so large that a few of them are enough.
+    for (name, text) in DISTRIBUTIONS {
+        // Images of 128 × 128 are so large that a small batch is enough.
         let batch = if *name == "halo" { batch.div_ceil(8) } else { batch };
         let sizes = [format!("batch_size={batch}"), format!("data.train={batch}")];
         let experiment = Experiment::parse("bench", text, &sizes)?;

@@ -1,49 +1,49 @@
-//! How a process ended, in words and as an exit status.
+//! How a process terminated: as text and as an exit status.
 
 use std::fmt;
 
 use rustix::process::{Signal, WaitStatus};
 
-/// How a process ended.
+/// How a process terminated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// By itself, with this status.
+pub(crate) enum Termination {
+    /// It exited with this status.
     Status(i32),
-    /// By this signal.
+    /// It was killed by this signal.
     Signal(i32),
 }
 
-impl Ending {
-    pub(crate) fn of(status: WaitStatus) -> Ending {
+impl Termination {
+    pub(crate) fn of(status: WaitStatus) -> Termination {
         match (status.exit_status(), status.terminating_signal()) {
-            (Some(status), _) => Ending::Status(status),
-            (None, signal) => Ending::Signal(signal.unwrap_or(Signal::KILL.as_raw())),
+            (Some(status), _) => Termination::Status(status),
+            (None, signal) => Termination::Signal(signal.unwrap_or(Signal::KILL.as_raw())),
         }
     }
 
     pub(crate) fn failed(self) -> bool {
-        self != Ending::Status(0)
+        self != Termination::Status(0)
     }
 
-    /// The status that a shell would show.
+    /// The status that a shell would report.
     pub(crate) fn exit_status(self) -> i32 {
         match self {
-            Ending::Status(status) => status,
-            Ending::Signal(signal) => 128 + signal,
+            Termination::Status(status) => status,
+            Termination::Signal(signal) => 128 + signal,
         }
     }
 }
 
-impl fmt::Display for Ending {
+impl fmt::Display for Termination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Ending::Status(status) => write!(f, "exit status {status}"),
-            Ending::Signal(signal) => write!(f, "{}", signal_name(*signal)),
+            Termination::Status(status) => write!(f, "exit status {status}"),
+            Termination::Signal(signal) => write!(f, "{}", signal_name(*signal)),
         }
     }
 }
 
-/// "SIGSEGV" for 11, and so on.
+/// The name of a signal: "SIGSEGV" for 11.
 pub(crate) fn signal_name(number: i32) -> String {
     const NAMES: [&str; 31] = [
         "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
@@ -66,7 +66,7 @@ mod tests {
             assert!(format!("{signal:?}").contains(&signal_name(signal.as_raw())[3..]), "{signal:?}");
         }
         assert_eq!(signal_name(40), "signal 40");
-        assert_eq!(Ending::Signal(9).exit_status(), 137);
-        assert_eq!(Ending::Status(3).to_string(), "exit status 3");
+        assert_eq!(Termination::Signal(9).exit_status(), 137);
+        assert_eq!(Termination::Status(3).to_string(), "exit status 3");
     }
 }

@@ -1,4 +1,4 @@
-//! What native tables of every kind have: the table, whether it may still be used, and calls without the interpreter.
+//! Common parts of all native tables: the table, the liveness of its world, and calls with the GIL released.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,21 +10,21 @@ use unisono::{DType, Error, Result};
 use crate::array::View;
 use crate::call::seconds;
 use crate::errors::{guard, raise};
-use crate::fork::{Life, OwnProcess};
+use crate::fork::{WorldLiveness, ProcessLocal};
 use crate::memory::Memory;
-use crate::placed::Placed;
+use crate::any_array::AnyArray;
 
-/// A table of the library.
-pub(crate) trait Shared: Sized + Sync {
+/// The operations that all tables of the library share.
+pub(crate) trait TableApi: Sized + Sync {
     fn name(&self) -> &str;
     fn dtype(&self) -> DType;
     fn with_timeout(&self, timeout: Duration) -> Self;
     fn staleness(&self) -> Vec<u64>;
 }
 
-macro_rules! shared {
+macro_rules! table_api {
     ($($table:ident),*) => {$(
-        impl Shared for $table {
+        impl TableApi for $table {
             fn name(&self) -> &str {
                 $table::name(self)
             }
@@ -44,45 +44,45 @@ macro_rules! shared {
     )*};
 }
 
-shared!(Table, KeyValueTable);
+table_api!(Table, KeyValueTable);
 
-/// A table in the process that made it.
-pub(crate) struct Handle<T> {
-    pub(crate) table: OwnProcess<T>,
-    life: Arc<Life>,
+/// A table that is dropped only in the process that created it.
+pub(crate) struct NativeTable<T> {
+    pub(crate) table: ProcessLocal<T>,
+    liveness: Arc<WorldLiveness>,
 }
 
-impl<T: Shared> Handle<T> {
-    pub(crate) fn new(table: T, life: Arc<Life>) -> Handle<T> {
-        Handle { table: OwnProcess::new(table), life }
+impl<T: TableApi> NativeTable<T> {
+    pub(crate) fn new(table: T, liveness: Arc<WorldLiveness>) -> NativeTable<T> {
+        NativeTable { table: ProcessLocal::new(table), liveness }
     }
 
-    /// Fails after shutdown and in a forked child; else the table for a call that must end within `timeout`, where that is
-    /// not the usual one.
+    /// Fails after shutdown and in a forked child; otherwise the table with the call's `timeout`, if it differs from the
+    /// default.
     pub(crate) fn begin(
         &self,
         py: Python<'_>,
         operation: &'static str,
         timeout: Option<f64>,
     ) -> PyResult<Option<T>> {
-        let limit = self.life.check(operation).and_then(|()| seconds(timeout, operation));
+        let limit = self.liveness.check(operation).and_then(|()| seconds(timeout, operation));
         let limit = limit.map_err(|error| raise(py, error))?;
         Ok(limit.map(|limit| self.table.with_timeout(limit)))
     }
 
-    /// Runs a call without the interpreter. The job keeps the caller's arrays and is dropped when it is back.
+    /// Runs a call with the GIL released. The job holds the caller's arrays and is dropped after the GIL is reacquired.
     pub(crate) fn run<R: Send>(
         &self,
         py: Python<'_>,
         operation: &'static str,
-        changed: Option<T>,
+        adjusted: Option<T>,
         mut job: impl FnMut(&T) -> Result<R> + Send,
     ) -> PyResult<R> {
-        let table = changed.as_ref().unwrap_or(&self.table);
+        let table = adjusted.as_ref().unwrap_or(&self.table);
         py.detach(|| guard(operation, || job(table))).map_err(|error| raise(py, error))
     }
 
-    /// A call without arrays.
+    /// Runs a call without arrays.
     pub(crate) fn simple(
         &self,
         py: Python<'_>,
@@ -90,43 +90,43 @@ impl<T: Shared> Handle<T> {
         timeout: Option<f64>,
         job: impl FnMut(&T) -> Result<()> + Send,
     ) -> PyResult<()> {
-        let changed = self.begin(py, operation, timeout)?;
-        self.run(py, operation, changed, job)
+        let adjusted = self.begin(py, operation, timeout)?;
+        self.run(py, operation, adjusted, job)
     }
 
-    /// The caller's array to read; it has this shape, or is flat.
+    /// The caller's array to read, in host memory; it has this shape, or is flat.
     pub(crate) fn input(&self, x: &Bound<'_, PyAny>, operation: &str, shape: &[usize]) -> PyResult<View> {
         let view = View::input(x, operation)?;
         self.check(operation, view.dtype, shape, &view.shape).map_err(|error| raise(x.py(), error))?;
         Ok(view)
     }
 
-    /// The caller's array to read, wherever it is.
+    /// The caller's array to read, in host or device memory.
     pub(crate) fn input_anywhere(
         &self,
         x: &Bound<'_, PyAny>,
         operation: &str,
         shape: &[usize],
-    ) -> PyResult<Placed> {
-        let placed = Placed::input(x, operation)?;
-        self.check(operation, placed.dtype(), shape, placed.shape()).map_err(|error| raise(x.py(), error))?;
-        Ok(placed)
+    ) -> PyResult<AnyArray> {
+        let array = AnyArray::input(x, operation)?;
+        self.check(operation, array.dtype(), shape, array.shape()).map_err(|error| raise(x.py(), error))?;
+        Ok(array)
     }
 
-    /// The caller's array to fill, wherever it is.
+    /// The caller's array to fill, in host or device memory.
     pub(crate) fn target_anywhere(
         &self,
         out: &Bound<'_, PyAny>,
         operation: &str,
         shape: &[usize],
-    ) -> PyResult<Placed> {
-        let placed = Placed::to_fill(out, operation)?;
-        self.check(operation, placed.dtype(), shape, placed.shape())
+    ) -> PyResult<AnyArray> {
+        let array = AnyArray::to_fill(out, operation)?;
+        self.check(operation, array.dtype(), shape, array.shape())
             .map_err(|error| raise(out.py(), error))?;
-        Ok(placed)
+        Ok(array)
     }
 
-    /// The caller's array to fill.
+    /// The caller's array to fill, in host memory.
     pub(crate) fn target(&self, out: &Bound<'_, PyAny>, operation: &str, shape: &[usize]) -> PyResult<View> {
         let view = View::in_place(out, operation)?;
         self.check(operation, view.dtype, shape, &view.shape).map_err(|error| raise(out.py(), error))?;
@@ -139,26 +139,26 @@ impl<T: Shared> Handle<T> {
         check_shape(operation, wanted, table, shape)
     }
 
-    /// How many gets returned values that were 0, 1, 2, … steps old.
+    /// Histogram of the staleness of gets: how many returned values that were 0, 1, 2, … steps old.
     pub(crate) fn staleness(&self, py: Python<'_>) -> PyResult<Memory> {
-        self.life.check("staleness").map_err(|error| raise(py, error))?;
+        self.liveness.check("staleness").map_err(|error| raise(py, error))?;
         let counts: Vec<i64> = self.table.staleness().into_iter().map(|count| count as i64).collect();
         Memory::of_numbers(&counts).map_err(|error| raise(py, error))
     }
 }
 
-/// Whole numbers that name rows or keys.
+/// Integers that identify rows or keys, in host memory.
 pub(crate) fn numbers(x: &Bound<'_, PyAny>, operation: &str, what: &str) -> PyResult<View> {
     let view = View::input(x, operation)?;
     check_numbers(operation, what, view.dtype).map_err(|error| raise(x.py(), error))?;
     Ok(view)
 }
 
-/// The same, wherever they are.
-pub(crate) fn numbers_anywhere(x: &Bound<'_, PyAny>, operation: &str, what: &str) -> PyResult<Placed> {
-    let placed = Placed::input(x, operation)?;
-    check_numbers(operation, what, placed.dtype()).map_err(|error| raise(x.py(), error))?;
-    Ok(placed)
+/// The same, in host or device memory.
+pub(crate) fn numbers_anywhere(x: &Bound<'_, PyAny>, operation: &str, what: &str) -> PyResult<AnyArray> {
+    let array = AnyArray::input(x, operation)?;
+    check_numbers(operation, what, array.dtype()).map_err(|error| raise(x.py(), error))?;
+    Ok(array)
 }
 
 fn check_numbers(operation: &str, what: &str, found: DType) -> Result<()> {
@@ -184,8 +184,8 @@ pub(crate) fn check_type(
     Err(Error::usage(operation, expected, found.name(), advice))
 }
 
-/// Fails unless an array is flat or has the wanted shape: a transposed one has as many elements, in another order. Axes of
-/// length 1 change no order and do not count. Whether a flat one is long enough, the table finds out.
+/// Fails unless an array is flat or has the required shape: a transposed array has the same number of elements and would
+/// pass unnoticed. Axes of length 1 do not affect the order and are ignored. The table checks the length of a flat array.
 pub(crate) fn check_shape(
     operation: &str,
     wanted: &[usize],
@@ -204,7 +204,7 @@ pub(crate) fn check_shape(
     Err(Error::usage(operation, expected, format!("one of shape {}", axes(found)), advice))
 }
 
-/// A shape as Python writes it.
+/// A shape in Python's notation.
 fn axes(shape: &[usize]) -> String {
     match shape {
         [one] => format!("({one},)"),

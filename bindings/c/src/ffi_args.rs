@@ -1,51 +1,51 @@
-//! What C passes in pointers becomes slices, texts and places for results, checked as far as that is possible.
+//! Converts the pointer arguments of C to slices, strings and output parameters, checked as far as possible.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::{ptr, slice};
 
 use unisono::{DType, Error, Result};
 
-/// One call from C. Only [`crate::errors::guard`] makes one: while it exists, the pointers that the call brought
-/// are what the header says, because C vouches for them. What is made of them lives no longer than the call.
-pub(crate) struct Border {
+/// The arguments of one call from C. Only [`crate::errors::guard`] creates one: while it exists, the call's pointers are as
+/// the header requires, which is the responsibility of the C caller. Nothing derived from them outlives the call.
+pub(crate) struct FfiArgs {
     pub(crate) operation: &'static str,
 }
 
-impl Border {
-    pub(crate) fn new(operation: &'static str) -> Border {
-        Border { operation }
+impl FfiArgs {
+    pub(crate) fn new(operation: &'static str) -> FfiArgs {
+        FfiArgs { operation }
     }
 
     /// An error in one of the call's arguments.
-    pub(crate) fn refuse(&self, expected: &str, received: impl Into<String>, advice: &str) -> Error {
+    pub(crate) fn usage_error(&self, expected: &str, received: impl Into<String>, advice: &str) -> Error {
         Error::usage(self.operation, expected, received, advice)
     }
 
-    /// The elements to read.
+    /// Elements to read.
     pub(crate) fn input(&self, pointer: *const c_void, count: usize, dtype: DType) -> Result<&[u8]> {
         self.slice(pointer.cast(), self.bytes_of(count, dtype)?, "values to read")
     }
 
-    /// The elements to write or to change.
-    #[allow(clippy::mut_from_ref)] // The pointer is the argument that matters, not the border.
+    /// Elements to write or to modify.
+    #[allow(clippy::mut_from_ref)] // The slice borrows from the pointer, not from `self`.
     pub(crate) fn output(&self, pointer: *mut c_void, count: usize, dtype: DType) -> Result<&mut [u8]> {
         let bytes = self.bytes_of(count, dtype)?;
         if bytes == 0 {
             return Ok(&mut []);
         }
         self.check_pointer(pointer, "a buffer to write to")?;
-        // SAFETY: not null, and C vouches for so many elements that nobody else uses during the call. Plain numbers have
-        // no wrong values, and bytes no alignment.
+        // SAFETY: not null, and the C caller guarantees this many elements, not accessed by others during the call. All bit
+        // patterns of plain numbers are valid, and bytes need no alignment.
         Ok(unsafe { slice::from_raw_parts_mut(pointer.cast(), bytes) })
     }
 
-    /// A list of `count` items, each of a plain type.
-    pub(crate) fn list<T: Plain>(&self, pointer: *const T, count: usize, what: &str) -> Result<&[T]> {
+    /// A list of `count` items of a plain type.
+    pub(crate) fn list<T: Pod>(&self, pointer: *const T, count: usize, what: &str) -> Result<&[T]> {
         if count > isize::MAX as usize / size_of::<T>().max(1) {
             return Err(self.too_long(count));
         }
         if !pointer.is_aligned() {
-            return Err(self.refuse(
+            return Err(self.usage_error(
                 &format!("{what} at an aligned address"),
                 format!("{pointer:p}"),
                 "align it",
@@ -54,32 +54,32 @@ impl Border {
         self.slice(pointer, count, what)
     }
 
-    /// A structure that C fills.
-    pub(crate) fn read<T: Plain>(&self, pointer: *const T, what: &str) -> Result<T> {
-        Ok(self.place(pointer.cast_mut(), what)?.get())
+    /// A structure that the C caller has filled.
+    pub(crate) fn read<T: Pod>(&self, pointer: *const T, what: &str) -> Result<T> {
+        Ok(self.out_param(pointer.cast_mut(), what)?.get())
     }
 
-    /// A text that ends with a zero byte.
+    /// A string that ends with a zero byte.
     pub(crate) fn text(&self, pointer: *const c_char, what: &str) -> Result<&str> {
         self.check_pointer(pointer, what)?;
-        // SAFETY: not null, and C vouches that it is a text with a zero at its end.
+        // SAFETY: not null, and the C caller guarantees a zero-terminated string.
         let text = unsafe { CStr::from_ptr(pointer) };
-        text.to_str().map_err(|_| self.refuse(&format!("{what} in UTF-8"), format!("{text:?}"), "convert it"))
+        text.to_str().map_err(|_| self.usage_error(&format!("{what} in UTF-8"), format!("{text:?}"), "convert it"))
     }
 
-    /// As [`Border::text`]; NULL is no text.
+    /// As [`FfiArgs::text`]; NULL means none.
     pub(crate) fn optional_text(&self, pointer: *const c_char, what: &str) -> Result<Option<&str>> {
         if pointer.is_null() { Ok(None) } else { self.text(pointer, what).map(Some) }
     }
 
-    /// The place for a result.
-    pub(crate) fn place<T: Plain>(&self, pointer: *mut T, what: &str) -> Result<Place<'_, T>> {
+    /// An output parameter.
+    pub(crate) fn out_param<T: Pod>(&self, pointer: *mut T, what: &str) -> Result<OutParam<'_, T>> {
         self.check_pointer(pointer, what)?;
-        Ok(Place { pointer, _border: self })
+        Ok(OutParam { pointer, _args: self })
     }
 
-    /// Elements to read, and elements to write that are apart from them: so many of each.
-    pub(crate) fn apart(
+    /// Elements to read and elements to write, which must not overlap; each with its own count.
+    pub(crate) fn disjoint(
         &self,
         input: (*const c_void, usize),
         output: (*mut c_void, usize),
@@ -90,7 +90,7 @@ impl Border {
         let overlap =
             read > 0 && written > 0 && from < to.saturating_add(written) && to < from.saturating_add(read);
         if overlap && from != 0 && to != 0 {
-            return Err(self.refuse(
+            return Err(self.usage_error(
                 "an output apart from the input",
                 "buffers that overlap",
                 "use two buffers; only broadcast, reduce and all_reduce work in place",
@@ -99,23 +99,23 @@ impl Border {
         Ok((self.input(input.0, input.1, dtype)?, self.output(output.0, output.1, dtype)?))
     }
 
-    /// Takes those of a program's arguments out that `take` wants: the others move to the front in their order, and the
-    /// count shrinks.
+    /// Removes those of a program's arguments for which `take` returns true: the others move to the front in their order,
+    /// and the count is reduced.
     pub(crate) fn take_arguments(
         &self,
         count: *mut c_int,
         arguments: *mut *mut c_char,
         mut take: impl FnMut(&str) -> bool,
     ) -> Result<()> {
-        let place = self.place(count, "the number of arguments")?;
-        let number = usize::try_from(place.get()).unwrap_or(0);
+        let out = self.out_param(count, "the number of arguments")?;
+        let number = usize::try_from(out.get()).unwrap_or(0);
         self.check_pointer(arguments, "the arguments")?;
-        // SAFETY: not null, and C vouches that there are so many of them, which nobody else uses during the call.
+        // SAFETY: not null, and the C caller guarantees this many arguments, not accessed by others during the call.
         let arguments = unsafe { slice::from_raw_parts_mut(arguments, number) };
         let mut kept = 0;
         for position in 0..number {
             let taken = !arguments[position].is_null() && {
-                // SAFETY: not null, and C vouches that it is a text with a zero at its end.
+                // SAFETY: not null, and the C caller guarantees a zero-terminated string.
                 let text = unsafe { CStr::from_ptr(arguments[position]) };
                 take(&text.to_string_lossy())
             };
@@ -124,7 +124,7 @@ impl Border {
                 kept += 1;
             }
         }
-        place.put(kept as c_int);
+        out.write(kept as c_int);
         Ok(())
     }
 
@@ -134,53 +134,53 @@ impl Border {
     }
 
     fn too_long(&self, count: usize) -> Error {
-        self.refuse("a count that fits in memory", count.to_string(), "is it a negative number?")
+        self.usage_error("a count that fits in memory", count.to_string(), "is it a negative number?")
     }
 
-    fn slice<T: Plain>(&self, pointer: *const T, count: usize, what: &str) -> Result<&[T]> {
+    fn slice<T: Pod>(&self, pointer: *const T, count: usize, what: &str) -> Result<&[T]> {
         if count == 0 {
             return Ok(&[]);
         }
         self.check_pointer(pointer, what)?;
-        // SAFETY: not null, aligned, and C vouches for so many items that nobody changes during the call.
+        // SAFETY: not null, aligned, and the C caller guarantees this many items, not modified by others during the call.
         Ok(unsafe { slice::from_raw_parts(pointer, count) })
     }
 
     fn check_pointer<T>(&self, pointer: *const T, what: &str) -> Result<()> {
         match pointer.is_null() {
             false => Ok(()),
-            true => Err(self.refuse(what, "NULL", "pass its address")),
+            true => Err(self.usage_error(what, "NULL", "pass its address")),
         }
     }
 }
 
-/// Where a result goes.
-pub(crate) struct Place<'a, T> {
+/// A pointer to which a result is written.
+pub(crate) struct OutParam<'a, T> {
     pointer: *mut T,
-    _border: &'a Border,
+    _args: &'a FfiArgs,
 }
 
-impl<T: Plain> Place<'_, T> {
-    /// What lies there, for places that C has filled.
+impl<T: Pod> OutParam<'_, T> {
+    /// The current value, for pointers whose target the C caller has initialised.
     fn get(&self) -> T {
-        // SAFETY: not null, and C vouches for its value.
+        // SAFETY: not null, and the C caller guarantees an initialised value.
         unsafe { ptr::read_unaligned(self.pointer) }
     }
 
-    pub(crate) fn put(self, value: T) {
-        // SAFETY: not null, and C vouches for the room; it may be anywhere, also unaligned.
+    pub(crate) fn write(self, value: T) {
+        // SAFETY: not null, and the C caller guarantees the space; the address may be unaligned.
         unsafe { ptr::write_unaligned(self.pointer, value) }
     }
 }
 
-/// Types that are the same in C and in Rust and have no wrong values.
-pub(crate) trait Plain: Copy {}
-impl Plain for u8 {}
-impl Plain for i32 {}
-impl Plain for i64 {}
-impl Plain for u64 {}
-impl Plain for usize {}
-impl Plain for f32 {}
-impl Plain for f64 {}
-impl<T> Plain for *const T {}
-impl<T> Plain for *mut T {}
+/// Plain old data: types with the same layout in C and Rust for which every bit pattern is valid.
+pub(crate) trait Pod: Copy {}
+impl Pod for u8 {}
+impl Pod for i32 {}
+impl Pod for i64 {}
+impl Pod for u64 {}
+impl Pod for usize {}
+impl Pod for f32 {}
+impl Pod for f64 {}
+impl<T> Pod for *const T {}
+impl<T> Pod for *mut T {}

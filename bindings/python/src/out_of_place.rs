@@ -1,0 +1,235 @@
+//! Collectives whose result is a new array: ranks first exchange unknown sizes, then the data.
+
+use std::time::{Duration, Instant};
+
+use unisono::{DType, Error, Group, ReduceOp, Result};
+
+use crate::call::CallOutcome;
+use crate::dispatch;
+use crate::header::ArrayHeader;
+use crate::any_array::{ResultPlacement, AnyArray};
+use crate::result_array::ResultArray;
+
+/// The rows of each part if `rows` are split as evenly as possible: the first parts get one more.
+fn even(rows: usize, parts: usize) -> Vec<usize> {
+    (0..parts).map(|part| rows / parts + usize::from(part < rows % parts)).collect()
+}
+
+/// The same shape with a different first axis.
+fn with_rows(shape: &[usize], rows: usize) -> Vec<usize> {
+    std::iter::once(rows).chain(shape.iter().skip(1).copied()).collect()
+}
+
+fn scaled(rows: &[usize], row: usize) -> Vec<usize> {
+    rows.iter().map(|&rows| rows * row).collect()
+}
+
+/// The group with the remaining time for a call's second step.
+fn with_remaining_time(group: &Group, started: Instant) -> Group {
+    const LEAST: Duration = Duration::from_millis(1);
+    group.with_timeout(group.timeout().saturating_sub(started.elapsed()).max(LEAST))
+}
+
+/// Allocates a result. A rank that fails here skips the collective, so that the others do not match its next call with it.
+fn allocate_result(
+    group: &Group,
+    placement: &ResultPlacement,
+    dtype: DType,
+    shape: Vec<usize>,
+    operation: &'static str,
+) -> Result<ResultArray> {
+    ResultArray::new(placement, dtype, shape, operation).inspect_err(|_| group.skip_call())
+}
+
+fn need_axis(x: &AnyArray, operation: &str) -> Result<()> {
+    if x.shape().is_empty() {
+        let advice = "reshape it: x.reshape(1)";
+        return Err(Error::usage(operation, "an array with a first axis", "one without axes", advice));
+    }
+    Ok(())
+}
+
+/// Gathers the parts of all ranks, stacked on a new first axis (or, varied, concatenated along the first), at the root
+/// or, without a root, on every rank.
+pub(crate) fn gather(
+    x: AnyArray,
+    root: Option<usize>,
+    varied: bool,
+    operation: &'static str,
+) -> Result<impl FnMut(&Group) -> Result<CallOutcome> + Send + 'static> {
+    if varied {
+        need_axis(&x, operation)?;
+    }
+    let header = ArrayHeader::new(&x, if varied { x.shape() } else { &[] }, operation)?;
+    Ok(move |group: &Group| {
+        let mut group = group.clone();
+        let (shape, counts) = if varied {
+            let started = Instant::now();
+            let headers = ArrayHeader::all_gather(std::slice::from_ref(&header), &group, operation)?;
+            same_rows(&headers, &group, operation)?;
+            group = with_remaining_time(&group, started);
+            let rows = headers.iter().map(|one| one.shape[0]).sum();
+            (with_rows(x.shape(), rows), headers.iter().map(ArrayHeader::elements).collect())
+        } else {
+            let stacked = std::iter::once(group.size()).chain(x.shape().iter().copied()).collect();
+            (stacked, vec![x.elements(); group.size()])
+        };
+        let Some(root) = root else {
+            let mut result = allocate_result(&group, &x.placement(), x.dtype(), shape, operation)?;
+            dispatch::all_gather(&group, &x, &mut result, &counts)?;
+            return Ok(CallOutcome::One(result));
+        };
+        let mut result = match root == group.rank() {
+            true => Some(allocate_result(&group, &x.placement(), x.dtype(), shape, operation)?),
+            false => None,
+        };
+        dispatch::gather(&group, &x, result.as_mut(), &counts, root)?;
+        Ok(result.map_or(CallOutcome::Nothing, CallOutcome::One))
+    })
+}
+
+/// Reduces the values of all ranks to new memory at the root; inputs are not modified.
+pub(crate) fn reduce(
+    x: AnyArray,
+    op: ReduceOp,
+    root: usize,
+) -> impl FnMut(&Group) -> Result<CallOutcome> + Send + 'static {
+    move |group: &Group| {
+        if root != group.rank() {
+            return dispatch::reduce_to(group, &x, None, op, root).map(|()| CallOutcome::Nothing);
+        }
+        let mut result = allocate_result(group, &x.placement(), x.dtype(), x.shape().to_vec(), "reduce")?;
+        dispatch::reduce_to(group, &x, Some(&mut result), op, root)?;
+        Ok(CallOutcome::One(result))
+    }
+}
+
+/// Fails, identically on every rank, if parts to be concatenated differ in more than their first axis.
+fn same_rows(headers: &[ArrayHeader], group: &Group, operation: &str) -> Result<()> {
+    let first = &headers[0];
+    let differs = |one: &ArrayHeader| {
+        one.dtype != first.dtype || one.shape.len() != first.shape.len() || one.shape[1..] != first.shape[1..]
+    };
+    match headers.iter().position(differs) {
+        None => Ok(()),
+        Some(other) => {
+            let describe =
+                |rank: usize| format!("{:?} {} on rank {rank}", headers[rank].shape, headers[rank].dtype);
+            let received = format!("{} and {}", describe(0), describe(other));
+            let advice = "give every rank the same type and the same axes after the first";
+            let error =
+                Error::usage(operation, "parts that differ in their first axis only", received, advice);
+            Err(error.at_rank(group.members()[group.rank()]))
+        }
+    }
+}
+
+/// Scatters the root's rows as evenly as possible; the other ranks learn type and shape from the root, and the memory
+/// space too, unless they have named one.
+pub(crate) fn scatter(
+    x: Option<AnyArray>,
+    root: usize,
+    placement: Option<ResultPlacement>,
+) -> Result<impl FnMut(&Group) -> Result<CallOutcome> + Send + 'static> {
+    let mine = match &x {
+        Some(x) => {
+            need_axis(x, "scatter")?;
+            Some(ArrayHeader::new(x, x.shape(), "scatter")?)
+        }
+        None => None,
+    };
+    Ok(move |group: &Group| {
+        let started = Instant::now();
+        let whole = ArrayHeader::broadcast(mine.as_ref(), group, root, "scatter")?;
+        let group = with_remaining_time(group, started);
+        let rows = even(whole.shape[0], group.size());
+        let counts = scaled(&rows, whole.shape[1..].iter().product());
+        let placement = match (&x, &placement) {
+            (Some(x), _) => x.placement(),
+            (None, Some(placement)) => placement.clone(),
+            (None, None) if whole.is_cuda => ResultPlacement::current("scatter").inspect_err(|_| group.skip_call())?,
+            (None, None) => ResultPlacement::Host,
+        };
+        let shape = with_rows(&whole.shape, rows[group.rank()]);
+        let mut result = allocate_result(&group, &placement, whole.dtype, shape, "scatter")?;
+        dispatch::scatter(&group, x.as_ref(), &mut result, &counts, whole.dtype, root)?;
+        Ok(CallOutcome::One(result))
+    })
+}
+
+/// Reduces the arrays of all ranks; each rank keeps its share of the rows.
+pub(crate) fn reduce_scatter(
+    x: AnyArray,
+    op: ReduceOp,
+) -> Result<impl FnMut(&Group) -> Result<CallOutcome> + Send + 'static> {
+    need_axis(&x, "reduce_scatter")?;
+    Ok(move |group: &Group| {
+        let rows = even(x.shape()[0], group.size());
+        let counts = scaled(&rows, x.row());
+        let shape = with_rows(x.shape(), rows[group.rank()]);
+        let mut result = allocate_result(group, &x.placement(), x.dtype(), shape, "reduce_scatter")?;
+        dispatch::reduce_scatter(group, &x, &mut result, &counts, op)?;
+        Ok(CallOutcome::One(result))
+    })
+}
+
+/// Exchanges equal blocks of rows: block i goes to rank i.
+pub(crate) fn all_to_all(
+    x: AnyArray,
+    size: usize,
+) -> Result<impl FnMut(&Group) -> Result<CallOutcome> + Send + 'static> {
+    need_axis(&x, "all_to_all")?;
+    if !x.shape()[0].is_multiple_of(size) {
+        let expected = format!("a first axis that {size} ranks can share equally");
+        let advice = "pad it, or pass a list with one array for each rank";
+        return Err(Error::usage("all_to_all", expected, format!("{} rows", x.shape()[0]), advice));
+    }
+    Ok(move |group: &Group| {
+        let counts = vec![x.shape()[0] / size * x.row(); size];
+        let mut result = allocate_result(group, &x.placement(), x.dtype(), x.shape().to_vec(), "all_to_all")?;
+        dispatch::all_to_all(group, &x, &mut result, &counts, &counts)?;
+        Ok(CallOutcome::One(result))
+    })
+}
+
+/// Exchanges one array per rank, of any shape: array i goes to rank i.
+pub(crate) fn all_to_all_varied(
+    parts: Vec<AnyArray>,
+    size: usize,
+) -> Result<impl FnMut(&Group) -> Result<CallOutcome> + Send + 'static> {
+    if parts.len() != size {
+        let expected = format!("a list of {size} arrays, one for each rank");
+        return Err(Error::usage("all_to_all", expected, format!("{}", parts.len()), "add or remove arrays"));
+    }
+    let headers = parts.iter().map(|part| ArrayHeader::new(part, part.shape(), "all_to_all"));
+    let mine = headers.collect::<Result<Vec<_>>>()?;
+    Ok(move |group: &Group| {
+        let started = Instant::now();
+        let headers = ArrayHeader::all_gather(&mine, group, "all_to_all")?;
+        let dtype = same_type(&headers, group)?;
+        let group = with_remaining_time(group, started);
+        let incoming: Vec<&ArrayHeader> = headers.iter().skip(group.rank()).step_by(size).collect();
+        let sent: Vec<usize> = mine.iter().map(ArrayHeader::elements).collect();
+        let received: Vec<usize> = incoming.iter().map(|header| header.elements()).collect();
+        let mut whole = allocate_result(&group, &parts[0].placement(), dtype, vec![received.iter().sum()], "all_to_all")?;
+        dispatch::all_to_all_varied(&group, &parts, &mut whole, &sent, &received)?;
+        Ok(CallOutcome::Many(whole, incoming.iter().map(|header| header.shape.clone()).collect()))
+    })
+}
+
+/// Fails, identically on every rank, if the lists mix element types.
+fn same_type(headers: &[ArrayHeader], group: &Group) -> Result<DType> {
+    let first = headers[0].dtype;
+    match headers.iter().position(|header| header.dtype != first) {
+        None => Ok(first),
+        Some(other) => {
+            let received = format!("{first} and {}", headers[other].dtype);
+            let advice = format!(
+                "convert what rank {} passes for rank {}",
+                other / group.size(),
+                other % group.size()
+            );
+            Err(Error::usage("all_to_all", "one element type in all lists", received, advice))
+        }
+    }
+}
