@@ -2,7 +2,7 @@
 //!
 //! Over messages: every rank sends its values to all others at once.
 
-use super::{Raw, ranges};
+use super::{Raw, byte_ranges};
 use crate::error::Result;
 use crate::memory::{DType, Element};
 use crate::transport::arena::channel::Piece;
@@ -71,22 +71,22 @@ impl Raw<'_> {
         let total = self.check_counts(verb, counts)?;
         self.check_length(verb, "an input", input.len(), counts[group.rank()], dtype)?;
         self.check_length(verb, "an output", output.len(), total, dtype)?;
-        let places = ranges(counts, dtype.size());
+        let part_ranges = byte_ranges(counts, dtype.size());
         group.call(verb, |call| {
             let signature = self.signature(verb, call).of(dtype, total as u64).parts(counts);
             let Some(channel) = &group.core.channel else {
-                output[places[group.rank()].clone()].copy_from_slice(input);
+                output[part_ranges[group.rank()].clone()].copy_from_slice(input);
                 return group.all_gather_by_messages(call, signature, output, counts, dtype.size());
             };
             let copy = |start: usize, pieces: &[Piece]| {
-                for (piece, place) in pieces.iter().zip(&places) {
+                for (piece, range) in pieces.iter().zip(&part_ranges) {
                     // SAFETY: members show pieces of valid memory, and never of this member's output.
-                    unsafe { piece.copy_to(output, place.start + start) };
+                    unsafe { piece.copy_to(output, range.start + start) };
                 }
             };
             // SAFETY: `input` is borrowed by this function and not written to.
             unsafe {
-                channel.share(call, signature, Piece::of(input), None, |member| places[member].len(), copy)
+                channel.share(call, signature, Piece::of(input), None, |member| part_ranges[member].len(), copy)
             }
         })
     }

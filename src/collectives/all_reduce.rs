@@ -2,7 +2,7 @@
 //!
 //! Over messages: reduce_scatter, then all_gather. Always folded in rank order, so the bits are those of shared memory.
 
-use super::{Raw, even, ranges};
+use super::{Raw, balanced_counts, byte_ranges};
 use crate::error::Result;
 use crate::memory::{DType, Element, ReduceOp, half_floats, reduce};
 use crate::transport::{Call, Signature, Verb};
@@ -21,8 +21,8 @@ impl Group {
         bytes: &mut [u8],
         (dtype, operation): (DType, ReduceOp),
     ) -> Result<()> {
-        let counts = even(bytes.len() / dtype.size(), self.size());
-        let mine = ranges(&counts, dtype.size())[self.rank()].start;
+        let counts = balanced_counts(bytes.len() / dtype.size(), self.size());
+        let mine = byte_ranges(&counts, dtype.size())[self.rank()].start;
         let buffer = bytes.as_mut_ptr();
         // SAFETY: the output is this rank's part of the input, both inside `bytes`.
         unsafe {

@@ -2,7 +2,7 @@
 //!
 //! Over messages: all at once.
 
-use super::{Raw, ranges};
+use super::{Raw, byte_ranges};
 use crate::error::Result;
 use crate::memory::{DType, Element};
 use crate::transport::arena::channel::{Channel, Piece};
@@ -15,7 +15,7 @@ impl Group {
         if !input.len().is_multiple_of(self.size()) {
             let expected = format!("a length that {} members can share equally", self.size());
             let advice = "pad the input or use the varied form";
-            return Err(self.raw().refuse(Verb::AllToAll, expected, input.len().to_string(), advice));
+            return Err(self.raw().reject(Verb::AllToAll, expected, input.len().to_string(), advice));
         }
         let counts = vec![input.len() / self.size(); self.size()];
         self.all_to_all_varied(input, &counts, output, &counts)
@@ -54,9 +54,9 @@ impl Raw<'_> {
         if send_counts[rank] != receive_counts[rank] {
             let expected = format!("{} elements from oneself", send_counts[rank]);
             let advice = "what a rank sends itself it also receives";
-            return Err(self.refuse(Verb::AllToAll, expected, receive_counts[rank].to_string(), advice));
+            return Err(self.reject(Verb::AllToAll, expected, receive_counts[rank].to_string(), advice));
         }
-        let (to, from) = (ranges(send_counts, dtype.size()), ranges(receive_counts, dtype.size()));
+        let (to, from) = (byte_ranges(send_counts, dtype.size()), byte_ranges(receive_counts, dtype.size()));
         group.call(Verb::AllToAll, |call| {
             let signature = self.signature(Verb::AllToAll, call).of(dtype, Signature::VARIES);
             let Some(channel) = &group.core.channel else {
@@ -67,8 +67,8 @@ impl Raw<'_> {
                     .collect();
                 let mut rest = output;
                 let mut receives = Vec::with_capacity(group.size());
-                for (from_rank, place) in from.iter().enumerate() {
-                    let (bytes, after) = rest.split_at_mut(place.len());
+                for (from_rank, range) in from.iter().enumerate() {
+                    let (bytes, after) = rest.split_at_mut(range.len());
                     rest = after;
                     if from_rank != rank {
                         receives.push(Incoming { from: from_rank, bytes });
@@ -85,9 +85,9 @@ impl Raw<'_> {
                 part,
                 |member| from[member].len(),
                 |start, pieces: &[Piece]| {
-                    for (piece, place) in pieces.iter().zip(&from) {
+                    for (piece, range) in pieces.iter().zip(&from) {
                         // SAFETY: members show pieces of valid memory, and never of this member's output.
-                        unsafe { piece.copy_to(output, place.start + start) };
+                        unsafe { piece.copy_to(output, range.start + start) };
                     }
                 },
             )

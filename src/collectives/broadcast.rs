@@ -53,25 +53,25 @@ impl Raw<'_> {
             let signature = self.signature(Verb::Broadcast, call).of(dtype, count as u64).root(root);
             let signature = self.enclosing.unwrap_or(signature);
             match (&group.core.channel, group.hierarchy(call)?) {
-                (Some(channel), _) => through(channel, call, signature, bytes, root, group.rank()),
-                (None, Some(floors)) => {
+                (Some(channel), _) => broadcast_shared(channel, call, signature, bytes, root, group.rank()),
+                (None, Some(levels)) => {
                     // The root's host hears it first, then the other hosts' leaders, then their hosts.
-                    let home = floors.host_of[root];
-                    let at_home = floors.host_of[group.rank()] == home;
-                    if at_home {
+                    let root_host = levels.host_of[root];
+                    let on_root_host = levels.host_of[group.rank()] == root_host;
+                    if on_root_host {
                         let root =
-                            floors.local.members().iter().position(|&rank| rank == group.members()[root]);
-                        let local = group.step_of(call, &floors.local);
+                            levels.local.members().iter().position(|&rank| rank == group.members()[root]);
+                        let local = group.step_of(call, &levels.local);
                         local.raw().steps_of(signature).broadcast(bytes, dtype, root.unwrap_or(0))?;
                     }
-                    if let Some(leaders) = &floors.leaders {
+                    if let Some(leaders) = &levels.leaders {
                         let leaders = group.step_of(call, leaders);
-                        leaders.raw().steps_of(signature).broadcast(bytes, dtype, home)?;
+                        leaders.raw().steps_of(signature).broadcast(bytes, dtype, root_host)?;
                     }
-                    if at_home {
+                    if on_root_host {
                         Ok(())
                     } else {
-                        let local = group.step_of(call, &floors.local);
+                        let local = group.step_of(call, &levels.local);
                         local.raw().steps_of(signature).broadcast(bytes, dtype, 0)
                     }
                 }
@@ -81,7 +81,7 @@ impl Raw<'_> {
     }
 }
 
-fn through(
+fn broadcast_shared(
     channel: &Channel,
     call: &Call,
     signature: Signature,

@@ -2,7 +2,7 @@
 //!
 //! Over messages: everybody sends to the root.
 
-use super::{Raw, ranges};
+use super::{Raw, byte_ranges};
 use crate::error::Result;
 use crate::memory::{DType, Element};
 use crate::transport::arena::channel::Piece;
@@ -74,7 +74,7 @@ impl Raw<'_> {
             self.check_length(Verb::Gather, "an output at the root", bytes, total, dtype)?;
             output.get_or_insert_default();
         }
-        let places = ranges(counts, dtype.size());
+        let part_ranges = byte_ranges(counts, dtype.size());
         group.call(Verb::Gather, |call| {
             let signature =
                 self.signature(Verb::Gather, call).of(dtype, total as u64).parts(counts).root(root);
@@ -90,9 +90,9 @@ impl Raw<'_> {
             };
             let copy = |start: usize, pieces: &[Piece]| {
                 let Some(output) = output.as_deref_mut() else { return };
-                for (piece, place) in pieces.iter().zip(&places) {
+                for (piece, range) in pieces.iter().zip(&part_ranges) {
                     // SAFETY: members show pieces of valid memory, and never of the root's output.
-                    unsafe { piece.copy_to(output, place.start + start) };
+                    unsafe { piece.copy_to(output, range.start + start) };
                 }
             };
             // SAFETY: `input` is borrowed by this function and not written to.
@@ -102,7 +102,7 @@ impl Raw<'_> {
                     signature,
                     Piece::of(input),
                     Some(root),
-                    |member| places[member].len(),
+                    |member| part_ranges[member].len(),
                     copy,
                 )
             }

@@ -84,9 +84,9 @@ impl Raw<'_> {
         let transport = self.group.core.common.transport.clone();
         let waited = transport.clone();
         // The buffer must outlive the ticket, whatever happens: fields are dropped in this order.
-        let held = (Cancel(move || transport.cancel(ticket)), buffer);
+        let guarded = (Cancel(move || transport.cancel(ticket)), buffer);
         self.group.start_beside(move |group| {
-            let (cancel, buffer) = held;
+            let (cancel, buffer) = guarded;
             let outcome = group.message_call(verb, |call| waited.complete(call, &ticket));
             drop(cancel);
             outcome.map(|()| *buffer)
@@ -104,10 +104,10 @@ impl Raw<'_> {
         let count = self.elements(verb, bytes, dtype)? as u64;
         if peer >= self.group.size() {
             let expected = format!("a rank below {}", self.group.size());
-            return Err(self.refuse(verb, expected, peer.to_string(), "ranks count from 0"));
+            return Err(self.reject(verb, expected, peer.to_string(), "ranks count from 0"));
         }
         if tag >= Slot::TAGS {
-            return Err(self.refuse(
+            return Err(self.reject(
                 verb,
                 format!("a tag below {}", Slot::TAGS),
                 tag.to_string(),

@@ -69,7 +69,7 @@ impl Group {
 }
 
 /// The bytes of each rank's part, one after another, for parts of so many elements.
-fn ranges(counts: &[usize], element: usize) -> Vec<Range<usize>> {
+fn byte_ranges(counts: &[usize], element: usize) -> Vec<Range<usize>> {
     let mut start = 0;
     let range = |count: &usize| {
         let end = start + count * element;
@@ -79,6 +79,6 @@ fn ranges(counts: &[usize], element: usize) -> Vec<Range<usize>> {
 }
 
 /// `count` elements shared out as evenly as possible: the first ranks get one more.
-fn even(count: usize, size: usize) -> Vec<usize> {
+fn balanced_counts(count: usize, size: usize) -> Vec<usize> {
     (0..size).map(|rank| count / size + usize::from(rank < count % size)).collect()
 }

@@ -2,7 +2,7 @@
 //!
 //! Over messages: reduce_scatter, then the root collects the parts.
 
-use super::{Raw, even, ranges};
+use super::{Raw, balanced_counts, byte_ranges};
 use crate::error::Result;
 use crate::memory::{DType, Element, ReduceOp, reduce};
 use crate::transport::arena::channel::Piece;
@@ -46,9 +46,9 @@ impl Group {
         (dtype, operation): (DType, ReduceOp),
         root: usize,
     ) -> Result<()> {
-        let counts = even(input.bytes / dtype.size(), self.size());
-        let places = ranges(&counts, dtype.size());
-        let mut part = vec![0u8; places[self.rank()].len()];
+        let counts = balanced_counts(input.bytes / dtype.size(), self.size());
+        let part_ranges = byte_ranges(&counts, dtype.size());
+        let mut part = vec![0u8; part_ranges[self.rank()].len()];
         // SAFETY: the caller vouches for the input; the output is a vector of this rank's part.
         unsafe {
             let output = part.as_mut_ptr();
@@ -68,8 +68,8 @@ impl Group {
         // SAFETY: the caller vouches for the output, and the input, which may be the same, is not used any more.
         let mut rest = unsafe { std::slice::from_raw_parts_mut(output, input.bytes) };
         let mut receives = Vec::with_capacity(self.size());
-        for (from, place) in places.iter().enumerate() {
-            let (bytes, after) = rest.split_at_mut(place.len());
+        for (from, range) in part_ranges.iter().enumerate() {
+            let (bytes, after) = rest.split_at_mut(range.len());
             rest = after;
             match from == root {
                 true => bytes.copy_from_slice(&part),

@@ -2,7 +2,7 @@
 //!
 //! Over messages: every rank receives its part from all and folds them in rank order.
 
-use super::{Raw, ranges};
+use super::{Raw, byte_ranges};
 use crate::error::Result;
 use crate::memory::{DType, Element, ReduceOp, reduce};
 use crate::transport::arena::channel::Piece;
@@ -48,13 +48,13 @@ impl Group {
         counts: &[usize],
         (dtype, operation): (DType, ReduceOp),
     ) -> Result<()> {
-        let places = ranges(counts, dtype.size());
-        let mine = &places[self.rank()];
+        let part_ranges = byte_ranges(counts, dtype.size());
+        let mine = &part_ranges[self.rank()];
         let others = || (0..self.size()).filter(|&rank| rank != self.rank());
         let mut arrived = vec![0u8; mine.len() * (self.size() - 1)];
         let send = |to: usize| {
             // SAFETY: the part lies inside the input, for which the caller vouches.
-            let bytes = unsafe { std::slice::from_raw_parts(input.add(places[to].start), places[to].len()) };
+            let bytes = unsafe { std::slice::from_raw_parts(input.add(part_ranges[to].start), part_ranges[to].len()) };
             Outgoing { to, bytes }
         };
         let sends = others().map(send).collect();
@@ -107,13 +107,13 @@ impl Raw<'_> {
                     group.reduce_scatter_by_messages(call, signature, input.as_ptr(), target, counts, kinds)
                 };
             };
-            let places = ranges(counts, dtype.size());
-            let mine = places[group.rank()].len();
+            let part_ranges = byte_ranges(counts, dtype.size());
+            let mine = part_ranges[group.rank()].len();
             channel.parts(
                 call,
                 signature,
                 input,
-                |member| places[member].clone(),
+                |member| part_ranges[member].clone(),
                 |_| mine,
                 |start, pieces: &[Piece]| {
                     let sources: Vec<*const u8> = pieces.iter().map(|piece| piece.pointer).collect();

@@ -2,7 +2,7 @@
 //!
 //! Over messages: the root sends to everybody.
 
-use super::{Raw, ranges};
+use super::{Raw, byte_ranges};
 use crate::error::Result;
 use crate::memory::{DType, Element};
 use crate::transport::arena::channel::Piece;
@@ -41,10 +41,10 @@ impl Group {
         if self.rank() != root {
             return self.exchange(call, &slot, Vec::new(), vec![Incoming { from: root, bytes: output }]);
         }
-        let places = ranges(counts, element);
-        output.copy_from_slice(&input[places[root].clone()]);
+        let part_ranges = byte_ranges(counts, element);
+        output.copy_from_slice(&input[part_ranges[root].clone()]);
         let others = (0..self.size()).filter(|&rank| rank != root);
-        let sends = others.map(|to| Outgoing { to, bytes: &input[places[to].clone()] }).collect();
+        let sends = others.map(|to| Outgoing { to, bytes: &input[part_ranges[to].clone()] }).collect();
         self.exchange(call, &slot, sends, Vec::new())
     }
 }
@@ -68,7 +68,7 @@ impl Raw<'_> {
         if rank == root {
             self.check_length(Verb::Scatter, "an input at the root", input.len(), total, dtype)?;
         }
-        let places = ranges(counts, dtype.size());
+        let part_ranges = byte_ranges(counts, dtype.size());
         group.call(Verb::Scatter, |call| {
             let signature =
                 self.signature(Verb::Scatter, call).of(dtype, total as u64).parts(counts).root(root);
@@ -82,8 +82,8 @@ impl Raw<'_> {
                     (dtype.size(), root),
                 );
             };
-            let part = |member: usize| if rank == root { places[member].clone() } else { 0..0 };
-            let expected = |member: usize| if member == root { places[rank].len() } else { 0 };
+            let part = |member: usize| if rank == root { part_ranges[member].clone() } else { 0..0 };
+            let expected = |member: usize| if member == root { part_ranges[rank].len() } else { 0 };
             channel.parts(call, signature, input, part, expected, |start, pieces: &[Piece]| {
                 // SAFETY: the root shows valid memory, and never of this member's output.
                 unsafe { pieces[root].copy_to(output, start) };

@@ -21,11 +21,11 @@ unsafe impl Sync for Context {}
 impl Context {
     /// Makes this the thread's current context until the result is dropped; then the one before is current again. Meanwhile
     /// no function of the driver disturbs a CUDA graph that any thread of this process captures: ours have no part in it.
-    pub fn enter(self) -> Result<Entered> {
+    pub fn enter(self) -> Result<ContextGuard> {
         // SAFETY: the context is never destroyed.
         let code = unsafe { (self.driver.functions.context_push)(self.raw) };
         self.driver.check(code, "CUDA", || "the device's context cannot be used".into())?;
-        let mut entered = Entered { driver: self.driver, mode: RELAXED };
+        let mut entered = ContextGuard { driver: self.driver, mode: RELAXED };
         entered.exchange_mode();
         Ok(entered)
     }
@@ -44,20 +44,20 @@ impl Context {
 const RELAXED: c_int = 2;
 
 /// A context that is current.
-pub(crate) struct Entered {
+pub(crate) struct ContextGuard {
     driver: &'static Driver,
     /// The thread's mode towards captures: ours, and once exchanged the one before.
     mode: c_int,
 }
 
-impl Entered {
+impl ContextGuard {
     fn exchange_mode(&mut self) {
         // SAFETY: reads and writes one number, which is a mode of the driver's.
         unsafe { (self.driver.functions.capture_mode)(&mut self.mode) };
     }
 }
 
-impl Drop for Entered {
+impl Drop for ContextGuard {
     fn drop(&mut self) {
         self.exchange_mode();
         let mut before = std::ptr::null_mut();

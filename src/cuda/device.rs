@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::compiler;
-use super::context::{Context, Entered};
+use super::context::{Context, ContextGuard};
 use super::driver::{Driver, Handle};
 use super::error::ALREADY_ENABLED;
 use super::kernel::{Kernel, Source};
@@ -34,7 +34,7 @@ pub struct Device {
     bytes: usize,
     pub(super) context: Context,
     stream: Stream,
-    courier: Stream,
+    copy_stream: Stream,
     modules: Mutex<HashMap<(&'static str, String), Module>>,
 }
 
@@ -128,13 +128,13 @@ impl Device {
             bytes,
             context,
             stream: Stream::of(context)?,
-            courier: Stream::of(context)?,
+            copy_stream: Stream::of(context)?,
             modules: Mutex::default(),
         })
     }
 
     /// Makes this the thread's current device until the result is dropped, for libraries that ask which one is.
-    pub(crate) fn enter(&self) -> Result<Entered> {
+    pub(crate) fn enter(&self) -> Result<ContextGuard> {
         self.context.enter()
     }
 
@@ -186,8 +186,8 @@ impl Device {
     }
 
     /// A stream for copies of messages, on which nobody orders anything else.
-    pub(crate) fn courier(&self) -> &Stream {
-        &self.courier
+    pub(crate) fn copy_stream(&self) -> &Stream {
+        &self.copy_stream
     }
 
     /// A kernel by its name, compiled at first use.

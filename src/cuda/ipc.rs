@@ -9,7 +9,7 @@ use bytemuck::{Pod, Zeroable};
 use super::context::Context;
 use super::device::Device;
 use super::driver::IpcHandle;
-use super::opened::{Allocation, Opened};
+use super::mapping_cache::{Allocation, MappingCache};
 use super::span::Span;
 use crate::error::{Error, Result};
 
@@ -20,10 +20,10 @@ const LAZY_PEER_ACCESS: u32 = 1;
 const BUFFER_ID: c_int = 7;
 
 /// How many of its exported allocations a process looks at in each call, to notice those that it has freed.
-const LOOKED_AT: usize = 4;
+const SWEEP_PER_CALL: usize = 4;
 
 /// How many exported allocations a process remembers.
-const MOST_KNOWN: usize = 1024;
+const MAX_EXPORTS: usize = 1024;
 
 /// Bytes of device memory as other processes of the host can reach them. Plain data, to be sent to them.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -43,7 +43,7 @@ pub(crate) struct Exported {
 
 impl Exported {
     /// Bytes that only this process can reach.
-    pub fn here(span: &Span) -> Exported {
+    pub fn local(span: &Span) -> Exported {
         Exported { address: span.address(), ..Exported::zeroed() }
     }
 
@@ -60,19 +60,19 @@ impl Exported {
 
 /// The allocations that this process has exported.
 #[derive(Default)]
-struct Known {
+struct ExportTable {
     handles: HashMap<u64, [u8; 64]>,
     /// Their numbers and where they begin, in the order in which they are looked at.
     queue: VecDeque<(u64, u64)>,
     freed: u64,
 }
 
-impl Known {
+impl ExportTable {
     /// Looks at some of the allocations, and forgets those that are gone; `number_at` gives the number of what is at an address.
-    fn look(&mut self, number_at: impl Fn(u64) -> Option<u64>) {
-        for _ in 0..LOOKED_AT.min(self.queue.len()) {
+    fn sweep(&mut self, number_at: impl Fn(u64) -> Option<u64>) {
+        for _ in 0..SWEEP_PER_CALL.min(self.queue.len()) {
             let Some((buffer, base)) = self.queue.pop_front() else { return };
-            if number_at(base) == Some(buffer) && self.queue.len() < MOST_KNOWN {
+            if number_at(base) == Some(buffer) && self.queue.len() < MAX_EXPORTS {
                 self.queue.push_back((buffer, base));
             } else {
                 self.handles.remove(&buffer);
@@ -85,7 +85,7 @@ impl Known {
 /// Shows bytes to other processes of this host. Fails where the driver cannot: memory of a pool, of virtual addresses
 /// (torch's expandable segments), or managed memory.
 pub(crate) fn export(device: &Arc<Device>, span: &Span) -> Result<Exported> {
-    static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+    static EXPORTS: Mutex<Option<ExportTable>> = Mutex::new(None);
     let context = device.context;
     let (_entered, functions) = (context.enter()?, &context.driver.functions);
     let say =
@@ -101,21 +101,21 @@ pub(crate) fn export(device: &Arc<Device>, span: &Span) -> Result<Exported> {
     // SAFETY: writes two numbers of these sizes.
     check(unsafe { (functions.memory_range)(&mut base, &mut length, span.address()) })?;
     let buffer = number_at(span.address())?;
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let known = known.get_or_insert_default();
-    known.look(|address| number_at(address).ok());
-    let handle = match known.handles.get(&buffer) {
+    let mut exports = EXPORTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let exports = exports.get_or_insert_default();
+    exports.sweep(|address| number_at(address).ok());
+    let handle = match exports.handles.get(&buffer) {
         Some(handle) => *handle,
         None => {
             let mut handle = IpcHandle([0; 64]);
             // SAFETY: writes one handle.
             check(unsafe { (functions.ipc_export)(&mut handle, base) })?;
-            known.handles.insert(buffer, handle.0);
-            known.queue.push_back((buffer, base));
+            exports.handles.insert(buffer, handle.0);
+            exports.queue.push_back((buffer, base));
             handle.0
         }
     };
-    let freed = known.freed;
+    let freed = exports.freed;
     Ok(Exported { handle, base, length: length as u64, buffer, address: span.address(), freed })
 }
 
@@ -135,20 +135,20 @@ impl Drop for Mapped {
 }
 
 /// What is open in this process.
-static OPEN: Mutex<Opened<Mapped>> = Mutex::new(Opened::NOTHING);
+static OPEN: Mutex<MappingCache<Mapped>> = Mutex::new(MappingCache::EMPTY);
 
-fn opened() -> MutexGuard<'static, Opened<Mapped>> {
+fn mappings() -> MutexGuard<'static, MappingCache<Mapped>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Lets go of what another process exported and will not use again: its memory stays taken as long as it is open here.
-pub(crate) fn forget(mapped: &Arc<Mapped>) {
-    opened().forget(mapped);
+pub(crate) fn release_mapping(mapped: &Arc<Mapped>) {
+    mappings().release(mapped);
 }
 
 /// Lets go of all that a process exported, which has ended.
-pub(crate) fn forget_process(owner: u64) {
-    opened().forget_owner(owner);
+pub(crate) fn release_process(owner: u64) {
+    mappings().release_owner(owner);
 }
 
 /// Opens what another process (`owner`, a number of its own) exported; the address holds as long as the result lives.
@@ -166,7 +166,7 @@ pub(crate) fn open(device: &Arc<Device>, owner: u64, exported: &Exported) -> Res
         range: exported.base..end,
         freed: exported.freed,
     };
-    let mapped = opened().get(wanted, || {
+    let mapped = mappings().get(wanted, || {
         let context = device.context;
         let _entered = context.enter()?;
         let mut base = 0;
@@ -185,10 +185,10 @@ mod tests {
 
     #[test]
     fn freed_allocations_are_noticed_a_few_in_each_call() {
-        let mut known = Known::default();
+        let mut exports = ExportTable::default();
         for buffer in 1..=10 {
-            known.handles.insert(buffer, [0; 64]);
-            known.queue.push_back((buffer, 1000 * buffer));
+            exports.handles.insert(buffer, [0; 64]);
+            exports.queue.push_back((buffer, 1000 * buffer));
         }
         // Number 3 is gone; at the place of number 9 is another allocation.
         let number_at = |address: u64| match address / 1000 {
@@ -196,9 +196,9 @@ mod tests {
             9 => Some(99),
             number => Some(number),
         };
-        (0..3).for_each(|_| known.look(number_at));
-        assert_eq!((known.freed, known.handles.len(), known.queue.len()), (2, 8, 8));
-        (0..3).for_each(|_| known.look(number_at));
-        assert_eq!(known.freed, 2);
+        (0..3).for_each(|_| exports.sweep(number_at));
+        assert_eq!((exports.freed, exports.handles.len(), exports.queue.len()), (2, 8, 8));
+        (0..3).for_each(|_| exports.sweep(number_at));
+        assert_eq!(exports.freed, 2);
     }
 }

@@ -9,7 +9,7 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use crate::error::Error;
 
 /// A library, and where to look for it.
-pub(crate) struct Wanted {
+pub(crate) struct LibrarySpec {
     /// What users call it.
     pub title: &'static str,
     /// Its file names, best first.
@@ -20,21 +20,21 @@ pub(crate) struct Wanted {
     advice: &'static str,
 }
 
-pub(super) const DRIVER: Wanted = Wanted {
+pub(super) const DRIVER: LibrarySpec = LibrarySpec {
     title: "the NVIDIA driver",
     names: &["libcuda.so.1"],
     variable: "UNISONO_LIBCUDA",
     advice: "install NVIDIA's driver, or name its library in UNISONO_LIBCUDA; arrays in host memory need none of it",
 };
 
-pub(super) const NVRTC: Wanted = Wanted {
+pub(super) const NVRTC: LibrarySpec = LibrarySpec {
     title: "NVIDIA's run-time compiler (NVRTC)",
     names: &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
     variable: "UNISONO_LIBNVRTC",
     advice: "install it with `pip install nvidia-cuda-nvrtc` (PyTorch for CUDA brings it), or name it in UNISONO_LIBNVRTC",
 };
 
-pub(crate) const NCCL: Wanted = Wanted {
+pub(crate) const NCCL: LibrarySpec = LibrarySpec {
     title: "NCCL",
     names: &["libnccl.so.2", "libnccl.so"],
     variable: "UNISONO_LIBNCCL",
@@ -42,7 +42,7 @@ pub(crate) const NCCL: Wanted = Wanted {
 };
 
 /// A library that is part of this process. It is never unloaded: these leave threads and exit handlers behind.
-pub(crate) struct Loaded {
+pub(crate) struct LoadedLibrary {
     pub path: PathBuf,
     pub library: &'static Library,
 }
@@ -92,7 +92,7 @@ fn packages(lib: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-impl Wanted {
+impl LibrarySpec {
     /// What to try, in order: what this process already uses, what the user names, the known folders, the loader's path.
     fn candidates(&self) -> Vec<PathBuf> {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -122,7 +122,7 @@ impl Wanted {
     }
 
     /// Loads the first of the candidates that can be.
-    pub fn load(&self) -> Result<Loaded, Error> {
+    pub fn load(&self) -> Result<LoadedLibrary, Error> {
         if !cfg!(feature = "cuda") {
             let advice = "build with the feature `cuda`; the Python package has it";
             return Err(Error::unsupported("CUDA", "this build of unisono is without CUDA", advice));
@@ -133,7 +133,7 @@ impl Wanted {
             match unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) } {
                 Ok(library) => {
                     tracing::debug!(path = %path.display(), "found {}", self.title);
-                    return Ok(Loaded { path, library: Box::leak(Box::new(library)) });
+                    return Ok(LoadedLibrary { path, library: Box::leak(Box::new(library)) });
                 }
                 Err(_) if !path.is_absolute() => tried.push(format!("{} (loader's path)", path.display())),
                 Err(problem) => tried.push(format!("{} ({problem})", path.display())),
@@ -144,7 +144,7 @@ impl Wanted {
     }
 
     /// The error for a library that lacks a function.
-    pub fn too_old(&self, loaded: &Loaded, problem: &libloading::Error) -> Error {
+    pub fn too_old(&self, loaded: &LoadedLibrary, problem: &libloading::Error) -> Error {
         let what = format!("{} ({}) cannot be used: {problem}", self.title, loaded.path.display());
         Error::unsupported("CUDA", what, format!("use a newer one; {}", self.advice))
     }
@@ -176,7 +176,7 @@ pub(crate) use functions;
 mod tests {
     use super::*;
 
-    const NOWHERE: Wanted = Wanted {
+    const NOWHERE: LibrarySpec = LibrarySpec {
         title: "a library that nobody has",
         names: &["libunisono-nowhere.so.1"],
         variable: "UNISONO_LIBNOWHERE",

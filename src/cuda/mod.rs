@@ -12,7 +12,7 @@ mod ipc;
 mod kernel;
 mod library;
 mod memory;
-mod opened;
+mod mapping_cache;
 mod owner;
 mod process;
 mod span;
@@ -20,7 +20,7 @@ mod stream;
 mod survey;
 
 pub use device::Device;
-pub(crate) use ipc::{Exported, Mapped, export, forget, forget_process, open};
+pub(crate) use ipc::{Exported, Mapped, export, release_mapping, release_process, open};
 pub use kernel::{Argument, Kernel, Source};
 pub use library::look_in;
 pub(crate) use library::{NCCL, functions};

@@ -17,17 +17,17 @@ const NO_TIMING: u32 = 2;
 
 /// Streams without hurry, and those whose kernels come before the waiting blocks of others: the driver takes its most urgent
 /// number for any below.
-const USUAL: i32 = 0;
-const URGENT: i32 = -1000;
+const NORMAL_PRIORITY: i32 = 0;
+const HIGH_PRIORITY: i32 = -1000;
 
 /// How long a wait looks without pause; how long it only lets others go first; and how often it looks afterwards. Processes
 /// that share a device get it for some milliseconds each, and a nap makes the next one wait for this one's turn.
-const EAGER: Duration = Duration::from_millis(2);
-const WAKEFUL: Duration = Duration::from_millis(20);
-const PAUSE: Duration = Duration::from_micros(50);
+const SPIN_TIME: Duration = Duration::from_millis(2);
+const YIELD_TIME: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 /// How often a wait asks whether it shall go on.
-const ASK: Duration = Duration::from_millis(5);
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A sequence of copies and kernels on one device.
 ///
@@ -58,11 +58,11 @@ impl Stream {
 
     /// As [`Stream::new`], for small work that others wait for: its kernels need not queue behind long ones of this process.
     pub fn urgent(device: &Arc<Device>) -> Result<Stream> {
-        Stream::with_priority(device.context, URGENT)
+        Stream::with_priority(device.context, HIGH_PRIORITY)
     }
 
     pub(super) fn of(context: Context) -> Result<Stream> {
-        Stream::with_priority(context, USUAL)
+        Stream::with_priority(context, NORMAL_PRIORITY)
     }
 
     fn with_priority(context: Context, priority: i32) -> Result<Stream> {
@@ -143,7 +143,7 @@ impl Stream {
     /// the memory that it works on.
     pub fn wait(&self, until: &dyn Fn() -> Result<()>) -> Result<()> {
         // No kernel of ours waits for anybody, so the device comes to an end.
-        patiently(|| self.is_done(), until).inspect_err(|_| drop(self.synchronize()))
+        poll_until(|| self.is_done(), until).inspect_err(|_| drop(self.synchronize()))
     }
 
     /// A mark behind all work so far. Fails while the stream is being captured for a CUDA graph: nothing can wait for work that
@@ -229,7 +229,7 @@ impl Event {
     pub fn wait(&self, until: &dyn Fn() -> Result<()>) -> Result<()> {
         // SAFETY: the event lives.
         let is_done = || self.context.is_done(|functions| unsafe { (functions.event_query)(self.raw) });
-        patiently(is_done, until)
+        poll_until(is_done, until)
     }
 }
 
@@ -243,17 +243,17 @@ impl Drop for Event {
 }
 
 /// Waits for the device: without pause at first, because most work is short.
-fn patiently(is_done: impl Fn() -> Result<bool>, until: &dyn Fn() -> Result<()>) -> Result<()> {
+fn poll_until(is_done: impl Fn() -> Result<bool>, until: &dyn Fn() -> Result<()>) -> Result<()> {
     let (started, mut asked) = (Instant::now(), Instant::now());
     while !is_done()? {
-        if asked.elapsed() >= ASK {
+        if asked.elapsed() >= CHECK_INTERVAL {
             asked = Instant::now();
             until()?;
         }
         match started.elapsed() {
-            waited if waited < EAGER => std::hint::spin_loop(),
-            waited if waited < WAKEFUL => std::thread::yield_now(),
-            _ => std::thread::sleep(PAUSE),
+            waited if waited < SPIN_TIME => std::hint::spin_loop(),
+            waited if waited < YIELD_TIME => std::thread::yield_now(),
+            _ => std::thread::sleep(POLL_INTERVAL),
         }
     }
     Ok(())

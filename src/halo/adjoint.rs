@@ -1,8 +1,8 @@
 //! The plan reversed: what every rank has for the elements it needed goes back to their owners and is summed there.
 
 use super::exchange::Exchange;
-use super::loads::{Load, Outgoing, Ways};
-use super::neighbours::Begun;
+use super::packing::{PackUnpack, PackArrays, Transfers};
+use super::neighbours::StartedCall;
 use crate::error::Result;
 use crate::memory::strided::{narrow, wide_size};
 use crate::memory::{DType, Element};
@@ -22,9 +22,9 @@ impl Exchange {
         self.check_adjoint(padded, parts)?;
         let group = self.group.clone();
         group.call(Verb::HaloAdjoint, |call| {
-            let begun = self.send_padded(call, padded)?;
+            let started = self.send_padded(call, padded)?;
             self.sum_own(padded, parts);
-            self.receive_sums(call, begun, parts)
+            self.receive_sums(call, started, parts)
         })
     }
 
@@ -32,12 +32,12 @@ impl Exchange {
     pub fn begin_adjoint(&mut self, padded: &[&[u8]], parts: &mut [&mut [u8]]) -> Result<()> {
         self.check_adjoint(padded, parts)?;
         let group = self.group.clone();
-        let begun = group.call(Verb::HaloAdjoint, |call| {
-            let begun = self.send_padded(call, padded)?;
+        let started = group.call(Verb::HaloAdjoint, |call| {
+            let started = self.send_padded(call, padded)?;
             self.sum_own(padded, parts);
-            Ok(begun)
+            Ok(started)
         })?;
-        self.under_way = Some(begun);
+        self.in_flight = Some(started);
         Ok(())
     }
 
@@ -47,14 +47,14 @@ impl Exchange {
         self.check_lengths(parts.iter().map(|x| x.len()), self.plan.own().elements(), "parts")
     }
 
-    pub(super) fn send_padded(&mut self, call: &Call, padded: &[impl AsRef<[u8]>]) -> Result<Begun> {
-        let begun = Begun { verb: Verb::HaloAdjoint, number: call.number };
+    pub(super) fn send_padded(&mut self, call: &Call, padded: &[impl AsRef<[u8]>]) -> Result<StartedCall> {
+        let started = StartedCall { verb: Verb::HaloAdjoint, number: call.number };
         let fingerprint = self.fingerprint();
         let Exchange { plan, group, wire, sends, receives, dtype, fields, .. } = self;
-        let ways = Ways::forward(plan, (sends, receives), (dtype.size(), *fields)).reversed();
-        let mut load = Outgoing { ways, arrays: padded };
-        wire.send(group, call, (begun, *dtype, fingerprint), &mut load, false)?;
-        Ok(begun)
+        let transfers = Transfers::forward(plan, (sends, receives), (dtype.size(), *fields)).reversed();
+        let mut packer = PackArrays { transfers, arrays: padded };
+        wire.send(group, call, (started, *dtype, fingerprint), &mut packer, false)?;
+        Ok(started)
     }
 
     /// Sums what this rank has for its own elements.
@@ -76,15 +76,15 @@ impl Exchange {
                 None => sums.fill(0),
             }
             let rest = self.plan.local.iter().enumerate().filter(|(at, _)| Some(*at) != whole);
-            rest.for_each(|(_, common)| common.add_in(dtype, sums, padded));
+            rest.for_each(|(_, pair)| pair.add_in(dtype, sums, padded));
         }
     }
 
-    pub(super) fn receive_sums(&mut self, call: &Call, begun: Begun, parts: &mut [&mut [u8]]) -> Result<()> {
+    pub(super) fn receive_sums(&mut self, call: &Call, started: StartedCall, parts: &mut [&mut [u8]]) -> Result<()> {
         let Exchange { plan, group, wire, sends, receives, dtype, fields, sums, .. } = self;
-        let (dtype, ways) =
-            (*dtype, Ways::forward(plan, (sends, receives), (dtype.size(), *fields)).reversed());
-        wire.receive(group, call, begun, &mut Sums { ways, dtype, sums, parts }, true)?;
+        let (dtype, transfers) =
+            (*dtype, Transfers::forward(plan, (sends, receives), (dtype.size(), *fields)).reversed());
+        wire.receive(group, call, started, &mut SumArrays { transfers, dtype, sums, parts }, true)?;
         for (sums, part) in sums.iter().zip(parts) {
             narrow(dtype, sums, part);
         }
@@ -93,25 +93,25 @@ impl Exchange {
 }
 
 /// Parts to which parcels are added, or sums in a wider type that become parts in the end.
-pub(super) struct Sums<'a, 'b> {
-    pub ways: Ways<'a>,
+pub(super) struct SumArrays<'a, 'b> {
+    pub transfers: Transfers<'a>,
     pub dtype: DType,
     pub sums: &'a mut [Vec<u8>],
     pub parts: &'a mut [&'b mut [u8]],
 }
 
-impl Load for Sums<'_, '_> {
+impl PackUnpack for SumArrays<'_, '_> {
     fn lengths(&self, lane: usize) -> (usize, usize) {
-        self.ways.lengths(lane)
+        self.transfers.lengths(lane)
     }
 
     /// Whole parcels are added: sums have one order.
     fn unpack(&mut self, lane: usize, done: usize, bytes: &[u8]) -> usize {
-        let Some(parcel) = self.ways.from.get(lane) else { return done };
+        let Some(parcel) = self.transfers.from.get(lane) else { return done };
         for (field, bytes) in bytes.chunks_exact(parcel.bytes(self.dtype.size(), 1)).enumerate() {
             let part = &mut self.parts[field][..];
             let target = self.sums.get_mut(field).map_or(part, |sums| &mut sums[..]);
-            parcel.boxes.iter().for_each(|common| common.add_in(self.dtype, target, bytes));
+            parcel.boxes.iter().for_each(|pair| pair.add_in(self.dtype, target, bytes));
         }
         bytes.len()
     }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::loads::{Incoming, Outgoing, Parcels, Ways};
-use super::neighbours::Begun;
-use super::plan::{Parcel, Plan};
+use super::packing::{UnpackArrays, PackArrays, ParcelTable, Transfers};
+use super::neighbours::StartedCall;
+use super::plan::{HaloParcel, Plan};
 use super::wire::{Neighbour, Wire};
 use crate::error::{Error, Result};
 use crate::memory::strided::{value_of, wide_size};
@@ -59,7 +59,7 @@ pub struct Exchange {
     /// For each neighbour, where its parcels are in the plan's lists.
     pub(super) sends: Vec<Option<usize>>,
     pub(super) receives: Vec<Option<usize>>,
-    pub(super) under_way: Option<Begun>,
+    pub(super) in_flight: Option<StartedCall>,
     /// Sums of half types, which are rounded once at the end.
     pub(super) sums: Vec<Vec<u8>>,
     fingerprint: u64,
@@ -80,9 +80,9 @@ impl Exchange {
             return Err(error.at_rank(group.members()[group.rank()]));
         }
         let element = dtype.size() * fields;
-        let most = |parcel: Option<&Parcel>| parcel.map_or(0, |parcel| parcel.elements * element);
+        let most = |parcel: Option<&HaloParcel>| parcel.map_or(0, |parcel| parcel.elements * element);
         let find =
-            |parcels: &[Parcel], member: usize| parcels.iter().position(|parcel| parcel.peer == member);
+            |parcels: &[HaloParcel], member: usize| parcels.iter().position(|parcel| parcel.peer == member);
         let mut neighbours = Vec::new();
         let (mut sends, mut receives) = (Vec::new(), Vec::new());
         for member in 0..ranks {
@@ -101,7 +101,7 @@ impl Exchange {
         let halves = wide_size(dtype) != dtype.size();
         let sums = if halves { vec![Vec::new(); fields] } else { Vec::new() };
         let group = group.clone();
-        Ok(Exchange { plan, group, dtype, fields, wire, sends, receives, under_way: None, sums, fingerprint })
+        Ok(Exchange { plan, group, dtype, fields, wire, sends, receives, in_flight: None, sums, fingerprint })
     }
 
     /// The plan that it carries out.
@@ -140,9 +140,9 @@ impl Exchange {
         self.check_forward(parts, padded)?;
         let group = self.group.clone();
         group.call(Verb::HaloForward, |call| {
-            let begun = self.send(call, parts)?;
+            let started = self.send(call, parts)?;
             self.fill_own(parts, padded);
-            self.receive_padded(call, begun, padded)
+            self.receive_padded(call, started, padded)
         })
     }
 
@@ -158,9 +158,9 @@ impl Exchange {
         self.check_idle()?;
         self.check_lengths(padded.iter().map(|x| x.len()), self.plan.needed().elements(), "padded arrays")?;
         let plan = self.plan.clone();
-        let Some(within) = &plan.within else {
+        let Some(in_place) = &plan.in_place else {
             let expected = "a window whose padded arrays hold all of each part";
-            return Err(self.refuse(
+            return Err(self.reject(
                 expected,
                 "one that leaves some out",
                 "use forward with a part of its own",
@@ -168,16 +168,16 @@ impl Exchange {
         };
         let (group, element) = (self.group.clone(), self.dtype.size());
         group.call(Verb::HaloForward, |call| {
-            let begun = Begun { verb: Verb::HaloForward, number: call.number };
-            let terms = (begun, self.dtype, self.fingerprint);
-            let ways = Ways::forward(&plan, (&self.sends, &self.receives), (element, self.fields));
-            let sends = Some(Parcels(&within.sends, &self.sends));
-            let mut load = Incoming { ways, within: sends, arrays: padded };
-            self.wire.send(&group, call, terms, &mut load, true)?;
-            for array in load.arrays.iter_mut() {
-                within.local.iter().for_each(|common| common.copy_within(element, array));
+            let started = StartedCall { verb: Verb::HaloForward, number: call.number };
+            let terms = (started, self.dtype, self.fingerprint);
+            let transfers = Transfers::forward(&plan, (&self.sends, &self.receives), (element, self.fields));
+            let sends = Some(ParcelTable(&in_place.sends, &self.sends));
+            let mut packer = UnpackArrays { transfers, in_place: sends, arrays: padded };
+            self.wire.send(&group, call, terms, &mut packer, true)?;
+            for array in packer.arrays.iter_mut() {
+                in_place.local.iter().for_each(|pair| pair.copy_within(element, array));
             }
-            self.wire.receive(&group, call, begun, &mut load, false)
+            self.wire.receive(&group, call, started, &mut packer, false)
         })
     }
 
@@ -186,35 +186,35 @@ impl Exchange {
     pub fn begin(&mut self, parts: &[&[u8]], padded: &mut [&mut [u8]]) -> Result<()> {
         self.check_forward(parts, padded)?;
         let group = self.group.clone();
-        let begun = group.call(Verb::HaloForward, |call| {
-            let begun = self.send(call, parts)?;
+        let started = group.call(Verb::HaloForward, |call| {
+            let started = self.send(call, parts)?;
             self.fill_own(parts, padded);
-            Ok(begun)
+            Ok(started)
         })?;
-        self.under_way = Some(begun);
+        self.in_flight = Some(started);
         Ok(())
     }
 
     /// Ends what `begin` or `begin_adjoint` began, with the same outputs.
     pub fn end(&mut self, outputs: &mut [&mut [u8]]) -> Result<()> {
-        let Some(begun) = self.under_way else {
-            return Err(self.refuse("an exchange that has begun", "none", "call begin first"));
+        let Some(started) = self.in_flight else {
+            return Err(self.reject("an exchange that has begun", "none", "call begin first"));
         };
         let group = self.group.clone();
-        match begun.verb == Verb::HaloAdjoint {
+        match started.verb == Verb::HaloAdjoint {
             false => {
                 self.check_lengths(
                     outputs.iter().map(|x| x.len()),
                     self.plan.needed().elements(),
                     "padded arrays",
                 )?;
-                self.under_way = None;
-                group.call(Verb::HaloEnd, |call| self.receive_padded(call, begun, outputs))
+                self.in_flight = None;
+                group.call(Verb::HaloEnd, |call| self.receive_padded(call, started, outputs))
             }
             true => {
                 self.check_lengths(outputs.iter().map(|x| x.len()), self.plan.own().elements(), "parts")?;
-                self.under_way = None;
-                group.call(Verb::HaloEnd, |call| self.receive_sums(call, begun, outputs))
+                self.in_flight = None;
+                group.call(Verb::HaloEnd, |call| self.receive_sums(call, started, outputs))
             }
         }
     }
@@ -226,31 +226,31 @@ impl Exchange {
     }
 
     /// Sends what others need.
-    fn send(&mut self, call: &Call, parts: &[&[u8]]) -> Result<Begun> {
-        let begun = Begun { verb: Verb::HaloForward, number: call.number };
+    fn send(&mut self, call: &Call, parts: &[&[u8]]) -> Result<StartedCall> {
+        let started = StartedCall { verb: Verb::HaloForward, number: call.number };
         let Exchange { plan, group, wire, sends, receives, dtype, fields, fingerprint, .. } = self;
-        let ways = Ways::forward(plan, (sends, receives), (dtype.size(), *fields));
-        let mut load = Outgoing { ways, arrays: parts };
-        wire.send(group, call, (begun, *dtype, *fingerprint), &mut load, false)?;
-        Ok(begun)
+        let transfers = Transfers::forward(plan, (sends, receives), (dtype.size(), *fields));
+        let mut packer = PackArrays { transfers, arrays: parts };
+        wire.send(group, call, (started, *dtype, *fingerprint), &mut packer, false)?;
+        Ok(started)
     }
 
     /// Copies what this rank has itself, and fills what is beyond the edges.
     fn fill_own(&self, parts: &[&[u8]], padded: &mut [&mut [u8]]) {
         let element = self.dtype.size();
         for (part, padded) in parts.iter().zip(padded.iter_mut()) {
-            self.plan.local.iter().for_each(|common| common.copy_out(element, part, padded));
+            self.plan.local.iter().for_each(|pair| pair.copy_out(element, part, padded));
         }
-        for (common, value) in &self.plan.fills {
+        for (pair, value) in &self.plan.fills {
             let value = value_of(self.dtype, *value);
-            padded.iter_mut().for_each(|array| common.fill(element, array, &value));
+            padded.iter_mut().for_each(|array| pair.fill(element, array, &value));
         }
     }
 
-    fn receive_padded(&mut self, call: &Call, begun: Begun, padded: &mut [&mut [u8]]) -> Result<()> {
+    fn receive_padded(&mut self, call: &Call, started: StartedCall, padded: &mut [&mut [u8]]) -> Result<()> {
         let Exchange { plan, group, wire, sends, receives, dtype, fields, .. } = self;
-        let ways = Ways::forward(plan, (sends, receives), (dtype.size(), *fields));
-        wire.receive(group, call, begun, &mut Incoming { ways, within: None, arrays: padded }, false)
+        let transfers = Transfers::forward(plan, (sends, receives), (dtype.size(), *fields));
+        wire.receive(group, call, started, &mut UnpackArrays { transfers, in_place: None, arrays: padded }, false)
     }
 
     pub(super) fn fingerprint(&self) -> u64 {
@@ -262,15 +262,15 @@ impl Exchange {
             true => Ok(()),
             false => {
                 let expected = format!("{}, the type that it was made for", self.dtype);
-                Err(self.refuse(&expected, T::DTYPE.name(), "make an exchange for this type"))
+                Err(self.reject(&expected, T::DTYPE.name(), "make an exchange for this type"))
             }
         }
     }
 
     pub(super) fn check_idle(&self) -> Result<()> {
-        match self.under_way {
+        match self.in_flight {
             None => Ok(()),
-            Some(_) => Err(self.refuse("the end of what has begun", "a second begin", "call end first")),
+            Some(_) => Err(self.reject("the end of what has begun", "a second begin", "call end first")),
         }
     }
 
@@ -290,11 +290,11 @@ impl Exchange {
             Some(length) => format!("one of {length} bytes"),
             None => format!("{count} of them"),
         };
-        Err(self.refuse(&expected, &received, "pass this rank's own part, whole and without gaps"))
+        Err(self.reject(&expected, &received, "pass this rank's own part, whole and without gaps"))
     }
 
     /// The error for a call that cannot be right; it counts as a call, because the others may be making it.
-    pub(super) fn refuse(&self, expected: &str, received: &str, advice: &str) -> Error {
+    pub(super) fn reject(&self, expected: &str, received: &str, advice: &str) -> Error {
         self.group.skip_call();
         let rank = self.group.members()[self.group.rank()];
         Error::usage("halo", expected, received, advice).at_rank(rank)
@@ -303,9 +303,9 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        if let Some(begun) = self.under_way {
-            let came = if begun.verb == Verb::HaloAdjoint { &self.sends } else { &self.receives };
-            self.wire.abandon(|lane| usize::from(came[lane].is_some()));
+        if let Some(started) = self.in_flight {
+            let came = if started.verb == Verb::HaloAdjoint { &self.sends } else { &self.receives };
+            self.wire.cancel(|lane| usize::from(came[lane].is_some()));
         }
     }
 }

@@ -67,23 +67,23 @@ impl GlobalArray {
     pub fn scatter<T: Element>(&self, whole: Option<&[T]>, root: usize) -> Result<Vec<T>> {
         let plan = Plan::scatter(&self.layout, root, self.group.rank())?;
         let whole = whole.filter(|_| self.group.rank() == root).unwrap_or_default();
-        self.once(plan, whole)
+        self.execute_once(plan, whole)
     }
 
     /// The parts together, at the root or without one everywhere.
     pub fn gather<T: Element>(&self, part: &[T], root: Option<usize>) -> Result<Option<Vec<T>>> {
         let plan = Plan::gather(&self.layout, root, self.group.rank())?;
-        let whole = self.once(plan, part)?;
+        let whole = self.execute_once(plan, part)?;
         Ok((root.is_none() || root == Some(self.group.rank())).then_some(whole))
     }
 
     /// This rank's part when the array is divided in another way.
     pub fn repartition<T: Element>(&self, part: &[T], to: &Layout) -> Result<Vec<T>> {
-        self.once(Plan::repartition(&self.layout, to, self.group.rank())?, part)
+        self.execute_once(Plan::repartition(&self.layout, to, self.group.rank())?, part)
     }
 
     /// Carries a plan out once; for that it is not worth while to keep room in shared memory.
-    fn once<T: Element>(&self, plan: Plan, input: &[T]) -> Result<Vec<T>> {
+    fn execute_once<T: Element>(&self, plan: Plan, input: &[T]) -> Result<Vec<T>> {
         let options = ExchangeOptions { direct: false, ..ExchangeOptions::of(T::DTYPE) };
         let mut output = vec![T::zeroed(); plan.needed().elements()];
         Exchange::new(&self.group, plan, options)?.forward(input, &mut output)?;

@@ -8,31 +8,31 @@ use crate::world::Group;
 
 /// The call in which the awaited neighbours do their part.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Begun {
+pub(super) struct StartedCall {
     pub verb: Verb,
     pub number: u64,
 }
 
-/// Waits until `done`. `missing` says whether a member of the group is still needed; `begun` is the call that it does its
+/// Waits until `done`. `missing` says whether a member of the group is still needed; `started` is the call that it does its
 /// part in, where a member that makes another call instead will never do it.
 pub(super) fn wait(
     group: &Group,
     call: &Call,
-    begun: Option<Begun>,
+    started: Option<StartedCall>,
     done: impl Fn() -> bool,
     missing: impl Fn(usize) -> bool,
 ) -> Result<()> {
     let Some(seat) = &group.core.common.seat else { return Ok(()) };
     let mut suspects = Vec::new();
-    let check = || look(group, call, begun, &missing, &mut suspects);
+    let check = || check_neighbours(group, call, started, &missing, &mut suspects);
     seat.patience.wait(call, &seat.place().bell, done, check, || false)
 }
 
 /// Fails if there is no sense in waiting any longer.
-fn look(
+fn check_neighbours(
     group: &Group,
     call: &Call,
-    begun: Option<Begun>,
+    started: Option<StartedCall>,
     missing: &impl Fn(usize) -> bool,
     suspects: &mut Vec<(usize, String)>,
 ) -> Result<()> {
@@ -40,15 +40,15 @@ fn look(
         return call.check_interrupt();
     };
     // Read first who is elsewhere, then who is missing: a member that did its part and went on is not.
-    let elsewhere: Vec<Option<String>> =
-        (0..group.size()).map(|member| begun.and_then(|begun| elsewhere(group, member, begun))).collect();
+    let diverging_call: Vec<Option<String>> =
+        (0..group.size()).map(|member| started.and_then(|started| diverging_call(group, member, started))).collect();
     let neighbours = Neighbours { group, channel, missing };
     if call.check(&neighbours, || Ok(neighbours.awaited().is_empty()))? {
         return Ok(());
     }
     let (awaited, rank) = (neighbours.awaited(), |member: usize| group.members()[member]);
     // A member's notes are read while it may be writing them: only what is seen twice counts.
-    let words = |member: usize| elsewhere[member].clone().map(|words| (rank(member), words));
+    let words = |member: usize| diverging_call[member].clone().map(|words| (rank(member), words));
     let found: Vec<(usize, String)> = awaited.into_iter().filter_map(words).collect();
     if !found.is_empty() && found == *suspects {
         let mine = (call.rank, format!("{} #{}", call.operation, call.number));
@@ -84,12 +84,12 @@ impl<F: Fn(usize) -> bool> Awaited for Neighbours<'_, F> {
 }
 
 /// What a member does instead of the call, in words.
-fn elsewhere(group: &Group, member: usize, begun: Begun) -> Option<String> {
+fn diverging_call(group: &Group, member: usize, started: StartedCall) -> Option<String> {
     let seat = group.core.common.seat.as_ref()?;
     let activity = seat.arena.place(seat.seat_of(group.members()[member])?).activity();
     let verb = activity.verb?;
-    let past = activity.number > begun.number || (activity.number == begun.number && !activity.inside);
-    let other = activity.number == begun.number && verb != begun.verb;
+    let past = activity.number > started.number || (activity.number == started.number && !activity.inside);
+    let other = activity.number == started.number && verb != started.verb;
     (activity.context == group.core.context && (past || other))
         .then(|| format!("{} #{}", verb.name(), activity.number))
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::copy::Line;
+use super::box_pair::Line;
 use super::{Edges, Layout};
 
 /// Positions in a row with one origin.
@@ -11,11 +11,11 @@ pub(super) struct Segment {
     /// Where it begins in the needed range.
     pub at: usize,
     pub length: usize,
-    pub origin: Origin,
+    pub origin: SegmentOrigin,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Origin {
+pub(super) enum SegmentOrigin {
     /// Elements of a part of the dimension: which part, and where in it.
     Part(usize, Line),
     /// No element: this constant.
@@ -30,9 +30,9 @@ pub(super) fn cut(needed: Range<i64>, source: &Layout, dimension: usize, edges: 
         let origin = match edges.source(position, length) {
             Some(index) => {
                 let (part, start) = source.locate(dimension, index);
-                Origin::Part(part, Line::from(start))
+                SegmentOrigin::Part(part, Line::from(start))
             }
-            None => Origin::Constant(edges.value(position)),
+            None => SegmentOrigin::Constant(edges.value(position)),
         };
         // A segment never crosses the array's edge: what a part has itself stays whole.
         let at_edge = position == 0 || position == length as i64;
@@ -45,10 +45,10 @@ pub(super) fn cut(needed: Range<i64>, source: &Layout, dimension: usize, edges: 
 
 impl Segment {
     /// Grows by one position if that continues the segment.
-    fn takes(&mut self, next: &Origin) -> bool {
+    fn takes(&mut self, next: &SegmentOrigin) -> bool {
         let continues = match (&mut self.origin, next) {
-            (Origin::Constant(value), Origin::Constant(other)) => value.to_bits() == other.to_bits(),
-            (Origin::Part(part, line), Origin::Part(other, place)) if part == other => {
+            (SegmentOrigin::Constant(value), SegmentOrigin::Constant(other)) => value.to_bits() == other.to_bits(),
+            (SegmentOrigin::Part(part, line), SegmentOrigin::Part(other, place)) if part == other => {
                 let (start, next) = (line.start as isize, place.start as isize);
                 if self.length == 1 && (-1..=1).contains(&(next - start)) {
                     line.step = next - start;
@@ -77,8 +77,8 @@ mod tests {
         let layout = layout.with_sizes("x", sizes).unwrap();
         let segments = cut(needed, &layout, 0, &Edges::both(boundary));
         let flat = |segment: &Segment| match segment.origin {
-            Origin::Part(part, line) => (segment.at, segment.length, part, line.start, line.step),
-            Origin::Constant(_) => (segment.at, segment.length, 99, 0, 0),
+            SegmentOrigin::Part(part, line) => (segment.at, segment.length, part, line.start, line.step),
+            SegmentOrigin::Constant(_) => (segment.at, segment.length, 99, 0, 0),
         };
         segments.iter().map(flat).collect()
     }

@@ -50,23 +50,23 @@ impl Window {
     }
 
     fn check(&self) -> Result<()> {
-        let refuse = |expected: &str, received: String| {
+        let reject = |expected: &str, received: String| {
             Err(Error::usage("window", expected, received, "correct the window of this dimension"))
         };
         if self.kernel == 0 || self.stride == 0 || self.dilation == 0 {
             let received =
                 format!("kernel {}, stride {}, dilation {}", self.kernel, self.stride, self.dilation);
-            return refuse("kernel, stride and dilation of 1 or more", received);
+            return reject("kernel, stride and dilation of 1 or more", received);
         }
         if !self.transposed && self.output_padding > 0 {
-            return refuse("output_padding for transposed windows only", self.output_padding.to_string());
+            return reject("output_padding for transposed windows only", self.output_padding.to_string());
         }
         if self.transposed && self.ceil {
-            return refuse("no ceil mode for a transposed window", "both".into());
+            return reject("no ceil mode for a transposed window", "both".into());
         }
         if self.transposed && self.output_padding >= self.stride.max(self.dilation) {
             let expected = "an output_padding below the stride or the dilation";
-            return refuse(expected, format!("{} with stride {}", self.output_padding, self.stride));
+            return reject(expected, format!("{} with stride {}", self.output_padding, self.stride));
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 use half::{bf16, f16};
 
 use super::DType;
-use super::numbers::Stored;
+use super::numbers::StoredNumber;
 
 /// Elements that are converted at once.
 const BLOCK: usize = 1024;
@@ -31,7 +31,7 @@ pub(crate) fn from_single(wide: &[f32], bytes: &mut [u8], dtype: DType) {
 }
 
 // Callers' bytes may lie at any address: each block is converted in an aligned array.
-fn widen_bytes<T: Stored<Wide = f32> + bytemuck::Pod>(bytes: &[u8], wide: &mut [f32]) {
+fn widen_bytes<T: StoredNumber<Wide = f32> + bytemuck::Pod>(bytes: &[u8], wide: &mut [f32]) {
     let mut block = [T::default(); BLOCK];
     for (bytes, wide) in bytes.chunks(BLOCK * size_of::<T>()).zip(wide.chunks_mut(BLOCK)) {
         let block = &mut block[..wide.len()];
@@ -40,7 +40,7 @@ fn widen_bytes<T: Stored<Wide = f32> + bytemuck::Pod>(bytes: &[u8], wide: &mut [
     }
 }
 
-fn narrow_bytes<T: Stored<Wide = f32> + bytemuck::Pod>(wide: &[f32], bytes: &mut [u8]) {
+fn narrow_bytes<T: StoredNumber<Wide = f32> + bytemuck::Pod>(wide: &[f32], bytes: &mut [u8]) {
     let mut block = [T::default(); BLOCK];
     for (bytes, wide) in bytes.chunks_mut(BLOCK * size_of::<T>()).zip(wide.chunks(BLOCK)) {
         let block = &mut block[..wide.len()];

@@ -5,14 +5,14 @@
 
 use half::{bf16, f16};
 
-use super::numbers::{Number, Stored};
+use super::numbers::{Accumulator, StoredNumber};
 use super::{DType, ReduceOp};
 
 /// Elements in one block: small enough to stay in the first-level cache, large enough to hide the loop's overhead.
 const BLOCK: usize = 1024;
 
 /// Where to read, where to write, how many elements.
-struct Job<'a> {
+struct FoldJob<'a> {
     count: usize,
     sources: &'a [*const u8],
     destinations: &'a [*mut u8],
@@ -33,7 +33,7 @@ pub(crate) unsafe fn combine(
     destinations: &[*mut u8],
 ) {
     let divisor = if operation == ReduceOp::Avg { sources.len() } else { 1 };
-    let job = Job { count, sources, destinations, divisor };
+    let job = FoldJob { count, sources, destinations, divisor };
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("f16c") {
         // SAFETY: the features were just detected; the caller vouches for the pointers.
@@ -47,7 +47,7 @@ pub(crate) unsafe fn combine(
 pub(crate) fn divide(bytes: &mut [u8], dtype: DType, divisor: usize) {
     let pointer = bytes.as_mut_ptr();
     let job =
-        Job { count: bytes.len() / dtype.size(), sources: &[pointer], destinations: &[pointer], divisor };
+        FoldJob { count: bytes.len() / dtype.size(), sources: &[pointer], destinations: &[pointer], divisor };
     // SAFETY: the source is the destination, and the count covers whole elements of `bytes`.
     unsafe { combine_any(dtype, ReduceOp::Avg, &job) }
 }
@@ -58,7 +58,7 @@ pub(crate) fn divide(bytes: &mut [u8], dtype: DType, divisor: usize) {
 /// As [`combine`], and the processor has AVX2 and F16C.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn combine_avx2(dtype: DType, operation: ReduceOp, job: &Job) {
+unsafe fn combine_avx2(dtype: DType, operation: ReduceOp, job: &FoldJob) {
     // SAFETY: passed on from the caller.
     unsafe { combine_any(dtype, operation, job) }
 }
@@ -66,7 +66,7 @@ unsafe fn combine_avx2(dtype: DType, operation: ReduceOp, job: &Job) {
 /// # Safety
 /// As [`combine`].
 #[inline(always)]
-unsafe fn combine_any(dtype: DType, operation: ReduceOp, job: &Job) {
+unsafe fn combine_any(dtype: DType, operation: ReduceOp, job: &FoldJob) {
     // SAFETY: passed on from the caller; `dtype` names the element type of the pointers.
     unsafe {
         match dtype {
@@ -85,7 +85,7 @@ unsafe fn combine_any(dtype: DType, operation: ReduceOp, job: &Job) {
 /// # Safety
 /// As [`combine`], with elements of type `T`.
 #[inline(always)]
-unsafe fn by_operation<T: Stored>(operation: ReduceOp, job: &Job) {
+unsafe fn by_operation<T: StoredNumber>(operation: ReduceOp, job: &FoldJob) {
     // SAFETY: passed on from the caller.
     unsafe {
         match operation {
@@ -100,7 +100,7 @@ unsafe fn by_operation<T: Stored>(operation: ReduceOp, job: &Job) {
 /// # Safety
 /// As [`combine`], with elements of type `T`.
 #[inline(always)]
-unsafe fn fold<T: Stored>(job: &Job, operation: impl Fn(T::Wide, T::Wide) -> T::Wide) {
+unsafe fn fold<T: StoredNumber>(job: &FoldJob, operation: impl Fn(T::Wide, T::Wide) -> T::Wide) {
     // SAFETY: passed on from the caller.
     unsafe {
         match (job.sources, job.destinations) {
@@ -120,8 +120,8 @@ const LANES: usize = 32;
 /// # Safety
 /// As [`combine`], with elements of type `T`.
 #[inline(always)]
-unsafe fn fold_pair<T: Stored, const D: usize>(
-    job: &Job,
+unsafe fn fold_pair<T: StoredNumber, const D: usize>(
+    job: &FoldJob,
     [a, b]: [*const u8; 2],
     destinations: [*mut u8; D],
     operation: impl Fn(T::Wide, T::Wide) -> T::Wide,
@@ -155,8 +155,8 @@ unsafe fn fold_pair<T: Stored, const D: usize>(
 /// # Safety
 /// As [`combine`], with elements of type `T`.
 #[inline(always)]
-unsafe fn fold_blocks<T: Stored>(
-    job: &Job,
+unsafe fn fold_blocks<T: StoredNumber>(
+    job: &FoldJob,
     mut start: usize,
     operation: impl Fn(T::Wide, T::Wide) -> T::Wide,
 ) {

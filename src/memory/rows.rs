@@ -12,7 +12,7 @@ const BATCH: usize = 16;
 
 /// A place among the rows of a box.
 #[derive(Clone, Copy)]
-pub(super) struct Rows<'a> {
+pub(super) struct RowWalk<'a> {
     shape: &'a Strided<'a>,
     /// Rows in a run: the last dimension but one, along which the distance is always the same.
     run: usize,
@@ -24,13 +24,13 @@ pub(super) struct Rows<'a> {
     end: usize,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> RowWalk<'a> {
     /// The rows of these numbers, counted with the last dimension but one fastest.
-    pub fn new(shape: &'a Strided<'a>, rows: Range<usize>) -> Rows<'a> {
+    pub fn new(shape: &'a Strided<'a>, rows: Range<usize>) -> RowWalk<'a> {
         let last = shape.extents.len().checked_sub(2);
         let (run, steps) = last.map_or((1, (0, 0)), |at| (shape.extents[at], (shape.from[at], shape.to[at])));
         let within = rows.start.checked_rem(run).unwrap_or(0);
-        let mut walk = Rows { shape, run, steps, next: rows.start, within, offsets: (0, 0), end: rows.end };
+        let mut walk = RowWalk { shape, run, steps, next: rows.start, within, offsets: (0, 0), end: rows.end };
         walk.find_run();
         walk.offsets.0 += within as isize * steps.0;
         walk.offsets.1 += within as isize * steps.1;
@@ -84,7 +84,7 @@ impl<'a> Rows<'a> {
         mut fetch: impl FnMut(isize, isize),
         mut row: impl FnMut(isize, isize),
     ) {
-        let mut ahead = Rows { end: self.shape.row_count(), ..self };
+        let mut ahead = RowWalk { end: self.shape.row_count(), ..self };
         ahead.visit((LINES_AHEAD / (bytes / 64 + 1)).max(1), &mut fetch);
         loop {
             ahead.visit(BATCH, &mut fetch);
@@ -114,7 +114,7 @@ mod tests {
                 for end in [all.len(), all.len().min(start + 1), start] {
                     let (mut fetched, mut seen) = (Vec::new(), Vec::new());
                     let fetched = std::cell::RefCell::new(&mut fetched);
-                    Rows::new(&shape, start..end).visit_all(
+                    RowWalk::new(&shape, start..end).visit_all(
                         4,
                         |from, _| fetched.borrow_mut().push(from),
                         |from, to| {

@@ -5,7 +5,7 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 use half::{bf16, f16};
 
 use super::Element;
-use super::numbers::{Number, Stored};
+use super::numbers::{Accumulator, StoredNumber};
 
 /// A type of which a table may be made: `f32`, `f64`, `f16`, `bf16`, `i32`, `i64`.
 ///
@@ -66,13 +66,13 @@ macro_rules! table_elements {
         impl TableElement for $type {
             type State = $state;
             #[inline(always)]
-            fn widen(self) -> Self::State { Stored::widen(self) }
+            fn widen(self) -> Self::State { StoredNumber::widen(self) }
             #[inline(always)]
-            fn narrow(state: Self::State) -> $type { Stored::narrow(state) }
+            fn narrow(state: Self::State) -> $type { StoredNumber::narrow(state) }
             #[inline(always)]
-            fn widen_all(narrow: &[$type], wide: &mut [Self::State]) { Stored::widen_all(narrow, wide) }
+            fn widen_all(narrow: &[$type], wide: &mut [Self::State]) { StoredNumber::widen_all(narrow, wide) }
             #[inline(always)]
-            fn narrow_all(wide: &[Self::State], narrow: &mut [$type]) { Stored::narrow_all(wide, narrow) }
+            fn narrow_all(wide: &[Self::State], narrow: &mut [$type]) { StoredNumber::narrow_all(wide, narrow) }
         }
     )*};
 }
@@ -81,9 +81,9 @@ macro_rules! states {
     ($($type:ty),*) => {$(
         impl State for $type {
             #[inline(always)]
-            fn plus(self, other: $type) -> $type { Number::add(self, other) }
+            fn plus(self, other: $type) -> $type { Accumulator::add(self, other) }
             #[inline(always)]
-            fn minus(self, other: $type) -> $type { Number::subtract(self, other) }
+            fn minus(self, other: $type) -> $type { Accumulator::subtract(self, other) }
         }
     )*};
 }

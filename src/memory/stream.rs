@@ -13,13 +13,13 @@
 #[inline]
 pub(crate) unsafe fn stream(source: *const u8, target: *mut u8, bytes: usize) {
     // SAFETY: passed on from the caller.
-    unsafe { stream_piece(source, target, bytes) };
-    settle();
+    unsafe { stream_chunk(source, target, bytes) };
+    store_fence();
 }
 
-/// Makes everything that [`stream_piece`] wrote visible to whoever sees a later store of this thread.
+/// Makes everything that [`stream_chunk`] wrote visible to whoever sees a later store of this thread.
 #[inline]
-pub(crate) fn settle() {
+pub(crate) fn store_fence() {
     #[cfg(target_arch = "x86_64")]
     // Such stores keep no order of their own; this orders them before whatever comes next.
     // SAFETY: every x86-64 processor has the instruction.
@@ -28,12 +28,12 @@ pub(crate) fn settle() {
     }
 }
 
-/// As [`stream`], for one of many pieces: call [`settle`] after the last.
+/// As [`stream`], for one of many pieces: call [`store_fence`] after the last.
 ///
 /// # Safety
 /// As [`stream`].
 #[inline]
-pub(crate) unsafe fn stream_piece(source: *const u8, target: *mut u8, bytes: usize) {
+pub(crate) unsafe fn stream_chunk(source: *const u8, target: *mut u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 processor has the instructions; what comes before the first whole line is copied as usual, and
     // the caller vouches for the pointers.

@@ -5,10 +5,10 @@ use std::ops::Range;
 use half::{bf16, f16};
 
 use super::DType;
-use super::numbers::{Number, Stored};
+use super::numbers::{Accumulator, StoredNumber};
 use super::prefetch::prefetch_early;
-use super::rows::Rows;
-use super::stream::{settle, stream_piece};
+use super::rows::RowWalk;
+use super::stream::{store_fence, stream_chunk};
 
 /// A box of indices, and how far apart the elements of neighbouring indices lie in the two arrays, counted in elements.
 /// Strides may be negative, or zero where one element stands for many.
@@ -77,7 +77,7 @@ impl Strided<'_> {
                 prefetch_early(to.at(target), to.row);
             }
         };
-        Rows::new(self, rows).visit_all(from.row.max(to.row), fetch, row);
+        RowWalk::new(self, rows).visit_all(from.row.max(to.row), fetch, row);
     }
 }
 
@@ -143,20 +143,20 @@ unsafe fn stream_long_rows(
     to: *mut u8,
 ) {
     let (size, bytes) = (element as isize, shape.row().0 * element);
-    Rows::new(shape, rows).visit(usize::MAX, |source, target| {
+    RowWalk::new(shape, rows).visit(usize::MAX, |source, target| {
         // SAFETY: it is one of the rows.
         unsafe {
-            stream_piece(from.wrapping_offset(source * size), to.wrapping_offset(target * size), bytes)
+            stream_chunk(from.wrapping_offset(source * size), to.wrapping_offset(target * size), bytes)
         };
     });
-    settle();
+    store_fence();
 }
 
 /// # Safety
 /// As [`copy`], for rows without gaps.
 unsafe fn copy_long_rows(shape: &Strided, rows: Range<usize>, element: usize, from: *const u8, to: *mut u8) {
     let (size, bytes) = (element as isize, shape.row().0 * element);
-    Rows::new(shape, rows).visit(usize::MAX, |source, target| {
+    RowWalk::new(shape, rows).visit(usize::MAX, |source, target| {
         let (from, to) = (from.wrapping_offset(source * size), to.wrapping_offset(target * size));
         // SAFETY: it is one of the rows.
         unsafe { to.copy_from_nonoverlapping(from, bytes) };
@@ -222,7 +222,7 @@ pub(crate) unsafe fn add(shape: &Strided, dtype: DType, from: *const u8, to: *mu
 
 /// # Safety
 /// As [`add`].
-unsafe fn add_each<T: Stored>(shape: &Strided, from: *const T, to: *mut T::Wide) {
+unsafe fn add_each<T: StoredNumber>(shape: &Strided, from: *const T, to: *mut T::Wide) {
     let (length, from_stride, to_stride) = shape.row();
     let arrays = [Array::of(from, length), Array::of(to, length)];
     shape.each_row(0..shape.row_count(), arrays, |source, target| {
@@ -247,7 +247,7 @@ unsafe fn add_each<T: Stored>(shape: &Strided, from: *const T, to: *mut T::Wide)
 
 /// Rounds sums to elements, once.
 pub(crate) fn narrow(dtype: DType, wide: &[u8], out: &mut [u8]) {
-    fn each<T: Stored<Wide = f32>>(wide: &[u8], out: &mut [u8]) {
+    fn each<T: StoredNumber<Wide = f32>>(wide: &[u8], out: &mut [u8]) {
         for (wide, out) in wide.chunks_exact(4).zip(out.chunks_exact_mut(2)) {
             let narrow = T::narrow(bytemuck::pod_read_unaligned(wide));
             // SAFETY: both half types are two bytes without padding.

@@ -87,7 +87,7 @@ fn stopped_half_way<R>(buffer: &mut [u8], call: impl FnOnce(&mut [u8]) -> R) -> 
                 }
             }
         });
-        let _end = Over(&over);
+        let _end = StopOnDrop(&over);
         call(buffer)
     })
 }
@@ -103,15 +103,15 @@ fn wake_until(pid: i32, work: impl FnOnce()) {
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
-        let _end = Over(&over);
+        let _end = StopOnDrop(&over);
         work();
     });
 }
 
 /// Ends a thread that looks at this, also when a test fails.
-struct Over<'a>(&'a AtomicBool);
+struct StopOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Over<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -14,7 +14,7 @@ impl Cuda<'_> {
     /// are under way at once may overtake each other: give each a tag of its own.
     pub fn start_send<B: Send + 'static>(
         &self,
-        lender: B,
+        owner: B,
         values: Span,
         dtype: DType,
         to: usize,
@@ -23,13 +23,13 @@ impl Cuda<'_> {
         self.raw.message_slot(Verb::Send, values.bytes(), dtype, to, tag)?;
         let ready = self.marks(values)?;
         let work = move |group: &Group| group.cuda().after(ready).send(values, dtype, to, tag);
-        Ok(self.raw.group.start_beside(move |group| work(group).map(|()| lender)))
+        Ok(self.raw.group.start_beside(move |group| work(group).map(|()| owner)))
     }
 
     /// Begins to receive; as [`Cuda::start_send`].
     pub fn start_recv<B: Send + 'static>(
         &self,
-        lender: B,
+        owner: B,
         values: Span,
         dtype: DType,
         from: usize,
@@ -38,7 +38,7 @@ impl Cuda<'_> {
         self.raw.message_slot(Verb::Recv, values.bytes(), dtype, from, tag)?;
         let ready = self.marks(values)?;
         let work = move |group: &Group| group.cuda().after(ready).recv(values, dtype, from, tag);
-        Ok(self.raw.group.start_beside(move |group| work(group).map(|()| lender)))
+        Ok(self.raw.group.start_beside(move |group| work(group).map(|()| owner)))
     }
 
     /// What memory waits for that is lent now: nothing that its caller orders later.

@@ -11,10 +11,10 @@ const FOLD: Source =
 const COPY: Source = Source { name: "copy.cu", code: include_str!("copy.cu") };
 
 /// How many buffers one launch folds, and to how many places: what fits into a launch's arguments.
-pub(super) const MOST_BUFFERS: usize = 128;
+pub(super) const MAX_BUFFERS: usize = 128;
 
 /// How many pieces one launch copies.
-const MOST_COPIES: usize = 64;
+const MAX_COPIES: usize = 64;
 
 const THREADS: u32 = 256;
 
@@ -23,7 +23,7 @@ const LOADS: usize = 8;
 
 /// A piece of memory to copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct DeviceCopy {
     pub from: u64,
     pub to: u64,
     pub bytes: usize,
@@ -49,7 +49,7 @@ fn fold_macros(dtype: DType, operation: ReduceOp, vector: usize, sources: usize)
         format!("VECTOR={vector}"),
         format!("SOURCES={unrolled}"),
         format!("UNROLL={unroll}"),
-        format!("MOST={MOST_BUFFERS}"),
+        format!("MOST={MAX_BUFFERS}"),
     ];
     (macros, unroll)
 }
@@ -74,7 +74,7 @@ fn fold_kernel(
 }
 
 fn copy_kernel(device: &Device) -> Result<Kernel> {
-    device.kernel_with(&COPY, &[&format!("MOST={MOST_COPIES}")], "copy")
+    device.kernel_with(&COPY, &[&format!("MOST={MAX_COPIES}")], "copy")
 }
 
 /// Compiles what these folds, and copies, need: launching is quick afterwards.
@@ -99,14 +99,14 @@ pub(super) unsafe fn fold(
     from: &[u64],
     to: &[u64],
 ) -> Result<()> {
-    assert!(!from.is_empty() && from.len() <= MOST_BUFFERS && to.len() <= MOST_BUFFERS);
+    assert!(!from.is_empty() && from.len() <= MAX_BUFFERS && to.len() <= MAX_BUFFERS);
     if count == 0 {
         return Ok(());
     }
     let (kernel, vector, unroll) = fold_kernel(device, kind, from, to)?;
-    let mut buffers = [0u64; 2 * MOST_BUFFERS];
+    let mut buffers = [0u64; 2 * MAX_BUFFERS];
     buffers[..from.len()].copy_from_slice(from);
-    buffers[MOST_BUFFERS..][..to.len()].copy_from_slice(to);
+    buffers[MAX_BUFFERS..][..to.len()].copy_from_slice(to);
     let packs = (count * kind.0.size()).div_ceil(vector);
     let blocks = packs.div_ceil(THREADS as usize * unroll) as u32;
     let arguments = [
@@ -123,11 +123,11 @@ pub(super) unsafe fn fold(
 ///
 /// # Safety
 /// Every piece is valid until the stream was waited for, and no destination overlaps anything else.
-pub(super) unsafe fn copy((device, stream): (&Arc<Device>, &Stream), pieces: &[Piece]) -> Result<()> {
-    for pieces in pieces.chunks(MOST_COPIES) {
+pub(super) unsafe fn copy((device, stream): (&Arc<Device>, &Stream), pieces: &[DeviceCopy]) -> Result<()> {
+    for pieces in pieces.chunks(MAX_COPIES) {
         let longest = pieces.iter().map(|piece| piece.bytes).max().unwrap_or(0);
         let kernel = copy_kernel(device)?;
-        let mut copies = [[0u64; MOST_COPIES]; 3];
+        let mut copies = [[0u64; MAX_COPIES]; 3];
         for (at, piece) in pieces.iter().enumerate() {
             (copies[0][at], copies[1][at], copies[2][at]) = (piece.from, piece.to, piece.bytes as u64);
         }
@@ -159,7 +159,7 @@ mod tests {
     fn every_fold_compiles() {
         for dtype in DType::ALL {
             for operation in ReduceOp::ALL {
-                let single = (operation == ReduceOp::Sum).then_some((dtype.size(), MOST_BUFFERS));
+                let single = (operation == ReduceOp::Sum).then_some((dtype.size(), MAX_BUFFERS));
                 for (vector, sources) in std::iter::once((16, 2)).chain(single) {
                     let (macros, _) = fold_macros(dtype, operation, vector, sources);
                     let macros: Vec<&str> = macros.iter().map(String::as_str).collect();

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytemuck::{Pod, Zeroable};
 
 use super::Cuda;
-use super::offer::{COPY, SEND_THEM, Talk};
-use super::path::{Facts, Wish};
+use super::handshake::{COPY, STAGE, Handshake};
+use super::path::{RankFacts, PathChoice};
 use super::session::facts;
 use crate::cuda::{self, Device, Exported, Mapped, PinnedMemory, Span};
 use crate::error::Result;
@@ -25,8 +25,8 @@ const CHUNK: usize = 8 << 20;
 /// Where the sender's bytes are, and where it waits for an answer.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct Offer {
-    facts: Facts,
+struct MemoryOffer {
+    facts: RankFacts,
     exported: Exported,
     has_handle: u64,
     answer: u64,
@@ -46,16 +46,16 @@ impl Cuda<'_> {
             }
             let answer = answer_tag(self.raw.group.rank() < to);
             let exported = cuda::export(&device, &values);
-            let offer = Offer {
+            let offer = MemoryOffer {
                 facts: facts(self.raw.group, &device)?,
                 has_handle: exported.is_ok().into(),
-                exported: exported.unwrap_or_else(|_| Exported::here(&values)),
+                exported: exported.unwrap_or_else(|_| Exported::local(&values)),
                 answer: answer.into(),
             };
             let answers = Slot { tag: answer, ..slot };
-            match link.talk.offer(&slot, &answers, bytemuck::bytes_of(&offer))? {
-                SEND_THEM => link.send_through_host(&answers, values),
-                _ => link.talk.wait_for_copy(&answers),
+            match link.handshake.offer(&slot, &answers, bytemuck::bytes_of(&offer))? {
+                STAGE => link.send_through_host(&answers, values),
+                _ => link.handshake.wait_for_copy(&answers),
             }
         })
     }
@@ -77,13 +77,13 @@ impl Cuda<'_> {
     }
 
     fn link<'a>(&'a self, call: &'a Call<'a>, device: &'a Arc<Device>, peer: usize) -> Link<'a> {
-        Link { cuda: self, talk: Talk { group: self.raw.group, call, peer }, device }
+        Link { cuda: self, handshake: Handshake { group: self.raw.group, call, peer }, device }
     }
 
     /// Where offered bytes are in this process, if they can be reached; the second keeps them there.
-    fn reach(&self, device: &Arc<Device>, offer: &Offer) -> Result<Option<(u64, Option<Arc<Mapped>>)>> {
+    fn reach(&self, device: &Arc<Device>, offer: &MemoryOffer) -> Result<Option<(u64, Option<Arc<Mapped>>)>> {
         let mine = facts(self.raw.group, device)?;
-        if mine.host != offer.facts.host || [mine.wish, offer.facts.wish].contains(&Wish::STAGED) {
+        if mine.host != offer.facts.host || [mine.choice, offer.facts.choice].contains(&PathChoice::STAGED) {
             return Ok(None);
         }
         if mine.process == offer.facts.process {
@@ -107,28 +107,28 @@ fn answer_tag(upwards: bool) -> u32 {
 /// One message under way between this rank and another, and the device of this rank's memory.
 struct Link<'a> {
     cuda: &'a Cuda<'a>,
-    talk: Talk<'a>,
+    handshake: Handshake<'a>,
     device: &'a Arc<Device>,
 }
 
 impl Link<'_> {
     /// Takes the next offer; false if its sender has withdrawn it.
     fn take_offer(&self, slot: &Slot, values: Span) -> Result<bool> {
-        let mut offer = Offer::zeroed();
-        self.talk.receive(slot, bytemuck::bytes_of_mut(&mut offer))?;
+        let mut offer = MemoryOffer::zeroed();
+        self.handshake.receive(slot, bytemuck::bytes_of_mut(&mut offer))?;
         let answers = Slot { tag: offer.answer as u32, ..*slot };
         let reached = self.cuda.reach(self.device, &offer)?;
-        if !self.talk.ask(&answers, if reached.is_some() { COPY } else { SEND_THEM })? {
+        if !self.handshake.request_access(&answers, if reached.is_some() { COPY } else { STAGE })? {
             return Ok(false);
         }
         let Some((address, _open)) = reached else {
             return self.receive_through_host(&answers, values).map(|()| true);
         };
-        let courier = self.device.courier();
+        let copy_stream = self.device.copy_stream();
         // SAFETY: the sender lends its bytes, as many as the signature says, until it has the answer; ours are lent too.
-        let copied = unsafe { courier.copy(values.address(), address, values.bytes()) }
-            .and_then(|()| courier.wait(&|| self.talk.call.go_on()));
-        self.talk.end_copy(&answers, copied).map(|()| true)
+        let copied = unsafe { copy_stream.copy(values.address(), address, values.bytes()) }
+            .and_then(|()| copy_stream.wait(&|| self.handshake.call.go_on()));
+        self.handshake.end_copy(&answers, copied).map(|()| true)
     }
 
     fn send_through_host(&self, slot: &Slot, values: Span) -> Result<()> {
@@ -136,9 +136,9 @@ impl Link<'_> {
         for (start, bytes) in chunks(values.bytes()) {
             let from = values.address() + start as u64;
             // SAFETY: the chunk lies inside the span, which is lent for the call, and is waited for.
-            unsafe { self.device.courier().copy(pinned.address(), from, bytes)? };
-            self.device.courier().wait(&|| self.talk.call.go_on())?;
-            self.talk.send(slot, &pinned[..bytes])?;
+            unsafe { self.device.copy_stream().copy(pinned.address(), from, bytes)? };
+            self.device.copy_stream().wait(&|| self.handshake.call.go_on())?;
+            self.handshake.send(slot, &pinned[..bytes])?;
         }
         Ok(())
     }
@@ -146,11 +146,11 @@ impl Link<'_> {
     fn receive_through_host(&self, slot: &Slot, values: Span) -> Result<()> {
         let mut pinned = Pinned::take(self.device, values.bytes())?;
         for (start, bytes) in chunks(values.bytes()) {
-            self.talk.receive(slot, &mut pinned[..bytes])?;
+            self.handshake.receive(slot, &mut pinned[..bytes])?;
             let to = values.address() + start as u64;
             // SAFETY: as in `send_through_host`.
-            unsafe { self.device.courier().copy(to, pinned.address(), bytes)? };
-            self.device.courier().wait(&|| self.talk.call.go_on())?;
+            unsafe { self.device.copy_stream().copy(to, pinned.address(), bytes)? };
+            self.device.copy_stream().wait(&|| self.handshake.call.go_on())?;
         }
         Ok(())
     }
@@ -164,7 +164,7 @@ struct Pinned(Option<PinnedMemory>);
 static FREE: Mutex<Vec<PinnedMemory>> = Mutex::new(Vec::new());
 
 /// How many pieces are kept.
-const MOST_FREE: usize = 4;
+const MAX_FREE: usize = 4;
 
 impl Pinned {
     fn take(device: &Arc<Device>, bytes: usize) -> Result<Pinned> {
@@ -194,7 +194,7 @@ impl Drop for Pinned {
         let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
         // Of each of the two lengths half as many.
         let alike = |memory: &PinnedMemory| free.iter().filter(|other| other.len() == memory.len()).count();
-        let kept = self.0.take().filter(|memory| alike(memory) < MOST_FREE / 2);
+        let kept = self.0.take().filter(|memory| alike(memory) < MAX_FREE / 2);
         free.extend(kept);
     }
 }

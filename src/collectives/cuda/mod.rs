@@ -8,11 +8,11 @@ mod background;
 mod direct;
 mod hosted;
 mod kernels;
-mod meeting;
+mod rendezvous;
 mod message;
 mod nccl;
-mod offer;
-mod order;
+mod handshake;
+mod spec;
 mod path;
 mod session;
 mod staged;
@@ -27,8 +27,8 @@ use crate::cuda::{Device, Event, Span};
 use crate::error::Result;
 use crate::transport::{Call, Verb};
 use crate::world::Group;
-use meeting::Meeting;
-use order::Order;
+use rendezvous::Rendezvous;
+use spec::CollectiveSpec;
 use path::Path;
 use session::Session;
 
@@ -111,8 +111,8 @@ impl Cuda<'_> {
         let device = self.device(Verb::Barrier, &nothing, &nothing)?;
         group.call(Verb::Barrier, |call| {
             let signature = self.raw.signature(Verb::Barrier, call);
-            let order = Order::nothing(nothing);
-            let session = Session::join(&Meeting { group, call, signature }, &device, &order)?.0;
+            let spec = CollectiveSpec::empty(nothing);
+            let session = Session::join(&Rendezvous { group, call, signature }, &device, &spec)?.0;
             Ok(session.path.name())
         })
     }
@@ -121,7 +121,7 @@ impl Cuda<'_> {
     fn device(&self, verb: Verb, input: &Span, output: &Span) -> Result<Arc<Device>> {
         if input.device() != output.device() {
             let received = format!("devices {} and {}", input.device(), output.device());
-            return Err(self.raw.refuse(
+            return Err(self.raw.reject(
                 verb,
                 "an input and an output on one device",
                 received,
@@ -136,37 +136,37 @@ impl Cuda<'_> {
     }
 
     /// Makes the call that an order describes.
-    fn carry_out(&self, order: &Order) -> Result<()> {
+    fn execute(&self, spec: &CollectiveSpec) -> Result<()> {
         let group = self.raw.group;
-        let device = self.device(order.verb, &order.input, &order.output)?;
-        let left = group.call(order.verb, |call| {
-            let signature = self.raw.signature(order.verb, call);
-            let signature = order.signature(signature, group.is_deterministic());
-            let meeting = Meeting { group, call, signature };
+        let device = self.device(spec.verb, &spec.input, &spec.output)?;
+        let left = group.call(spec.verb, |call| {
+            let signature = self.raw.signature(spec.verb, call);
+            let signature = spec.signature(signature, group.is_deterministic());
+            let rendezvous = Rendezvous { group, call, signature };
             // Others will read this memory.
             self.wait_for_memory(&device, call)?;
             // From the moment that this rank shows its memory.
-            meeting.lend(|| {
-                let (session, shown, counts) = Session::join(&meeting, &device, order)?;
+            rendezvous.lend(|| {
+                let (session, descriptors, counts) = Session::join(&rendezvous, &device, spec)?;
                 match session.path {
                     Path::Direct | Path::Ipc => {
-                        direct::carry_out(&meeting, &session, order, (&shown, &counts))?;
-                        meeting.settle()?;
-                        session.take(&meeting, order, &shown[session.me])?;
+                        direct::execute(&rendezvous, &session, spec, (&descriptors, &counts))?;
+                        rendezvous.barrier()?;
+                        session.copy_back(&rendezvous, spec, &descriptors[session.me])?;
                         Ok(None)
                     }
                     Path::Nccl => {
-                        session.nccl(&meeting)?.carry_out(&meeting, &session, order, &counts)?;
-                        meeting.settle().map(|()| None)
+                        session.nccl(&rendezvous)?.execute(&rendezvous, &session, spec, &counts)?;
+                        rendezvous.barrier().map(|()| None)
                     }
-                    Path::Staged => match session.staging(&meeting)? {
-                        Some(staging) => staging.carry_out(&meeting, &session, order, &counts).map(|()| None),
+                    Path::Staged => match session.staging(&rendezvous)? {
+                        Some(staging) => staging.execute(&rendezvous, &session, spec, &counts).map(|()| None),
                         None => Ok(Some(session)),
                     },
                 }
             })
         });
-        let left = left.inspect_err(|error| session::forget_lost(group, error))?;
-        left.map_or(Ok(()), |session| self.through_host(&session, order))
+        let left = left.inspect_err(|error| session::close_lost(group, error))?;
+        left.map_or(Ok(()), |session| self.through_host(&session, spec))
     }
 }

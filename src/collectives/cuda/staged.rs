@@ -14,8 +14,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::kernels;
-use super::meeting::{Meeting, nonsense};
-use super::order::{Job, Order};
+use super::rendezvous::{Rendezvous, internal_error};
+use super::spec::{DeviceJob, CollectiveSpec};
 use super::session::Session;
 use super::windows::{Stage, common, stages};
 use crate::cuda::{Device, DeviceMemory, Event, Registered, Stream};
@@ -45,44 +45,44 @@ pub(super) struct Staging {
     slots: Vec<u64>,
     /// For windows of the others, where data is to be folded.
     scratch: [DeviceMemory; SCRATCHES],
-    outward: Stream,
-    inward: Stream,
+    d2h: Stream,
+    h2d: Stream,
     compute: Stream,
     _mine: ArenaBuffer,
 }
 
 impl Staging {
     /// Made by all ranks together; `None` on all of them if one cannot.
-    pub fn found(meeting: &Meeting, session: &Session) -> Result<Option<Staging>> {
-        let made = Staging::make(meeting, session);
+    pub fn create(rendezvous: &Rendezvous, session: &Session) -> Result<Option<Staging>> {
+        let made = Staging::make(rendezvous, session);
         let (offset, mine) = match made {
             Ok(made) => (made.1 as u64, Some(made.0)),
             Err(_) => (u64::MAX, None),
         };
-        let all = meeting.meet(&offset.to_ne_bytes())?;
+        let all = rendezvous.all_gather_bytes(&offset.to_ne_bytes())?;
         let offsets: Vec<u64> = all.chunks_exact(8).map(bytemuck::pod_read_unaligned).collect();
         let staging = mine
             .filter(|_| offsets.iter().all(|&offset| offset != u64::MAX))
-            .and_then(|mine| Staging::open(meeting, session, mine, &offsets).ok());
-        let all = meeting.meet(&[u8::from(staging.is_some())])?;
+            .and_then(|mine| Staging::open(rendezvous, session, mine, &offsets).ok());
+        let all = rendezvous.all_gather_bytes(&[u8::from(staging.is_some())])?;
         Ok(staging.filter(|_| all.iter().all(|&made| made == 1)))
     }
 
     /// This rank's slots in the shared memory, and where whole pages begin in them.
-    fn make(meeting: &Meeting, session: &Session) -> Result<(ArenaBuffer, usize)> {
-        let seat = meeting.group.core.common.seat.as_ref();
-        let seat = seat.filter(|_| meeting.group.core.channel.is_some());
-        let seat = seat.ok_or_else(|| nonsense("ranks share no memory"))?;
+    fn make(rendezvous: &Rendezvous, session: &Session) -> Result<(ArenaBuffer, usize)> {
+        let seat = rendezvous.group.core.common.seat.as_ref();
+        let seat = seat.filter(|_| rendezvous.group.core.channel.is_some());
+        let seat = seat.ok_or_else(|| internal_error("ranks share no memory"))?;
         let buffer = seat.allocate(SLOTS * WINDOW + PAGE)?;
         let start = buffer.offset().next_multiple_of(PAGE);
         tracing::debug!(rank = session.me, "staging through {} bytes", SLOTS * WINDOW);
         Ok((buffer, start))
     }
 
-    fn open(meeting: &Meeting, session: &Session, mine: ArenaBuffer, offsets: &[u64]) -> Result<Staging> {
+    fn open(rendezvous: &Rendezvous, session: &Session, mine: ArenaBuffer, offsets: &[u64]) -> Result<Staging> {
         let device = &session.device;
         let seat =
-            meeting.group.core.common.seat.as_ref().ok_or_else(|| nonsense("a rank without a seat"))?;
+            rendezvous.group.core.common.seat.as_ref().ok_or_else(|| internal_error("a rank without a seat"))?;
         let arena = WholeArena::new(seat);
         // Ranks of one process see one and the same memory, and it is pinned once: each pins its own, and the first of
         // them what other processes show.
@@ -95,7 +95,7 @@ impl Staging {
         let (mut pinned, mut slots) = (Vec::new(), Vec::new());
         for (rank, &offset) in offsets.iter().enumerate() {
             if offset as usize + SLOTS * WINDOW > arena.len() {
-                return Err(nonsense("a rank's slots lie outside the shared memory"));
+                return Err(internal_error("a rank's slots lie outside the shared memory"));
             }
             let start = arena.as_mut_ptr().wrapping_add(offset as usize);
             if pins(rank) {
@@ -110,26 +110,26 @@ impl Staging {
             _pinned: pinned,
             slots,
             scratch: [scratch()?, scratch()?],
-            outward: Stream::new(device)?,
-            inward: Stream::new(device)?,
+            d2h: Stream::new(device)?,
+            h2d: Stream::new(device)?,
             compute: Stream::new(device)?,
             _mine: mine,
         })
     }
 
     /// Does this rank's part of an order.
-    pub fn carry_out(
+    pub fn execute(
         &self,
-        meeting: &Meeting,
+        rendezvous: &Rendezvous,
         session: &Session,
-        order: &Order,
+        spec: &CollectiveSpec,
         counts: &[u64],
     ) -> Result<()> {
-        for stage in stages(order, meeting.group.size(), counts) {
-            let pass = Pass {
+        for stage in stages(spec, rendezvous.group.size(), counts) {
+            let pass = StagedPass {
                 staging: self,
-                meeting,
-                order,
+                rendezvous,
+                spec,
                 stage: &stage,
                 device: &session.device,
                 me: session.me,
@@ -137,7 +137,7 @@ impl Staging {
             };
             pass.run().inspect_err(|_| {
                 // The device must let go of the users' memory.
-                for stream in [&self.outward, &self.inward, &self.compute] {
+                for stream in [&self.d2h, &self.h2d, &self.compute] {
                     let _ = stream.synchronize();
                 }
             })?;
@@ -147,10 +147,10 @@ impl Staging {
 }
 
 /// One stage under way.
-struct Pass<'a> {
+struct StagedPass<'a> {
     staging: &'a Staging,
-    meeting: &'a Meeting<'a>,
-    order: &'a Order<'a>,
+    rendezvous: &'a Rendezvous<'a>,
+    spec: &'a CollectiveSpec<'a>,
     stage: &'a Stage,
     device: &'a Arc<Device>,
     me: usize,
@@ -158,65 +158,65 @@ struct Pass<'a> {
     folded: RefCell<[Option<Event>; SCRATCHES]>,
 }
 
-impl Pass<'_> {
+impl StagedPass<'_> {
     /// Shows window after window, and works on each once all have shown it. A slot is filled again when everybody has
     /// taken what was in it; meanwhile the copies out go on with the next slot.
     fn run(&self) -> Result<()> {
-        let Staging { outward, inward, compute, .. } = self.staging;
-        let go_on = || self.meeting.go_on();
+        let Staging { d2h, h2d, compute, .. } = self.staging;
+        let go_on = || self.rendezvous.go_on();
         let windows = self.stage.windows(WINDOW);
-        let mut shown: [Option<Event>; SLOTS] = Default::default();
+        let mut published: [Option<Event>; SLOTS] = Default::default();
         let mut taken: [Option<Event>; SLOTS] = Default::default();
-        let show = |window: usize, shown: &mut [Option<Event>; SLOTS]| -> Result<()> {
+        let publish = |window: usize, published: &mut [Option<Event>; SLOTS]| -> Result<()> {
             if window < windows {
-                self.show(window)?;
-                shown[window % SLOTS] = Some(outward.mark()?);
+                self.publish(window)?;
+                published[window % SLOTS] = Some(d2h.mark()?);
             }
             Ok(())
         };
-        (0..AHEAD).try_for_each(|window| show(window, &mut shown))?;
+        (0..AHEAD).try_for_each(|window| publish(window, &mut published))?;
         self.copy_own()?;
         for window in 0..windows {
-            for mark in [shown[window % SLOTS].take(), taken[(window + AHEAD) % SLOTS].take()] {
+            for mark in [published[window % SLOTS].take(), taken[(window + AHEAD) % SLOTS].take()] {
                 mark.map_or(Ok(()), |mark| mark.wait(&go_on))?;
             }
-            self.meeting.settle()?;
-            show(window + AHEAD, &mut shown)?;
+            self.rendezvous.barrier()?;
+            publish(window + AHEAD, &mut published)?;
             self.work(window)?;
-            taken[window % SLOTS] = Some(inward.mark()?);
+            taken[window % SLOTS] = Some(h2d.mark()?);
         }
-        inward.wait(&go_on)?;
+        h2d.wait(&go_on)?;
         compute.wait(&go_on)?;
         // Nobody reads a slot any more.
-        self.meeting.settle()
+        self.rendezvous.barrier()
     }
 
     fn source(&self) -> u64 {
-        if self.stage.from_output { self.order.output.address() } else { self.order.input.address() }
+        if self.stage.from_output { self.spec.output.address() } else { self.spec.input.address() }
     }
 
     fn slot(&self, rank: usize, window: usize) -> u64 {
         self.staging.slots[rank] + (window % SLOTS * WINDOW) as u64
     }
 
-    fn show(&self, window: usize) -> Result<()> {
-        let bytes = self.stage.shown(self.me, WINDOW, window);
+    fn publish(&self, window: usize) -> Result<()> {
+        let bytes = self.stage.published_window(self.me, WINDOW, window);
         let from = self.source() + bytes.start as u64;
         // SAFETY: the bytes are this rank's, lent for the call; the slot is free, as `run` sees to.
-        unsafe { self.staging.outward.copy(self.slot(self.me, window), from, bytes.len()) }
+        unsafe { self.staging.d2h.copy(self.slot(self.me, window), from, bytes.len()) }
     }
 
     /// Copies what comes from this rank itself.
     fn copy_own(&self) -> Result<()> {
         for job in &self.stage.jobs {
-            if let Job::Copy { by, from, to, bytes } = *job
-                && by == self.me
+            if let DeviceJob::Copy { worker, from, to, bytes } = *job
+                && worker == self.me
                 && from.rank == self.me
             {
                 let (from, to) =
-                    (self.source() + from.offset as u64, self.order.output.address() + to.offset as u64);
+                    (self.source() + from.offset as u64, self.spec.output.address() + to.offset as u64);
                 // SAFETY: both are this rank's, lent for the call, and do not overlap.
-                unsafe { self.staging.inward.copy(to, from, bytes)? };
+                unsafe { self.staging.h2d.copy(to, from, bytes)? };
             }
         }
         Ok(())
@@ -224,19 +224,19 @@ impl Pass<'_> {
 
     /// Copies or folds what the ranks show in this window.
     fn work(&self, window: usize) -> Result<()> {
-        let output = self.order.output.address();
-        for job in self.stage.jobs.iter().filter(|job| job.by() == self.me) {
+        let output = self.spec.output.address();
+        for job in self.stage.jobs.iter().filter(|job| job.worker() == self.me) {
             match job {
-                Job::Copy { from, to, bytes, .. } if from.rank != self.me => {
-                    let shown = self.stage.shown(from.rank, WINDOW, window);
-                    let Some(common) = common(&shown, &(from.offset..from.offset + bytes)) else { continue };
-                    let at = self.slot(from.rank, window) + (common.start - shown.start) as u64;
+                DeviceJob::Copy { from, to, bytes, .. } if from.rank != self.me => {
+                    let published = self.stage.published_window(from.rank, WINDOW, window);
+                    let Some(common) = common(&published, &(from.offset..from.offset + bytes)) else { continue };
+                    let at = self.slot(from.rank, window) + (common.start - published.start) as u64;
                     let to = output + (to.offset + common.start - from.offset) as u64;
                     // SAFETY: the other rank has shown these bytes and waits before it shows others; the output is lent.
-                    unsafe { self.staging.inward.copy(to, at, common.len())? };
+                    unsafe { self.staging.h2d.copy(to, at, common.len())? };
                 }
-                Job::Copy { .. } => {}
-                Job::Fold { offset, bytes, to, .. } => {
+                DeviceJob::Copy { .. } => {}
+                DeviceJob::Fold { offset, bytes, to, .. } => {
                     let all = window * WINDOW..(window + 1) * WINDOW;
                     let Some(common) = common(&all, &(*offset..offset + bytes)) else { continue };
                     for to in to {
@@ -251,11 +251,11 @@ impl Pass<'_> {
 
     /// Folds bytes that all ranks show in this window.
     fn fold(&self, window: usize, bytes: std::ops::Range<usize>, target: u64) -> Result<()> {
-        let Staging { inward, compute, scratch, .. } = self.staging;
+        let Staging { h2d, compute, scratch, .. } = self.staging;
         let within = (bytes.start - window * WINDOW) as u64;
         // The kernel before the last has used this room; the last one uses the other.
         if let Some(mark) = &self.folded.borrow()[window % SCRATCHES] {
-            inward.follow_mark(mark)?;
+            h2d.follow_mark(mark)?;
         }
         let mut room = scratch[window % SCRATCHES].address();
         let mut from = Vec::with_capacity(self.staging.slots.len());
@@ -265,13 +265,13 @@ impl Pass<'_> {
                 continue;
             }
             // SAFETY: the other rank has shown these bytes and waits before it shows others; the room is this rank's.
-            unsafe { inward.copy(room + within, self.slot(rank, window) + within, bytes.len())? };
+            unsafe { h2d.copy(room + within, self.slot(rank, window) + within, bytes.len())? };
             from.push(room + within);
             room += WINDOW as u64;
         }
-        compute.follow(inward)?;
-        let kind = (self.order.dtype, self.order.operation.unwrap_or(ReduceOp::Sum));
-        let count = bytes.len() / self.order.dtype.size();
+        compute.follow(h2d)?;
+        let kind = (self.spec.dtype, self.spec.operation.unwrap_or(ReduceOp::Sum));
+        let count = bytes.len() / self.spec.dtype.size();
         // SAFETY: every source has so many bytes; the target is this rank's, lent for the call, and may be its own source.
         unsafe { kernels::fold((self.device, compute), kind, count, &from, &[target])? };
         self.folded.borrow_mut()[window % SCRATCHES] = Some(compute.mark()?);

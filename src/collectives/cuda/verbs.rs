@@ -1,7 +1,7 @@
 //! The verbs on device memory: each checks what it was given and becomes an order.
 
 use super::Cuda;
-use super::order::Order;
+use super::spec::CollectiveSpec;
 use crate::cuda::Span;
 use crate::error::Result;
 use crate::memory::{DType, ReduceOp};
@@ -12,8 +12,8 @@ impl Cuda<'_> {
     pub fn all_reduce(&self, values: Span, dtype: DType, operation: ReduceOp) -> Result<()> {
         self.raw.elements(Verb::AllReduce, values.bytes(), dtype)?;
         self.raw.check_operation(Verb::AllReduce, dtype, operation)?;
-        let order = Order { operation: Some(operation), ..order(Verb::AllReduce, dtype, values, values) };
-        self.carry_out(&order)
+        let spec = CollectiveSpec { operation: Some(operation), ..spec(Verb::AllReduce, dtype, values, values) };
+        self.execute(&spec)
     }
 
     /// Combines the members' values in the root's buffer; the other members' buffers do not change.
@@ -37,15 +37,15 @@ impl Cuda<'_> {
         if self.raw.group.rank() == root {
             self.raw.check_length(Verb::Reduce, "an output at the root", output.bytes(), count, dtype)?;
         }
-        let order = order(Verb::Reduce, dtype, input, output);
-        self.carry_out(&Order { operation: Some(operation), root: Some(root), ..order })
+        let spec = spec(Verb::Reduce, dtype, input, output);
+        self.execute(&CollectiveSpec { operation: Some(operation), root: Some(root), ..spec })
     }
 
     /// Copies the root's values to every member.
     pub fn broadcast(&self, values: Span, dtype: DType, root: usize) -> Result<()> {
         self.raw.check_root(Verb::Broadcast, root)?;
         self.raw.elements(Verb::Broadcast, values.bytes(), dtype)?;
-        self.carry_out(&Order { root: Some(root), ..order(Verb::Broadcast, dtype, values, values) })
+        self.execute(&CollectiveSpec { root: Some(root), ..spec(Verb::Broadcast, dtype, values, values) })
     }
 
     /// Collects the members' values in rank order; `counts` says how many each has.
@@ -54,7 +54,7 @@ impl Cuda<'_> {
         let mine = counts[self.raw.group.rank()];
         self.raw.check_length(Verb::AllGather, "an input", input.bytes(), mine, dtype)?;
         self.raw.check_length(Verb::AllGather, "an output", output.bytes(), total, dtype)?;
-        self.carry_out(&Order { counts, ..order(Verb::AllGather, dtype, input, output) })
+        self.execute(&CollectiveSpec { counts, ..spec(Verb::AllGather, dtype, input, output) })
     }
 
     /// Collects the members' values at the root; `counts` says how many each has. Only the root's output is used.
@@ -74,7 +74,7 @@ impl Cuda<'_> {
         if self.raw.group.rank() == root {
             self.raw.check_length(Verb::Gather, "an output at the root", output.bytes(), total, dtype)?;
         }
-        self.carry_out(&Order { counts, root: Some(root), ..order(Verb::Gather, dtype, input, output) })
+        self.execute(&CollectiveSpec { counts, root: Some(root), ..spec(Verb::Gather, dtype, input, output) })
     }
 
     /// Hands out parts of the root's values; `counts` says how many each member gets. Only the root's input is used.
@@ -94,7 +94,7 @@ impl Cuda<'_> {
         if self.raw.group.rank() == root {
             self.raw.check_length(Verb::Scatter, "an input at the root", input.bytes(), total, dtype)?;
         }
-        self.carry_out(&Order { counts, root: Some(root), ..order(Verb::Scatter, dtype, input, output) })
+        self.execute(&CollectiveSpec { counts, root: Some(root), ..spec(Verb::Scatter, dtype, input, output) })
     }
 
     /// Combines the members' inputs and gives every member its part of the result; `counts` says how many each gets.
@@ -111,8 +111,8 @@ impl Cuda<'_> {
         let mine = counts[self.raw.group.rank()];
         self.raw.check_length(Verb::ReduceScatter, "an input", input.bytes(), total, dtype)?;
         self.raw.check_length(Verb::ReduceScatter, "an output", output.bytes(), mine, dtype)?;
-        let order = order(Verb::ReduceScatter, dtype, input, output);
-        self.carry_out(&Order { counts, operation: Some(operation), ..order })
+        let spec = spec(Verb::ReduceScatter, dtype, input, output);
+        self.execute(&CollectiveSpec { counts, operation: Some(operation), ..spec })
     }
 
     /// Sends a part to each member and receives one from each; a sender's count for a receiver must be the receiver's
@@ -129,8 +129,8 @@ impl Cuda<'_> {
         let received = self.raw.check_counts(Verb::AllToAll, receive_counts)?;
         self.raw.check_length(Verb::AllToAll, "an input", input.bytes(), sent, dtype)?;
         self.raw.check_length(Verb::AllToAll, "an output", output.bytes(), received, dtype)?;
-        let order = order(Verb::AllToAll, dtype, input, output);
-        self.carry_out(&Order { counts: send_counts, receives: receive_counts, ..order })
+        let spec = spec(Verb::AllToAll, dtype, input, output);
+        self.execute(&CollectiveSpec { counts: send_counts, receives: receive_counts, ..spec })
     }
 
     /// What only the root passes; nothing elsewhere.
@@ -140,6 +140,6 @@ impl Cuda<'_> {
 }
 
 /// An order without operation, root and parts.
-fn order(verb: Verb, dtype: DType, input: Span, output: Span) -> Order<'static> {
-    Order { verb, dtype, operation: None, root: None, counts: &[], receives: &[], input, output }
+fn spec(verb: Verb, dtype: DType, input: Span, output: Span) -> CollectiveSpec<'static> {
+    CollectiveSpec { verb, dtype, operation: None, root: None, counts: &[], receives: &[], input, output }
 }

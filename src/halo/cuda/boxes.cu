@@ -22,7 +22,7 @@ typedef long long i64;
 #define SHORT 2u
 #define WIDE 4u
 
-struct Place {
+struct BoxAddress {
     u64 address; // in an array, or by itself
     u64 flip;    // how much further the second of two buffers is
     i64 step;    // from one unit of a row to the next
@@ -44,22 +44,22 @@ struct Frame {
     u32 unused;
 };
 
-struct Copy {
-    Place from;
-    Place to;
+struct CopyJob {
+    BoxAddress from;
+    BoxAddress to;
     Frame frame;
     uint4 pattern;
 };
 
-struct Sum {
-    Place to;
+struct SumJob {
+    BoxAddress to;
     Frame frame;
     u32 source; // the first in the list
     u32 sources;
 };
 
-struct Source {
-    Place from;
+struct SumSource {
+    BoxAddress from;
     i64 strides[REPEATS]; // between the elements that are summed one after the other, the slowest first
     u32 repeats[REPEATS];
     u32 flags;
@@ -70,7 +70,7 @@ struct Arrays {
     u64 address[ARRAYS];
 };
 
-static __device__ __forceinline__ u8* start(const Place& place, const Arrays& arrays, u32 parity) {
+static __device__ __forceinline__ u8* start(const BoxAddress& place, const Arrays& arrays, u32 parity) {
     u64 base = place.array ? arrays.address[place.array - 1] : (parity ? place.flip : 0);
     return (u8*)(base + place.address);
 }
@@ -113,7 +113,7 @@ static __device__ __forceinline__ const Job& job_of(const Job* jobs, u32 count, 
 #ifndef TYPE
 
 template <typename Unit>
-static __device__ __forceinline__ void copy_long(const Copy& job, const u8* from, u8* to, u32 block) {
+static __device__ __forceinline__ void copy_long(const CopyJob& job, const u8* from, u8* to, u32 block) {
     const Frame& frame = job.frame;
     u32 lane = threadIdx.x & 31;
     u32 item = (block * (blockDim.x >> 5) + (threadIdx.x >> 5)) * frame.turns;
@@ -147,7 +147,7 @@ static __device__ __forceinline__ void copy_long(const Copy& job, const u8* from
 }
 
 template <typename Unit>
-static __device__ __forceinline__ void copy_short(const Copy& job, const u8* from, u8* to, u32 block) {
+static __device__ __forceinline__ void copy_short(const CopyJob& job, const u8* from, u8* to, u32 block) {
     const Frame& frame = job.frame;
     u32 units = frame.rows * frame.length;
     bool fills = frame.flags & FILLS;
@@ -177,7 +177,7 @@ static __device__ __forceinline__ void copy_short(const Copy& job, const u8* fro
 }
 
 template <typename Unit>
-static __device__ __forceinline__ void copy_box(const Copy& job, const Arrays& arrays, u32 parity, u32 block) {
+static __device__ __forceinline__ void copy_box(const CopyJob& job, const Arrays& arrays, u32 parity, u32 block) {
     const u8* from = start(job.from, arrays, parity);
     u8* to = start(job.to, arrays, parity);
     if (job.frame.flags & SHORT) copy_short<Unit>(job, from, to, block);
@@ -185,8 +185,8 @@ static __device__ __forceinline__ void copy_box(const Copy& job, const Arrays& a
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-copy_boxes(const Copy* __restrict__ jobs, u32 count, u32 parity, Arrays arrays) {
-    const Copy& job = job_of(jobs, count, blockIdx.x);
+copy_boxes(const CopyJob* __restrict__ jobs, u32 count, u32 parity, Arrays arrays) {
+    const CopyJob& job = job_of(jobs, count, blockIdx.x);
     u32 block = blockIdx.x - job.frame.first;
     switch (job.frame.unit) {
     case 16: return copy_box<uint4>(job, arrays, parity, block);
@@ -220,9 +220,9 @@ struct Half {
 // For each element of a box, the sum of its sources, one after the other in their order.
 template <typename Type>
 static __device__ __forceinline__ void sum_box(
-    const Sum* jobs, u32 count, const Source* sources, u32 parity, const Arrays& arrays
+    const SumJob* jobs, u32 count, const SumSource* sources, u32 parity, const Arrays& arrays
 ) {
-    const Sum& job = job_of(jobs, count, blockIdx.x);
+    const SumJob& job = job_of(jobs, count, blockIdx.x);
     const Frame& frame = job.frame;
     u32 units = frame.rows * frame.length;
     u8* to = start(job.to, arrays, parity);
@@ -234,7 +234,7 @@ static __device__ __forceinline__ void sum_box(
         typename Type::Wide sum = 0;
         i64 in_from, in_to;
         for (u32 s = 0; s < job.sources; s++) {
-            const Source& source = sources[job.source + s];
+            const SumSource& source = sources[job.source + s];
             row_offsets(frame, row, source.from.strides, job.to.strides, in_from, in_to);
             const u8* from = start(source.from, arrays, parity) + in_from + within * source.from.step;
             for (u32 a = 0; a < source.repeats[0]; a++)
@@ -257,7 +257,7 @@ static __device__ __forceinline__ void sum_box(
 }
 
 extern "C" __global__ void __launch_bounds__(256) sum_boxes(
-    const Sum* __restrict__ jobs, u32 count, const Source* __restrict__ sources, u32 parity, Arrays arrays
+    const SumJob* __restrict__ jobs, u32 count, const SumSource* __restrict__ sources, u32 parity, Arrays arrays
 ) {
     sum_box<TYPE>(jobs, count, sources, parity, arrays);
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::cells::Cell;
-use super::job::{ARRAYS, Copy, Jobs, Sum, THREADS};
-use super::piece::Piece;
+use super::job::{ARRAYS, CopyJob, Jobs, SumJob, THREADS};
+use super::box_copy::BoxCopy;
 use crate::cuda::{Argument, Device, DeviceMemory, Kernel, Source, Stream};
 use crate::error::Result;
 use crate::memory::DType;
@@ -33,12 +33,12 @@ const WIDE: usize = 16;
 /// What is to be done, and its tables on the device: one for aligned arrays, and one for all others if there are any.
 #[derive(Default)]
 pub(super) struct Program {
-    pub pieces: Vec<Piece>,
+    pub box_copies: Vec<BoxCopy>,
     pub cells: Vec<Cell>,
-    tables: [Option<Table>; 2],
+    tables: [Option<JobTable>; 2],
 }
 
-struct Table {
+struct JobTable {
     _memory: DeviceMemory,
     copies: Option<Launch>,
     sums: Option<Launch>,
@@ -55,26 +55,26 @@ struct Launch {
 
 /// The tables before they are on the device.
 #[derive(Default)]
-pub(super) struct Lists {
-    pub copies: Jobs<Copy>,
-    pub sums: Jobs<Sum>,
-    pub sources: Vec<super::job::Source>,
+pub(super) struct JobLists {
+    pub copies: Jobs<CopyJob>,
+    pub sums: Jobs<SumJob>,
+    pub sources: Vec<super::job::SumSource>,
 }
 
 impl Program {
     /// Adds a cell.
     pub fn add(&mut self, cell: Cell) {
-        match cell.piece() {
-            Some(piece) => self.pieces.push(piece),
+        match cell.box_copy() {
+            Some(box_copy) => self.box_copies.push(box_copy),
             None => self.cells.push(cell),
         }
     }
 
     /// The jobs for arrays of this alignment.
-    pub fn lists(&self, element: usize, alignment: usize) -> Result<Lists> {
-        let mut lists = Lists::default();
-        for piece in &self.pieces {
-            lists.copies.push(piece, element, alignment)?;
+    pub fn lists(&self, element: usize, alignment: usize) -> Result<JobLists> {
+        let mut lists = JobLists::default();
+        for box_copy in &self.box_copies {
+            lists.copies.push(box_copy, element, alignment)?;
         }
         for cell in &self.cells {
             lists.sums.push(cell, element, &mut lists.sources)?;
@@ -98,7 +98,7 @@ impl Program {
         let alignment = if aligned { WIDE } else { dtype.size() };
         if self.tables[usize::from(aligned)].is_none() {
             let lists = self.lists(dtype.size(), alignment)?;
-            self.tables[usize::from(aligned)] = Some(Table::new(device, stream, dtype, &lists)?);
+            self.tables[usize::from(aligned)] = Some(JobTable::new(device, stream, dtype, &lists)?);
         }
         let Some(table) = &self.tables[usize::from(aligned)] else { return Ok(()) };
         let mut addresses = [0u64; ARRAYS];
@@ -121,8 +121,8 @@ impl Program {
     }
 }
 
-impl Table {
-    fn new(device: &Arc<Device>, stream: &Stream, dtype: DType, lists: &Lists) -> Result<Table> {
+impl JobTable {
+    fn new(device: &Arc<Device>, stream: &Stream, dtype: DType, lists: &JobLists) -> Result<JobTable> {
         let copies: &[u8] = bytemuck::cast_slice(&lists.copies.list);
         let sums: &[u8] = bytemuck::cast_slice(&lists.sums.list);
         let sources: &[u8] = bytemuck::cast_slice(&lists.sources);
@@ -132,7 +132,7 @@ impl Table {
         // SAFETY: the bytes and the new memory are ours until the copy is done.
         unsafe { stream.copy(start, bytes.as_ptr().addr() as u64, bytes.len())? };
         stream.synchronize()?;
-        let mut table = Table { _memory: memory, copies: None, sums: None, sources: 0 };
+        let mut table = JobTable { _memory: memory, copies: None, sums: None, sources: 0 };
         if lists.copies.blocks > 0 {
             let (count, blocks) = (lists.copies.list.len() as u32, lists.copies.blocks);
             let kernel = device.kernel(&BOXES, "copy_boxes")?;

@@ -7,15 +7,15 @@ use crate::transport::{Call, Signature};
 use crate::world::Group;
 
 /// One call of a group, while it lasts.
-pub(super) struct Meeting<'a> {
+pub(super) struct Rendezvous<'a> {
     pub group: &'a Group,
     pub call: &'a Call<'a>,
     pub signature: Signature,
 }
 
-impl Meeting<'_> {
+impl Rendezvous<'_> {
     /// Shows some bytes, equally many on every rank, and returns everybody's, one after another.
-    pub fn meet(&self, mine: &[u8]) -> Result<Vec<u8>> {
+    pub fn all_gather_bytes(&self, mine: &[u8]) -> Result<Vec<u8>> {
         let (size, bytes) = (self.group.size(), mine.len());
         let mut all = vec![0u8; size * bytes];
         let Some(channel) = &self.group.core.channel else {
@@ -36,8 +36,8 @@ impl Meeting<'_> {
     }
 
     /// Waits until everybody has come here.
-    pub fn settle(&self) -> Result<()> {
-        self.meet(&[]).map(drop)
+    pub fn barrier(&self) -> Result<()> {
+        self.all_gather_bytes(&[]).map(drop)
     }
 
     /// Fails if the ranks' counts in all_to_all do not fit together.
@@ -69,8 +69,8 @@ impl Meeting<'_> {
         }
     }
 
-    /// As [`Meeting::go_on`], and fails if a rank is gone or has given up: nothing comes from it.
-    pub fn watch(&self) -> Result<()> {
+    /// As [`Rendezvous::go_on`], and fails if a rank is gone or has given up: nothing comes from it.
+    pub fn check_peers(&self) -> Result<()> {
         let (group, core) = (self.group, &self.group.core);
         let lost = |member: usize| match &core.channel {
             Some(channel) => channel.lost(member),
@@ -83,6 +83,6 @@ impl Meeting<'_> {
 }
 
 /// The error for a rank that shows what it cannot have.
-pub(super) fn nonsense(what: &str) -> Error {
+pub(super) fn internal_error(what: &str) -> Error {
     Error::internal("CUDA collectives", what)
 }

@@ -7,11 +7,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::super::loads::{Packed, Unpacked};
-use super::super::neighbours::Begun;
+use super::super::packing::{PackWith, UnpackWith};
+use super::super::neighbours::StartedCall;
 use super::super::wire::{Neighbour, Wire};
-use super::piece::Origin;
-use super::together::together;
+use super::box_copy::MemoryBase;
+use super::all_or_none::all_or_none;
 use crate::cuda::{self, Device, DeviceMemory, Exported, Mapped, Stream};
 use crate::error::{Error, Result};
 use crate::memory::{DType, ReduceOp};
@@ -20,7 +20,7 @@ use crate::world::Group;
 
 /// What goes to a neighbour and what comes from it, in bytes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Lane {
+pub(super) struct NeighbourLane {
     pub member: usize,
     pub to: usize,
     pub from: usize,
@@ -30,61 +30,61 @@ pub(super) struct Lane {
 
 /// What a call says to errors and to the wire.
 #[derive(Clone, Copy)]
-pub(super) struct Errand<'a> {
+pub(super) struct HaloCallContext<'a> {
     pub group: &'a Group,
     pub call: &'a Call<'a>,
-    pub begun: Begun,
+    pub started: StartedCall,
     pub dtype: DType,
     pub fingerprint: u64,
 }
 
 /// Parcels begin at multiples of this.
-const ALIGNED: usize = 256;
+const ALIGNMENT: usize = 256;
 /// Buffers of so many bytes are not doubled: ranks meet a second time instead.
 const LARGE: i64 = 64 << 20;
 /// Bytes of a token.
-const TOKEN: usize = 8;
+const TOKEN_BYTES: usize = 8;
 
 /// The way of one direction of a plan.
-pub(super) struct Passage {
-    lanes: Vec<Lane>,
+pub(super) struct DeviceTransport {
+    lanes: Vec<NeighbourLane>,
     wire: Wire,
     /// Where each lane's parcel begins in the buffer.
-    places: Vec<usize>,
+    offsets: Vec<usize>,
     memory: Arc<DeviceMemory>,
     /// Whether there are two buffers, and how much further the second one is.
     is_double: bool,
     flip: usize,
     parity: u32,
-    way: Way,
+    access: PeerAccess,
 }
 
-enum Way {
+enum PeerAccess {
     /// Each neighbour's parcel for this rank, and what keeps it at its address.
-    Direct { parcels: Vec<Origin>, _held: Vec<Held> },
+    Direct { parcels: Vec<MemoryBase>, _keep_alive: Vec<KeepAlive> },
     /// Where parcels that came through the host are put, in memory of this rank's own.
-    Staged { memory: DeviceMemory, places: Vec<usize> },
+    Staged { memory: DeviceMemory, offsets: Vec<usize> },
 }
 
 #[allow(dead_code)] // Held for what their drop does.
-enum Held {
+enum KeepAlive {
     Own(Arc<DeviceMemory>),
-    Opened(Opened),
+    PeerBuffer(PeerBuffer),
 }
 
 /// A neighbour's buffer. It serves one exchange alone, so it does not stay open after that.
-struct Opened(Arc<Mapped>);
+struct PeerBuffer(Arc<Mapped>);
 
-impl Drop for Opened {
+impl Drop for PeerBuffer {
     fn drop(&mut self) {
-        cuda::forget(&self.0);
+        cuda::release_mapping(&self.0);
     }
 }
 
 /// What a rank tells another: numbers that travel as they are.
 #[repr(C)]
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Shown {
+struct BufferDescriptor {
     /// Which process it is; zero if its buffer cannot be shown.
     process: u64,
     /// Its buffer, and where that begins there.
@@ -95,97 +95,97 @@ struct Shown {
     flip: u64,
 }
 
-const NUMBERS: usize = size_of::<Shown>() / 8;
+const NUMBERS: usize = size_of::<BufferDescriptor>() / 8;
 
-impl Passage {
+impl DeviceTransport {
     /// Made together by all ranks of a group.
     pub fn new(
         group: &Group,
         device: &Arc<Device>,
-        lanes: Vec<Lane>,
+        lanes: Vec<NeighbourLane>,
         fingerprint: u64,
         direct: bool,
-    ) -> Result<Passage> {
-        let (places, bytes) = places(lanes.iter().enumerate().map(|(at, lane)| match lane.same == at {
+    ) -> Result<DeviceTransport> {
+        let (offsets, bytes) = offsets(lanes.iter().enumerate().map(|(at, lane)| match lane.same == at {
             true => lane.to,
             false => 0,
         }));
-        let places: Vec<usize> = lanes.iter().map(|lane| places[lane.same]).collect();
+        let offsets: Vec<usize> = lanes.iter().map(|lane| offsets[lane.same]).collect();
         // All decide alike, whatever each has to send.
         let mut most = [bytes as i64];
         group.all_reduce(&mut most, ReduceOp::Max)?;
         let is_double = most[0] < LARGE;
         let flip = if is_double { bytes } else { 0 };
-        let memory = Arc::new(together(group, DeviceMemory::new(device, bytes + flip))?);
-        remember(&memory);
+        let memory = Arc::new(all_or_none(group, DeviceMemory::new(device, bytes + flip))?);
+        register_buffer(&memory);
         // SAFETY: the memory lives as long as this passage, and neighbours read it between its tokens alone.
         let exported = cuda::export(device, &unsafe { memory.span() }).ok();
         let seat = group.core.common.seat.as_ref();
-        let near =
-            |lane: &Lane| seat.is_some_and(|seat| seat.seat_of(group.members()[lane.member]).is_some());
-        let can = exported.is_some() && lanes.iter().all(near) && !is_staging_wanted();
-        let mut shown = vec![<Shown as bytemuck::Zeroable>::zeroed(); group.size()];
-        for (lane, place) in lanes.iter().zip(&places) {
-            shown[lane.member].address = memory.address() + *place as u64;
+        let is_local =
+            |lane: &NeighbourLane| seat.is_some_and(|seat| seat.seat_of(group.members()[lane.member]).is_some());
+        let supports_direct = exported.is_some() && lanes.iter().all(is_local) && !is_staging_wanted();
+        let mut descriptors = vec![<BufferDescriptor as bytemuck::Zeroable>::zeroed(); group.size()];
+        for (lane, offset) in lanes.iter().zip(&offsets) {
+            descriptors[lane.member].address = memory.address() + *offset as u64;
         }
-        for one in &mut shown {
-            one.process = if can { cuda::process_number() } else { 0 };
+        for one in &mut descriptors {
+            one.process = if supports_direct { cuda::process_number() } else { 0 };
             (one.start, one.flip) = (memory.address(), flip as u64);
             if let Some(exported) = exported {
                 one.exported = exported;
             }
         }
         let mut theirs = vec![0i64; NUMBERS * group.size()];
-        group.all_to_all(bytemuck::cast_slice::<Shown, i64>(&shown), &mut theirs)?;
-        let theirs: &[Shown] = bytemuck::cast_slice(&theirs);
-        let opened: Result<Vec<(Origin, Held)>> =
+        group.all_to_all(bytemuck::cast_slice::<BufferDescriptor, i64>(&descriptors), &mut theirs)?;
+        let theirs: &[BufferDescriptor] = bytemuck::cast_slice(&theirs);
+        let opened: Result<Vec<(MemoryBase, KeepAlive)>> =
             lanes.iter().map(|lane| open(device, &theirs[lane.member])).collect();
-        let mut works = [i64::from(can && opened.is_ok())];
+        let mut works = [i64::from(supports_direct && opened.is_ok())];
         group.all_reduce(&mut works, ReduceOp::Min)?;
         let is_direct = works[0] == 1;
-        let neighbour = |lane: &Lane| match is_direct {
+        let neighbour = |lane: &NeighbourLane| match is_direct {
             // Tokens go both ways: see above.
-            true => Neighbour { member: lane.member, to: TOKEN, from: TOKEN },
+            true => Neighbour { member: lane.member, to: TOKEN_BYTES, from: TOKEN_BYTES },
             false => Neighbour { member: lane.member, to: lane.to, from: lane.from },
         };
         let neighbours = lanes.iter().map(neighbour).collect();
         let wire = Wire::new(group, neighbours, fingerprint, direct || is_direct)?;
-        let way = match opened {
+        let access = match opened {
             Ok(opened) if is_direct => {
-                let (parcels, _held) = opened.into_iter().unzip();
-                Way::Direct { parcels, _held }
+                let (parcels, _keep_alive) = opened.into_iter().unzip();
+                PeerAccess::Direct { parcels, _keep_alive }
             }
             _ => {
-                let (places, bytes) = self::places(lanes.iter().map(|lane| lane.from));
-                Way::Staged { memory: together(group, DeviceMemory::new(device, bytes))?, places }
+                let (offsets, bytes) = self::offsets(lanes.iter().map(|lane| lane.from));
+                PeerAccess::Staged { memory: all_or_none(group, DeviceMemory::new(device, bytes))?, offsets }
             }
         };
-        Ok(Passage { lanes, wire, places, memory, is_double, flip, parity: 0, way })
+        Ok(DeviceTransport { lanes, wire, offsets, memory, is_double, flip, parity: 0, access })
     }
 
     /// Where this rank packs the parcel of a lane; none if an earlier lane has the same.
-    pub fn packed(&self, lane: usize) -> Option<Origin> {
-        let (address, flip) = (self.memory.address() + self.places[lane] as u64, self.flip as u64);
-        (self.lanes[lane].same == lane).then_some(Origin::Buffer { address, flip })
+    pub fn packed(&self, lane: usize) -> Option<MemoryBase> {
+        let (address, flip) = (self.memory.address() + self.offsets[lane] as u64, self.flip as u64);
+        (self.lanes[lane].same == lane).then_some(MemoryBase::Buffer { address, flip })
     }
 
     /// Where the parcel is that came from a neighbour.
-    pub fn arrived(&self, lane: usize) -> Origin {
-        match &self.way {
-            Way::Direct { parcels, .. } => parcels[lane],
-            Way::Staged { memory, places } => {
-                Origin::Buffer { address: memory.address() + places[lane] as u64, flip: 0 }
+    pub fn arrived(&self, lane: usize) -> MemoryBase {
+        match &self.access {
+            PeerAccess::Direct { parcels, .. } => parcels[lane],
+            PeerAccess::Staged { memory, offsets } => {
+                MemoryBase::Buffer { address: memory.address() + offsets[lane] as u64, flip: 0 }
             }
         }
     }
 
     /// Whether neighbours read this rank's buffer where it is.
     pub fn is_direct(&self) -> bool {
-        matches!(self.way, Way::Direct { .. })
+        matches!(self.access, PeerAccess::Direct { .. })
     }
 
     /// Turns to the other buffer, for a new call.
-    pub fn turn(&mut self) -> u32 {
+    pub fn flip_parity(&mut self) -> u32 {
         self.parity ^= 1;
         self.parity
     }
@@ -195,106 +195,106 @@ impl Passage {
     }
 
     /// Hands over what the stream packs.
-    pub fn send(&mut self, errand: Errand, stream: &Stream) -> Result<()> {
-        let Passage { lanes, wire, places, memory, flip, parity, way, .. } = self;
-        let Errand { group, call, begun, dtype, fingerprint } = errand;
-        if matches!(way, Way::Direct { .. }) {
+    pub fn send(&mut self, call_context: HaloCallContext, stream: &Stream) -> Result<()> {
+        let DeviceTransport { lanes, wire, offsets, memory, flip, parity, access, .. } = self;
+        let HaloCallContext { group, call, started, dtype, fingerprint } = call_context;
+        if matches!(access, PeerAccess::Direct { .. }) {
             stream.wait(&|| call.go_on())?;
-            let mut tokens = Packed(|_| (TOKEN, TOKEN), |_, _: &mut [u8]| ());
-            return wire.send(group, call, (begun, dtype, fingerprint), &mut tokens, false);
+            let mut tokens = PackWith(|_| (TOKEN_BYTES, TOKEN_BYTES), |_, _: &mut [u8]| ());
+            return wire.send(group, call, (started, dtype, fingerprint), &mut tokens, false);
         }
         let start = memory.address() + u64::from(*parity) * *flip as u64;
         let mut copied = Ok(());
         let lengths = |lane: usize| (lanes[lane].to, lanes[lane].from);
         let pack = |lane: usize, room: &mut [u8]| {
-            let from = start + places[lane] as u64;
+            let from = start + offsets[lane] as u64;
             // SAFETY: the room and the packed parcel are this rank's until it has waited for the copy.
             let copy = unsafe { stream.copy(room.as_mut_ptr().addr() as u64, from, room.len()) };
             let done = copy.and_then(|()| stream.synchronize());
             copied = std::mem::replace(&mut copied, Ok(())).and(done);
         };
-        wire.send(group, call, (begun, dtype, fingerprint), &mut Packed(lengths, pack), false)?;
+        wire.send(group, call, (started, dtype, fingerprint), &mut PackWith(lengths, pack), false)?;
         copied
     }
 
     /// Waits until everything has arrived; then kernels on the stream may read it.
-    pub fn receive(&mut self, errand: Errand, stream: &Stream) -> Result<()> {
-        let Passage { lanes, wire, way, .. } = self;
-        let Errand { group, call, begun, .. } = errand;
-        let Way::Staged { memory, places } = way else {
-            return wire.receive(group, call, begun, &mut Unpacked(|_| TOKEN, |_, _: &[u8]| ()), false);
+    pub fn receive(&mut self, call_context: HaloCallContext, stream: &Stream) -> Result<()> {
+        let DeviceTransport { lanes, wire, access, .. } = self;
+        let HaloCallContext { group, call, started, .. } = call_context;
+        let PeerAccess::Staged { memory, offsets } = access else {
+            return wire.receive(group, call, started, &mut UnpackWith(|_| TOKEN_BYTES, |_, _: &[u8]| ()), false);
         };
         let mut copied = Ok(());
         let unpack = |lane: usize, bytes: &[u8]| {
-            let (from, to) = (bytes.as_ptr().addr() as u64, memory.address() + places[lane] as u64);
+            let (from, to) = (bytes.as_ptr().addr() as u64, memory.address() + offsets[lane] as u64);
             // SAFETY: the bytes are lent and the memory is this rank's until it has waited for the copy.
             let copy = unsafe { stream.copy(to, from, bytes.len()) };
             let done = copy.and_then(|()| stream.synchronize());
             copied = std::mem::replace(&mut copied, Ok(())).and(done);
         };
         let lengths = |lane: usize| lanes[lane].from;
-        wire.receive(group, call, begun, &mut Unpacked(lengths, unpack), false)?;
+        wire.receive(group, call, started, &mut UnpackWith(lengths, unpack), false)?;
         copied
     }
 
     /// Waits for the kernels that read what has arrived. Where there is one buffer alone, nobody goes on before all of its
     /// neighbours have read it.
-    pub fn finish(&mut self, errand: Errand, stream: &Stream) -> Result<()> {
-        stream.wait(&|| errand.call.go_on())?;
+    pub fn finish(&mut self, call_context: HaloCallContext, stream: &Stream) -> Result<()> {
+        stream.wait(&|| call_context.call.go_on())?;
         if self.is_double || !self.is_direct() {
             return Ok(());
         }
-        self.send(errand, stream)?;
-        self.receive(errand, stream)
+        self.send(call_context, stream)?;
+        self.receive(call_context, stream)
     }
 
     /// Gives up what was sent and not received.
-    pub fn abandon(&mut self) {
-        let (lanes, is_direct) = (&self.lanes, matches!(self.way, Way::Direct { .. }));
-        self.wire.abandon(|lane| if is_direct { TOKEN } else { lanes[lane].from });
+    pub fn cancel(&mut self) {
+        let (lanes, is_direct) = (&self.lanes, matches!(self.access, PeerAccess::Direct { .. }));
+        self.wire.cancel(|lane| if is_direct { TOKEN_BYTES } else { lanes[lane].from });
     }
 }
 
 /// Where rooms of these bytes are, one after the other, and their bytes in all.
-fn places(bytes: impl Iterator<Item = usize>) -> (Vec<usize>, usize) {
+fn offsets(bytes: impl Iterator<Item = usize>) -> (Vec<usize>, usize) {
     let mut end = 0;
-    let place = |bytes: usize| {
-        let place = end;
-        end = (end + bytes).next_multiple_of(ALIGNED);
-        place
+    let offset = |bytes: usize| {
+        let offset = end;
+        end = (end + bytes).next_multiple_of(ALIGNMENT);
+        offset
     };
-    let places = bytes.map(place).collect();
-    (places, end)
+    let offsets = bytes.map(offset).collect();
+    (offsets, end)
 }
 
 /// The parcel that another rank shows to this one.
-fn open(device: &Arc<Device>, shown: &Shown) -> Result<(Origin, Held)> {
-    let nowhere = || Error::internal("halo plan", "a neighbour that does not know of this rank");
-    if shown.process == 0 || shown.address == 0 {
-        return Err(nowhere());
+fn open(device: &Arc<Device>, descriptor: &BufferDescriptor) -> Result<(MemoryBase, KeepAlive)> {
+    let unknown_neighbour = || Error::internal("halo plan", "a neighbour that does not know of this rank");
+    if descriptor.process == 0 || descriptor.address == 0 {
+        return Err(unknown_neighbour());
     }
-    if shown.process == cuda::process_number() {
-        let memory = recall(shown.start).ok_or_else(nowhere)?;
+    if descriptor.process == cuda::process_number() {
+        let memory = find_buffer(descriptor.start).ok_or_else(unknown_neighbour)?;
         if memory.device() != device.ordinal() {
             device.reach(&Device::get(memory.device())?.uuid())?;
         }
-        return Ok((Origin::Buffer { address: shown.address, flip: shown.flip }, Held::Own(memory)));
+        return Ok((MemoryBase::Buffer { address: descriptor.address, flip: descriptor.flip }, KeepAlive::Own(memory)));
     }
-    let (start, mapped) = cuda::open(device, shown.process, &shown.exported)?;
-    let address = start + (shown.address - shown.start);
-    Ok((Origin::Buffer { address, flip: shown.flip }, Held::Opened(Opened(mapped))))
+    let (start, mapped) = cuda::open(device, descriptor.process, &descriptor.exported)?;
+    let address = start + (descriptor.address - descriptor.start);
+    Ok((MemoryBase::Buffer { address, flip: descriptor.flip }, KeepAlive::PeerBuffer(PeerBuffer(mapped))))
 }
 
 /// Buffers of all exchanges in this process: ranks that are threads keep each other's alive.
 static BUFFERS: Mutex<Vec<Weak<DeviceMemory>>> = Mutex::new(Vec::new());
 
-fn remember(memory: &Arc<DeviceMemory>) {
+fn register_buffer(memory: &Arc<DeviceMemory>) {
     let mut buffers = BUFFERS.lock().unwrap_or_else(PoisonError::into_inner);
     buffers.retain(|one| one.strong_count() > 0);
     buffers.push(Arc::downgrade(memory));
 }
 
-fn recall(address: u64) -> Option<Arc<DeviceMemory>> {
+fn find_buffer(address: u64) -> Option<Arc<DeviceMemory>> {
     let buffers = BUFFERS.lock().unwrap_or_else(PoisonError::into_inner);
     buffers.iter().filter_map(Weak::upgrade).find(|memory| memory.address() == address)
 }

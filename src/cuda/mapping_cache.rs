@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use crate::error::Result;
 
 /// How many allocations stay open that no call uses; torch's allocator makes few, large ones.
-const MOST_OPEN: usize = 64;
+const MAX_OPEN: usize = 64;
 
 /// An allocation of another process.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Allocation {
 
 /// Open allocations, the last one used at the end. One that is in use is here even if it does not stay open, because the driver
 /// opens an allocation once for each device.
-pub(super) struct Opened<M> {
+pub(super) struct MappingCache<M> {
     list: Vec<Entry<M>>,
 }
 
@@ -33,11 +33,11 @@ struct Entry<M> {
     allocation: Allocation,
     opened: Weak<M>,
     /// Keeps it open while no call uses it.
-    stays: Option<Arc<M>>,
+    retained: Option<Arc<M>>,
 }
 
-impl<M> Opened<M> {
-    pub const NOTHING: Opened<M> = Opened { list: Vec::new() };
+impl<M> MappingCache<M> {
+    pub const EMPTY: MappingCache<M> = MappingCache { list: Vec::new() };
 
     /// The allocation, opened if it is not; then it stays open for the next time.
     pub fn get(&mut self, wanted: Allocation, open: impl FnOnce() -> Result<M>) -> Result<Arc<M>> {
@@ -49,7 +49,7 @@ impl<M> Opened<M> {
             let is_older = other.freed != wanted.freed;
             let is_replaced = other.range.start < wanted.range.end && wanted.range.start < other.range.end;
             if other.owner == wanted.owner && !is_same && (is_older || is_replaced) {
-                entry.stays = None;
+                entry.retained = None;
             }
         }
         self.list.retain(|entry| entry.opened.strong_count() > 0);
@@ -58,34 +58,34 @@ impl<M> Opened<M> {
         let mapped = match found {
             Some(mapped) => mapped,
             None => {
-                self.make_room();
+                self.evict_oldest();
                 Arc::new(open()?)
             }
         };
-        let (opened, stays) = (Arc::downgrade(&mapped), Some(mapped.clone()));
-        self.list.push(Entry { allocation: wanted, opened, stays });
+        let (opened, retained) = (Arc::downgrade(&mapped), Some(mapped.clone()));
+        self.list.push(Entry { allocation: wanted, opened, retained });
         Ok(mapped)
     }
 
     /// Closes the one that was used longest ago, if there are many.
-    fn make_room(&mut self) {
-        if self.list.iter().filter(|entry| entry.stays.is_some()).count() >= MOST_OPEN
-            && let Some(oldest) = self.list.iter_mut().find(|entry| entry.stays.is_some())
+    fn evict_oldest(&mut self) {
+        if self.list.iter().filter(|entry| entry.retained.is_some()).count() >= MAX_OPEN
+            && let Some(oldest) = self.list.iter_mut().find(|entry| entry.retained.is_some())
         {
-            oldest.stays = None;
+            oldest.retained = None;
         }
     }
 
     /// Closes what its owner will not use again, once no call does.
-    pub fn forget(&mut self, mapped: &Arc<M>) {
+    pub fn release(&mut self, mapped: &Arc<M>) {
         let is_it = |entry: &Entry<M>| std::ptr::eq(entry.opened.as_ptr(), Arc::as_ptr(mapped));
-        self.list.iter_mut().filter(|entry| is_it(entry)).for_each(|entry| entry.stays = None);
+        self.list.iter_mut().filter(|entry| is_it(entry)).for_each(|entry| entry.retained = None);
     }
 
     /// Closes all allocations of a process, once no call uses them.
-    pub fn forget_owner(&mut self, owner: u64) {
+    pub fn release_owner(&mut self, owner: u64) {
         let its = self.list.iter_mut().filter(|entry| entry.allocation.owner == owner);
-        its.for_each(|entry| entry.stays = None);
+        its.for_each(|entry| entry.retained = None);
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn what_its_owner_has_freed_is_closed_and_what_is_in_use_stays() {
-        let mut opened = Opened::NOTHING;
+        let mut opened = MappingCache::EMPTY;
         let mut get =
             |owner, buffer, freed| opened.get(allocation(owner, buffer, freed), Mapped::new).unwrap();
         let is_open = |number| assert_eq!(OPEN.load(Ordering::Relaxed), number);
@@ -134,16 +134,16 @@ mod tests {
         // Another allocation in the place of number 3.
         drop(opened.get(Allocation { buffer: 9, ..allocation(1, 3, 1) }, Mapped::new).unwrap());
         is_open(3);
-        opened.forget_owner(1);
+        opened.release_owner(1);
         is_open(1);
-        for buffer in 0..2 * MOST_OPEN as u64 {
+        for buffer in 0..2 * MAX_OPEN as u64 {
             drop(opened.get(allocation(3, buffer, 0), Mapped::new).unwrap());
         }
-        is_open(MOST_OPEN);
+        is_open(MAX_OPEN);
         let last = opened.get(allocation(3, 1000, 0), Mapped::new).unwrap();
-        opened.forget(&last);
-        is_open(MOST_OPEN);
+        opened.release(&last);
+        is_open(MAX_OPEN);
         drop(last);
-        is_open(MOST_OPEN - 1);
+        is_open(MAX_OPEN - 1);
     }
 }

@@ -14,7 +14,7 @@ pub(crate) struct Side {
 /// One box of indices in two arrays: `own` is the array of a rank's part, or the padded one; `other` is the padded array or
 /// a message. Neighbouring dimensions without gaps are merged, so that rows are as long as can be.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Common {
+pub(crate) struct BoxPair {
     pub extents: Vec<usize>,
     pub own: Side,
     pub other: Side,
@@ -64,32 +64,32 @@ impl Side {
     }
 }
 
-impl Common {
+impl BoxPair {
     /// The box of these extents, where it lies in two arrays of these shapes. No extent is zero.
-    pub fn new(extents: &[usize], own: (&[usize], &[Line]), other: (&[usize], &[Line])) -> Common {
+    pub fn new(extents: &[usize], own: (&[usize], &[Line]), other: (&[usize], &[Line])) -> BoxPair {
         let lines = own.1;
         let (own, other) = (Side::new(own.0, own.1, extents), Side::new(other.0, other.1, extents));
         let lines = extents.iter().zip(lines).zip(&other.strides);
         let lines = lines.map(|((&extent, &line), &stride)| (extent, line, stride)).collect();
-        Common { extents: extents.to_vec(), own, other, lines }.merged()
+        BoxPair { extents: extents.to_vec(), own, other, lines }.merged()
     }
 
     /// The same box, where the other array is a message that has it at this offset.
-    pub fn in_message(extents: &[usize], own: (&[usize], &[Line]), offset: usize) -> Common {
+    pub fn in_message(extents: &[usize], own: (&[usize], &[Line]), offset: usize) -> BoxPair {
         let whole: Vec<Line> = extents.iter().map(|_| Line::from(0)).collect();
-        let mut common = Common::new(extents, own, (extents, &whole));
-        common.other.offset = offset;
-        common
+        let mut pair = BoxPair::new(extents, own, (extents, &whole));
+        pair.other.offset = offset;
+        pair
     }
 
     /// The same box, where one value stands for every element of the other array.
-    pub fn of_one_value(extents: &[usize], own: (&[usize], &[Line])) -> Common {
+    pub fn of_one_value(extents: &[usize], own: (&[usize], &[Line])) -> BoxPair {
         let still: Vec<Line> = extents.iter().map(|_| Line { start: 0, step: 0 }).collect();
-        Common::new(extents, own, (extents, &still))
+        BoxPair::new(extents, own, (extents, &still))
     }
 
-    fn merged(self) -> Common {
-        let mut merged = Common { extents: Vec::new(), ..self.clone() };
+    fn merged(self) -> BoxPair {
+        let mut merged = BoxPair { extents: Vec::new(), ..self.clone() };
         (merged.own.strides, merged.other.strides) = (Vec::new(), Vec::new());
         for (index, &extent) in self.extents.iter().enumerate() {
             let (own, other) = (self.own.strides[index], self.other.strides[index]);
@@ -243,7 +243,7 @@ impl Common {
         unsafe { strided::add(&shape, dtype, array.add(from), array.add(to)) };
     }
 
-    /// Fills the box of the own array with one value; see [`Common::of_one_value`].
+    /// Fills the box of the own array with one value; see [`BoxPair::of_one_value`].
     pub fn fill(&self, element: usize, own: &mut [u8], value: &[u8; 8]) {
         debug_assert!(self.other.strides.iter().all(|&stride| stride == 0));
         self.copy_in(element, own, &value[..element]);
@@ -261,12 +261,12 @@ mod tests {
     #[test]
     fn dimensions_without_gaps_become_one() {
         let shape = [4, 5, 6, 7];
-        let whole = Common::new(&shape, (&shape, &lines(&[0; 4])), (&shape, &lines(&[0; 4])));
+        let whole = BoxPair::new(&shape, (&shape, &lines(&[0; 4])), (&shape, &lines(&[0; 4])));
         assert_eq!(whole.extents, [840]);
         assert!(whole.covers(840));
-        let rows = Common::in_message(&[4, 5, 2, 7], (&shape, &lines(&[0, 0, 3, 0])), 11);
+        let rows = BoxPair::in_message(&[4, 5, 2, 7], (&shape, &lines(&[0, 0, 3, 0])), 11);
         assert_eq!((rows.extents.clone(), rows.other.offset), (vec![20, 14], 11));
-        let columns = Common::in_message(&[4, 5, 6, 3], (&shape, &lines(&[0, 0, 0, 4])), 0);
+        let columns = BoxPair::in_message(&[4, 5, 6, 3], (&shape, &lines(&[0, 0, 0, 4])), 0);
         assert_eq!(columns.extents, [120, 3]);
         assert!(!columns.covers(360));
     }
@@ -275,29 +275,29 @@ mod tests {
     fn boxes_travel_there_and_back() {
         let own: Vec<i32> = (0..24).collect();
         let mirror = [Line { start: 2, step: -1 }, Line::from(1)];
-        let common = Common::in_message(&[2, 3], (&[4, 6], &mirror), 1);
+        let pair = BoxPair::in_message(&[2, 3], (&[4, 6], &mirror), 1);
         let mut message = vec![0i32; 7];
-        common.copy_out(4, bytemuck::cast_slice(&own), bytemuck::cast_slice_mut(&mut message));
+        pair.copy_out(4, bytemuck::cast_slice(&own), bytemuck::cast_slice_mut(&mut message));
         assert_eq!(message, [0, 13, 14, 15, 7, 8, 9]);
         let mut sums = own.clone();
-        common.add_in(DType::I32, bytemuck::cast_slice_mut(&mut sums), bytemuck::cast_slice(&message));
+        pair.add_in(DType::I32, bytemuck::cast_slice_mut(&mut sums), bytemuck::cast_slice(&message));
         assert_eq!((sums[13], sums[7], sums[6]), (26, 14, 6));
         let seven = 7i32.to_ne_bytes();
         let mut value = [0; 8];
         value[..4].copy_from_slice(&seven);
-        let filled = Common::of_one_value(&[2, 3], (&[4, 6], &lines(&[1, 1])));
+        let filled = BoxPair::of_one_value(&[2, 3], (&[4, 6], &lines(&[1, 1])));
         filled.fill(4, bytemuck::cast_slice_mut(&mut sums), &value);
         assert_eq!((sums[13], sums[9], sums[10]), (7, 7, 10));
-        let all = Common::of_one_value(&[4, 6], (&[4, 6], &lines(&[0, 0])));
+        let all = BoxPair::of_one_value(&[4, 6], (&[4, 6], &lines(&[0, 0])));
         assert_eq!(all.extents, [24], "all of an array is one row");
         let mut again = vec![0i32; 24];
-        common.copy_in(4, bytemuck::cast_slice_mut(&mut again), bytemuck::cast_slice(&message));
+        pair.copy_in(4, bytemuck::cast_slice_mut(&mut again), bytemuck::cast_slice(&message));
         assert_eq!((again[13], again[9]), (13, 9));
     }
 
     #[test]
     #[should_panic(expected = "outside its array")]
     fn a_box_outside_is_refused() {
-        Common::in_message(&[3], (&[4], &lines(&[2])), 0);
+        BoxPair::in_message(&[3], (&[4], &lines(&[2])), 0);
     }
 }

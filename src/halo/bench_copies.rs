@@ -1,7 +1,7 @@
 //! The copies of an exchange without the exchange: what bringing halos up to date costs at least, for benchmarks.
 
 use super::exchange::Exchange;
-use super::wire::PIECE;
+use super::wire::CHUNK_BYTES;
 use crate::error::Result;
 use crate::memory::Element;
 
@@ -11,20 +11,20 @@ impl Exchange {
     #[doc(hidden)]
     pub fn copy_alone<T: Element>(&self, padded: &mut [T], room: &mut Vec<u8>) -> Result<()> {
         self.check_type::<T>()?;
-        let Some(within) = &self.plan.within else { return Ok(()) };
+        let Some(in_place) = &self.plan.in_place else { return Ok(()) };
         let (element, padded) = (size_of::<T>(), bytemuck::cast_slice_mut(padded));
         let mut arrays = [padded];
         let mut start = 0;
         for (send, receive) in self.sends.iter().zip(&self.receives) {
             let (Some(send), Some(receive)) = (send, receive) else { continue };
-            let (send, receive) = (&within.sends[*send], &self.plan.receives[*receive]);
+            let (send, receive) = (&in_place.sends[*send], &self.plan.receives[*receive]);
             let (to, from) = (send.bytes(element, 1), receive.bytes(element, 1));
             let end = start + to.max(from);
             room.resize(room.len().max(end), 0);
             let room = &mut room[start..end];
             let (mut packed, mut unpacked) = (0, 0);
             while packed < to {
-                packed = send.pack(element, &arrays, (packed, PIECE), &mut room[packed..to]);
+                packed = send.pack(element, &arrays, (packed, CHUNK_BYTES), &mut room[packed..to]);
                 let there = if packed == to { from } else { packed.min(from) };
                 unpacked = receive.unpack(element, &mut arrays, unpacked, &room[unpacked..there]);
             }

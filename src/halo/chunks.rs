@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use super::copy::Common;
-use super::plan::Parcel;
+use super::box_pair::BoxPair;
+use super::plan::HaloParcel;
 
-impl Parcel {
+impl HaloParcel {
     /// Bytes of a message with so many fields, one after the other.
     pub fn bytes(&self, element: usize, fields: usize) -> usize {
         self.elements * element * fields
@@ -21,9 +21,9 @@ impl Parcel {
         room: &mut [u8],
     ) -> usize {
         let limit = done.saturating_add(most);
-        self.walk(element, arrays.len(), (done, limit), usize::div_ceil, |field, common, rows, bytes| {
+        self.walk(element, arrays.len(), (done, limit), usize::div_ceil, |field, pair, rows, bytes| {
             let room = &mut room[bytes.start - done..bytes.end - done];
-            common.pack(rows, element, arrays[field].as_ref(), room);
+            pair.pack(rows, element, arrays[field].as_ref(), room);
         })
     }
 
@@ -36,8 +36,8 @@ impl Parcel {
             fields,
             (done, limit),
             |bytes, row| bytes / row,
-            |field, common, rows, place| {
-                common.unpack(rows, element, arrays[field], &bytes[place.start - done..place.end - done]);
+            |field, pair, rows, place| {
+                pair.unpack(rows, element, arrays[field], &bytes[place.start - done..place.end - done]);
             },
         )
     }
@@ -50,20 +50,20 @@ impl Parcel {
         fields: usize,
         (mut done, limit): (usize, usize),
         count: impl Fn(usize, usize) -> usize,
-        mut visit: impl FnMut(usize, &Common, Range<usize>, Range<usize>),
+        mut visit: impl FnMut(usize, &BoxPair, Range<usize>, Range<usize>),
     ) -> usize {
         let size = self.elements * element;
         for field in done.checked_div(size).unwrap_or(fields)..fields {
-            for common in &self.boxes {
-                let (place, row) = (common.place(element), common.row_bytes(element));
+            for pair in &self.boxes {
+                let (place, row) = (pair.place(element), pair.row_bytes(element));
                 let (start, end) = (field * size + place.start, field * size + place.end);
                 if end <= done {
                     continue;
                 }
                 let first = (done - start) / row;
-                let last = common.rows().end.min(count(limit.saturating_sub(start), row));
+                let last = pair.rows().end.min(count(limit.saturating_sub(start), row));
                 if last > first {
-                    visit(field, common, first..last, start + first * row..start + last * row);
+                    visit(field, pair, first..last, start + first * row..start + last * row);
                     done = start + last * row;
                 }
                 if done < end {
@@ -77,17 +77,17 @@ impl Parcel {
 
 #[cfg(test)]
 mod tests {
-    use super::super::copy::Line;
+    use super::super::box_pair::Line;
     use super::*;
 
-    fn parcel() -> Parcel {
+    fn parcel() -> HaloParcel {
         let shape = [4, 5, 6];
-        let mut parcel = Parcel::default();
+        let mut parcel = HaloParcel::default();
         for (extents, starts) in [([2, 5, 3], [1, 0, 2]), ([1, 1, 1], [0, 4, 5]), ([4, 2, 6], [0, 3, 0])] {
             let lines = starts.map(Line::from);
-            let common = Common::in_message(&extents, (&shape, &lines), parcel.elements);
-            parcel.elements += common.elements();
-            parcel.boxes.push(common);
+            let pair = BoxPair::in_message(&extents, (&shape, &lines), parcel.elements);
+            parcel.elements += pair.elements();
+            parcel.boxes.push(pair);
         }
         parcel
     }

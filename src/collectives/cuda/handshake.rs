@@ -21,7 +21,7 @@ use crate::world::Group;
 
 /// What the receiver asks for: to copy the bytes itself, or to get them through the host.
 pub(super) const COPY: u8 = 1;
-pub(super) const SEND_THEM: u8 = 2;
+pub(super) const STAGE: u8 = 2;
 
 /// What the sender answers.
 const GRANTED: u8 = 3;
@@ -36,13 +36,13 @@ const FOREVER: Duration = Duration::from_secs(1_000_000_000);
 
 /// One message under way between this rank and another.
 #[derive(Clone, Copy)]
-pub(super) struct Talk<'a> {
+pub(super) struct Handshake<'a> {
     pub group: &'a Group,
     pub call: &'a Call<'a>,
     pub peer: usize,
 }
 
-impl Talk<'_> {
+impl Handshake<'_> {
     /// The sender's side: offers, and grants what the receiver asks for, which it returns. After an error the receiver does
     /// not follow the offer.
     pub fn offer(&self, slot: &Slot, answers: &Slot, offer: &[u8]) -> Result<u8> {
@@ -58,9 +58,9 @@ impl Talk<'_> {
     /// The sender's side, after [`COPY`]: waits until the receiver touches the memory no more.
     pub fn wait_for_copy(&self, answers: &Slot) -> Result<()> {
         let call = Call { deadline: Instant::now() + FOREVER, interrupt: None, ..*self.call };
-        let patient = Talk { call: &call, ..*self };
+        let unbounded = Handshake { call: &call, ..*self };
         loop {
-            match patient.receive_byte(answers)? {
+            match unbounded.receive_byte(answers)? {
                 COPIED => return Ok(()),
                 FAILED => {
                     let how = "it gave up on this message after an error".into();
@@ -73,8 +73,8 @@ impl Talk<'_> {
     }
 
     /// The receiver's side: asks for what was offered; false if the sender has withdrawn it.
-    pub fn ask(&self, answers: &Slot, wish: u8) -> Result<bool> {
-        self.post(answers, wish)?;
+    pub fn request_access(&self, answers: &Slot, request: u8) -> Result<bool> {
+        self.post(answers, request)?;
         let granted = self.receive_byte(answers);
         let granted = granted.inspect_err(|_| drop(self.post(answers, FAILED)))?;
         Ok(granted != WITHDRAWN)
@@ -121,9 +121,9 @@ mod tests {
         Slot { tag: Slot::TAGS | u32::from(number) << 1, ..offers() }
     }
 
-    fn talk<R>(group: &Group, limit: Duration, work: impl FnOnce(Talk) -> Result<R>) -> Result<R> {
+    fn handshake<R>(group: &Group, limit: Duration, work: impl FnOnce(Handshake) -> Result<R>) -> Result<R> {
         let group = group.with_timeout(limit);
-        group.message_call(Verb::Send, |call| work(Talk { group: &group, call, peer: 1 - group.rank() }))
+        group.message_call(Verb::Send, |call| work(Handshake { group: &group, call, peer: 1 - group.rank() }))
     }
 
     const SHORT: Duration = Duration::from_millis(100);
@@ -133,27 +133,27 @@ mod tests {
     fn a_receiver_passes_over_offers_that_were_withdrawn() {
         spawn(2, |group| {
             if group.rank() == 0 {
-                let late = talk(&group, SHORT, |talk| talk.offer(&offers(), &answers(1), &[1]));
+                let late = handshake(&group, SHORT, |handshake| handshake.offer(&offers(), &answers(1), &[1]));
                 assert_eq!(late.unwrap_err().kind(), Kind::Timeout);
                 group.barrier().unwrap();
-                talk(&group, LONG, |talk| {
-                    assert_eq!(talk.offer(&offers(), &answers(2), &[2])?, COPY);
-                    talk.wait_for_copy(&answers(2))
+                handshake(&group, LONG, |handshake| {
+                    assert_eq!(handshake.offer(&offers(), &answers(2), &[2])?, COPY);
+                    handshake.wait_for_copy(&answers(2))
                 })
                 .unwrap();
                 return;
             }
             group.barrier().unwrap();
-            talk(&group, LONG, |talk| {
+            handshake(&group, LONG, |handshake| {
                 let mut offer = [0];
                 loop {
-                    talk.receive(&offers(), &mut offer)?;
-                    if talk.ask(&answers(offer[0]), COPY)? {
+                    handshake.receive(&offers(), &mut offer)?;
+                    if handshake.request_access(&answers(offer[0]), COPY)? {
                         break;
                     }
                 }
                 assert_eq!(offer, [2], "the first one was withdrawn");
-                talk.end_copy(&answers(2), Ok(()))
+                handshake.end_copy(&answers(2), Ok(()))
             })
             .unwrap();
         });
@@ -165,20 +165,20 @@ mod tests {
             for (number, fails) in [(1, false), (2, true)] {
                 if group.rank() == 0 {
                     let granted = Instant::now();
-                    let sent = talk(&group, 20 * SHORT, |talk| {
-                        assert_eq!(talk.offer(&offers(), &answers(number), &[0])?, COPY);
-                        talk.wait_for_copy(&answers(number))
+                    let sent = handshake(&group, 20 * SHORT, |handshake| {
+                        assert_eq!(handshake.offer(&offers(), &answers(number), &[0])?, COPY);
+                        handshake.wait_for_copy(&answers(number))
                     });
                     assert!(granted.elapsed() > 25 * SHORT, "it returned while its memory was read");
                     assert_eq!(sent.err().map(|error| error.kind()), fails.then_some(Kind::PeerLost));
                     continue;
                 }
-                let received = talk(&group, LONG, |talk| {
-                    talk.receive(&offers(), &mut [0])?;
-                    assert!(talk.ask(&answers(number), COPY)?);
+                let received = handshake(&group, LONG, |handshake| {
+                    handshake.receive(&offers(), &mut [0])?;
+                    assert!(handshake.request_access(&answers(number), COPY)?);
                     std::thread::sleep(30 * SHORT);
-                    let broken = || Err(talk.call.timeout(Vec::new()));
-                    talk.end_copy(&answers(number), if fails { broken() } else { Ok(()) })
+                    let broken = || Err(handshake.call.timeout(Vec::new()));
+                    handshake.end_copy(&answers(number), if fails { broken() } else { Ok(()) })
                 });
                 assert_eq!(received.is_err(), fails);
             }

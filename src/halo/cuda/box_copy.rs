@@ -1,10 +1,10 @@
 //! Pieces of a device's work: boxes that are copied or filled, and cells that are summed, before the kernels' form of them.
 
-use super::super::copy::{Common, Side};
+use super::super::box_pair::{BoxPair, Side};
 
 /// Where one side of a box is.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Origin {
+pub(super) enum MemoryBase {
     /// In an array of the call, by its number.
     Array(u32),
     /// In memory of the exchange, where the second of two buffers is `flip` bytes further.
@@ -13,58 +13,58 @@ pub(super) enum Origin {
 
 /// One side of a box, in bytes.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct End {
-    pub origin: Origin,
+pub(super) struct BoxSide {
+    pub base: MemoryBase,
     pub offset: i64,
     pub strides: Vec<i64>,
 }
 
-impl End {
+impl BoxSide {
     /// A side that is counted in elements, in memory that begins `skip` bytes after its origin.
-    pub fn new(origin: Origin, skip: usize, side: &Side, element: usize) -> End {
+    pub fn new(base: MemoryBase, skip: usize, side: &Side, element: usize) -> BoxSide {
         let size = element as i64;
         let strides = side.strides.iter().map(|&stride| stride as i64 * size).collect();
-        End { origin, offset: skip as i64 + side.offset as i64 * size, strides }
+        BoxSide { base, offset: skip as i64 + side.offset as i64 * size, strides }
     }
 
-    fn moved(&self, dimension: usize, by: usize) -> End {
-        End { offset: self.offset + self.strides[dimension] * by as i64, ..self.clone() }
+    fn moved(&self, dimension: usize, by: usize) -> BoxSide {
+        BoxSide { offset: self.offset + self.strides[dimension] * by as i64, ..self.clone() }
     }
 }
 
 /// A box to be copied, or to be filled.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Piece {
+pub(super) struct BoxCopy {
     pub extents: Vec<usize>,
-    pub from: Content,
-    pub to: End,
+    pub from: BoxSource,
+    pub to: BoxSide,
 }
 
 /// What is written to a box.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Content {
-    End(End),
+pub(super) enum BoxSource {
+    Side(BoxSide),
     /// One element, as often as it fits.
     Pattern([u8; 16]),
 }
 
-impl Piece {
+impl BoxCopy {
     /// Copies a box from the own array to the other.
-    pub fn out(common: &Common, element: usize, own: Origin, (other, skip): (Origin, usize)) -> Piece {
-        let from = Content::End(End::new(own, 0, &common.own, element));
-        Piece { extents: common.extents.clone(), from, to: End::new(other, skip, &common.other, element) }
+    pub fn out(pair: &BoxPair, element: usize, own: MemoryBase, (other, skip): (MemoryBase, usize)) -> BoxCopy {
+        let from = BoxSource::Side(BoxSide::new(own, 0, &pair.own, element));
+        BoxCopy { extents: pair.extents.clone(), from, to: BoxSide::new(other, skip, &pair.other, element) }
     }
 
     /// Copies a box from the other array to the own.
-    pub fn into(common: &Common, element: usize, own: Origin, (other, skip): (Origin, usize)) -> Piece {
-        let from = Content::End(End::new(other, skip, &common.other, element));
-        Piece { extents: common.extents.clone(), from, to: End::new(own, 0, &common.own, element) }
+    pub fn into(pair: &BoxPair, element: usize, own: MemoryBase, (other, skip): (MemoryBase, usize)) -> BoxCopy {
+        let from = BoxSource::Side(BoxSide::new(other, skip, &pair.other, element));
+        BoxCopy { extents: pair.extents.clone(), from, to: BoxSide::new(own, 0, &pair.own, element) }
     }
 
     /// Fills the own array's box with one element.
-    pub fn fill(common: &Common, element: usize, own: Origin, value: &[u8; 8]) -> Piece {
-        let to = End::new(own, 0, &common.own, element);
-        Piece { extents: common.extents.clone(), from: Content::Pattern(pattern(value, element)), to }
+    pub fn fill(pair: &BoxPair, element: usize, own: MemoryBase, value: &[u8; 8]) -> BoxCopy {
+        let to = BoxSide::new(own, 0, &pair.own, element);
+        BoxCopy { extents: pair.extents.clone(), from: BoxSource::Pattern(pattern(value, element)), to }
     }
 }
 
@@ -74,7 +74,7 @@ pub(super) fn pattern(value: &[u8; 8], element: usize) -> [u8; 16] {
 }
 
 /// Cuts a box until its elements can be counted in 31 bits.
-pub(super) fn cut(extents: &[usize], ends: &[&End]) -> Vec<(Vec<usize>, Vec<End>)> {
+pub(super) fn cut(extents: &[usize], ends: &[&BoxSide]) -> Vec<(Vec<usize>, Vec<BoxSide>)> {
     let elements = extents.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent));
     if elements.is_some_and(|elements| elements < 1 << 31) {
         return vec![(extents.to_vec(), ends.iter().map(|end| (*end).clone()).collect())];
@@ -87,7 +87,7 @@ pub(super) fn cut(extents: &[usize], ends: &[&End]) -> Vec<(Vec<usize>, Vec<End>
         .flat_map(|(first, count)| {
             let mut extents = extents.to_vec();
             extents[longest] = count;
-            let moved: Vec<End> = ends.iter().map(|end| end.moved(longest, first)).collect();
+            let moved: Vec<BoxSide> = ends.iter().map(|end| end.moved(longest, first)).collect();
             cut(&extents, &moved.iter().collect::<Vec<_>>())
         })
         .collect()
