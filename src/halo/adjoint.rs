@@ -1,4 +1,4 @@
-//! The plan reversed: what every rank has for the elements it needed goes back to their owners and is summed there.
+//! The reversed plan: every rank's contributions to elements that it received are sent back to the owners and summed there.
 
 use super::exchange::Exchange;
 use super::packing::{PackUnpack, PackArrays, Transfers};
@@ -9,9 +9,9 @@ use crate::memory::{DType, Element};
 use crate::transport::{Call, Verb};
 
 impl Exchange {
-    /// The adjoint of [`Exchange::forward`], as backpropagation needs it: `part` becomes, for each of this rank's elements,
-    /// the sum over everywhere that forward puts it. A rank adds up its own first and then its neighbours' in rank order,
-    /// so every run gives the same bits. What stands in the constant boundary goes nowhere.
+    /// The adjoint of [`Exchange::forward`], as backpropagation needs it: each element of `part` becomes the sum over all
+    /// positions to which forward copies it. A rank adds its own contributions first and then its neighbours' in rank order,
+    /// so every run gives the same bits. Values in the constant boundary are dropped.
     pub fn adjoint<T: Element>(&mut self, padded: &[T], part: &mut [T]) -> Result<()> {
         self.check_type::<T>()?;
         self.adjoint_fields(&[bytemuck::cast_slice(padded)], &mut [bytemuck::cast_slice_mut(part)])
@@ -28,7 +28,8 @@ impl Exchange {
         })
     }
 
-    /// Begins the adjoint: sends what belongs to others, and sums what is known here. [`Exchange::end`] adds the rest.
+    /// Begins the adjoint: sends contributions to elements of other ranks, and sums the local ones. [`Exchange::end`] adds
+    /// the rest.
     pub fn begin_adjoint(&mut self, padded: &[&[u8]], parts: &mut [&mut [u8]]) -> Result<()> {
         self.check_adjoint(padded, parts)?;
         let group = self.group.clone();
@@ -57,7 +58,7 @@ impl Exchange {
         Ok(started)
     }
 
-    /// Sums what this rank has for its own elements.
+    /// Sums this rank's own contributions to its elements.
     fn sum_own(&mut self, padded: &[&[u8]], parts: &mut [&mut [u8]]) {
         let (dtype, elements) = (self.dtype, self.plan.own().elements());
         let halves = wide_size(dtype) != dtype.size();
@@ -69,7 +70,7 @@ impl Exchange {
                 }
                 None => &mut part[..],
             };
-            // Where one box has every element, it need not be added to zeroes.
+            // If one box covers every element, it is copied instead of added to zeroes.
             let whole = self.plan.first_of_sums().filter(|_| !halves);
             match whole {
                 Some(at) => self.plan.local[at].copy_in(dtype.size(), sums, padded),
@@ -92,7 +93,7 @@ impl Exchange {
     }
 }
 
-/// Parts to which parcels are added, or sums in a wider type that become parts in the end.
+/// Parts to which parcels are added, or sums in a wider type that are narrowed to parts at the end.
 pub(super) struct SumArrays<'a, 'b> {
     pub transfers: Transfers<'a>,
     pub dtype: DType,
@@ -105,7 +106,7 @@ impl PackUnpack for SumArrays<'_, '_> {
         self.transfers.lengths(lane)
     }
 
-    /// Whole parcels are added: sums have one order.
+    /// Only complete parcels are added: the order of summation is fixed.
     fn unpack(&mut self, lane: usize, done: usize, bytes: &[u8]) -> usize {
         let Some(parcel) = self.transfers.from.get(lane) else { return done };
         for (field, bytes) in bytes.chunks_exact(parcel.bytes(self.dtype.size(), 1)).enumerate() {

@@ -1,4 +1,4 @@
-//! The copies of an exchange without the exchange: what bringing halos up to date costs at least, for benchmarks.
+//! The copies of an exchange without the communication: a lower bound on the cost of refreshing halos, for benchmarks.
 
 use super::exchange::Exchange;
 use super::wire::CHUNK_BYTES;
@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::memory::Element;
 
 impl Exchange {
-    /// Picks what [`Exchange::refresh`] sends, and puts as much where it puts what comes: halos get this rank's own elements.
-    /// No other rank is needed. `room` holds what was picked; it grows where it is too small.
+    /// Packs what [`Exchange::refresh`] sends, and unpacks it where refresh unpacks what it receives, so halos get this
+    /// rank's own elements. No other rank takes part. `room` is the message buffer; it grows if it is too small.
     #[doc(hidden)]
     pub fn copy_alone<T: Element>(&self, padded: &mut [T], room: &mut Vec<u8>) -> Result<()> {
         self.check_type::<T>()?;

@@ -1,25 +1,25 @@
-//! A box that two arrays have in common, and the kernels that copy it, add it up or fill it.
+//! A box of indices that two arrays share, and the kernels that copy, add or fill it.
 
 use std::ops::Range;
 
 use crate::memory::{DType, strided};
 
-/// How the box lies in one of the arrays, counted in elements.
+/// Offset and strides of the box in one of the two arrays, in elements.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Side {
     pub offset: usize,
     pub strides: Vec<isize>,
 }
 
-/// One box of indices in two arrays: `own` is the array of a rank's part, or the padded one; `other` is the padded array or
-/// a message. Neighbouring dimensions without gaps are merged, so that rows are as long as can be.
+/// One box of indices in two arrays: `own` is the array of a rank's part, or the padded array; `other` is the padded array
+/// or a message. Adjacent dimensions without gaps are merged, so rows are as long as possible.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct BoxPair {
     pub extents: Vec<usize>,
     pub own: Side,
     pub other: Side,
-    /// The extents before dimensions were merged, and how the box lies along each: in the own array by lines, in the other
-    /// by strides.
+    /// Before merging, for each dimension: the extent, the box's first index and step in the own array, and its stride in
+    /// the other array.
     pub lines: Vec<(usize, Line, isize)>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct BoxPair {
 pub(crate) struct Line {
     /// The first index.
     pub start: usize,
-    /// From one index of the box to the next: 1, or −1 in a mirror, or 0 where one element is repeated.
+    /// Distance between consecutive indices of the box: 1, −1 for a mirror, or 0 for one repeated element.
     pub step: isize,
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn dense(shape: &[usize]) -> Vec<isize> {
 }
 
 impl Side {
-    /// A box in an array without gaps. The last element is checked to lie inside: kernels rely on it.
+    /// A box in an array without gaps. Asserts that its first and last indices lie inside the array: kernels rely on it.
     fn new(shape: &[usize], lines: &[Line], extents: &[usize]) -> Side {
         let mut side = Side { offset: 0, strides: Vec::with_capacity(shape.len()) };
         for ((line, &extent), (&length, stride)) in
@@ -65,7 +65,7 @@ impl Side {
 }
 
 impl BoxPair {
-    /// The box of these extents, where it lies in two arrays of these shapes. No extent is zero.
+    /// The box with these extents in two arrays of these shapes. No extent is zero.
     pub fn new(extents: &[usize], own: (&[usize], &[Line]), other: (&[usize], &[Line])) -> BoxPair {
         let lines = own.1;
         let (own, other) = (Side::new(own.0, own.1, extents), Side::new(other.0, other.1, extents));
@@ -74,7 +74,7 @@ impl BoxPair {
         BoxPair { extents: extents.to_vec(), own, other, lines }.merged()
     }
 
-    /// The same box, where the other array is a message that has it at this offset.
+    /// The same box if the other array is a message that contains the box at this offset.
     pub fn in_message(extents: &[usize], own: (&[usize], &[Line]), offset: usize) -> BoxPair {
         let whole: Vec<Line> = extents.iter().map(|_| Line::from(0)).collect();
         let mut pair = BoxPair::new(extents, own, (extents, &whole));
@@ -82,7 +82,7 @@ impl BoxPair {
         pair
     }
 
-    /// The same box, where one value stands for every element of the other array.
+    /// The same box if a single value stands for every element of the other array.
     pub fn of_one_value(extents: &[usize], own: (&[usize], &[Line])) -> BoxPair {
         let still: Vec<Line> = extents.iter().map(|_| Line { start: 0, step: 0 }).collect();
         BoxPair::new(extents, own, (extents, &still))
@@ -122,7 +122,7 @@ impl BoxPair {
         self.extents.iter().product()
     }
 
-    /// Whether every element of an array of so many elements is in the box once, as own.
+    /// Whether the own side contains every element of an array of `elements` elements exactly once.
     pub fn covers(&self, elements: usize) -> bool {
         self.elements() == elements
             && self.own.offset == 0
@@ -133,7 +133,7 @@ impl BoxPair {
         strided::Strided { extents: &self.extents, from: &from.strides, to: &to.strides }
     }
 
-    /// The first byte of a side, if all of its box lies in so many bytes.
+    /// The byte offset of the box's first element in a side. Asserts that the full box lies inside `bytes` bytes.
     fn start(&self, side: &Side, element: usize, bytes: usize) -> usize {
         let reach = |positive: bool| -> isize {
             let steps = self.extents.iter().zip(&side.strides);
@@ -149,13 +149,13 @@ impl BoxPair {
         let from = self.start(&self.own, element, own.len());
         let to = self.start(&self.other, element, other.len());
         let shape = self.shape(&self.own, &self.other);
-        // SAFETY: all of the box lies inside both slices, and a mutable slice overlaps no other.
+        // SAFETY: the full box lies inside both slices, and a mutable slice overlaps no other.
         unsafe {
             strided::copy(&shape, self.rows(), element, own.as_ptr().add(from), other.as_mut_ptr().add(to));
         }
     }
 
-    /// Copies rows of the box from the own array to where a message has them.
+    /// Copies rows of the box from the own array to their position in a message.
     pub fn pack(&self, rows: Range<usize>, element: usize, own: &[u8], message: &mut [u8]) {
         let from = self.start(&self.own, element, own.len());
         let before = self.check_rows(&rows, element, message.len());
@@ -164,7 +164,7 @@ impl BoxPair {
         unsafe { strided::copy(&shape, rows, element, own.as_ptr().add(from), to) };
     }
 
-    /// Copies rows of the box to the own array from where a message has them.
+    /// Copies rows of the box from their position in a message to the own array.
     pub fn unpack(&self, rows: Range<usize>, element: usize, own: &mut [u8], message: &[u8]) {
         let to = self.start(&self.own, element, own.len());
         let before = self.check_rows(&rows, element, message.len());
@@ -173,7 +173,8 @@ impl BoxPair {
         unsafe { strided::copy(&shape, rows, element, from, own.as_mut_ptr().add(to)) };
     }
 
-    /// The bytes of the box before these rows of it, which fill so many bytes of a message: there a box has no gaps.
+    /// The byte offset of these rows in the box. Asserts that they fill exactly `bytes` bytes of a message, where a box has
+    /// no gaps.
     fn check_rows(&self, rows: &Range<usize>, element: usize, bytes: usize) -> usize {
         let gapless = |(stride, at): (&isize, usize)| {
             *stride == self.extents[at + 1..].iter().product::<usize>() as isize
@@ -189,7 +190,7 @@ impl BoxPair {
         rows.start * row
     }
 
-    /// The numbers of all rows: of all dimensions but the last.
+    /// The indices of all rows; a row runs along the last dimension.
     pub fn rows(&self) -> Range<usize> {
         0..self.extents[..self.extents.len() - 1].iter().product()
     }
@@ -199,7 +200,7 @@ impl BoxPair {
         self.extents.last().map_or(0, |length| length * element)
     }
 
-    /// Where a message has the box, in bytes.
+    /// The byte range of the box in a message.
     pub fn place(&self, element: usize) -> Range<usize> {
         self.other.offset * element..(self.other.offset + self.elements()) * element
     }
@@ -215,16 +216,17 @@ impl BoxPair {
         }
     }
 
-    /// Copies the box inside one array, in which both sides lie and do not meet.
+    /// Copies the box within one array that contains both sides, which must not overlap.
     pub fn copy_within(&self, element: usize, array: &mut [u8]) {
         let from = self.start(&self.own, element, array.len());
         let to = self.start(&self.other, element, array.len());
         let (shape, array) = (self.shape(&self.own, &self.other), array.as_mut_ptr());
-        // SAFETY: all of the box lies inside the slice, and a plan copies from a rank's own part to what is around it.
+        // SAFETY: both sides lie inside the slice and do not overlap: a plan copies from a rank's own part to the halo
+        // around it.
         unsafe { strided::copy(&shape, self.rows(), element, array.add(from), array.add(to)) };
     }
 
-    /// Adds the box of the other array to the own one, whose elements are of the type in which such are summed.
+    /// Adds the box of the other array to the own array, whose elements have the wider type in which this type is summed.
     pub fn add_in(&self, dtype: DType, own: &mut [u8], other: &[u8]) {
         let from = self.start(&self.other, dtype.size(), other.len());
         let to = self.start(&self.own, strided::wide_size(dtype), own.len());
@@ -233,7 +235,7 @@ impl BoxPair {
         unsafe { strided::add(&shape, dtype, other.as_ptr().add(from), own.as_mut_ptr().add(to)) };
     }
 
-    /// Adds the other box to the own one inside one array, in which both lie and do not meet.
+    /// Adds the other side of the box to the own side within one array that contains both, which must not overlap.
     pub fn add_within(&self, dtype: DType, array: &mut [u8]) {
         assert_eq!(dtype.size(), strided::wide_size(dtype), "sums of another type than elements");
         let from = self.start(&self.other, dtype.size(), array.len());

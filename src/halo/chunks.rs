@@ -1,4 +1,4 @@
-//! Packing and unpacking parcels by the piece, from any row of a message to any other.
+//! Packs and unpacks parcels in chunks, from any row of a message to any other.
 
 use std::ops::Range;
 
@@ -6,13 +6,13 @@ use super::box_pair::BoxPair;
 use super::plan::HaloParcel;
 
 impl HaloParcel {
-    /// Bytes of a message with so many fields, one after the other.
+    /// Bytes of a message with `fields` fields, one after the other.
     pub fn bytes(&self, element: usize, fields: usize) -> usize {
         self.elements * element * fields
     }
 
-    /// Packs the rows that a message has from byte `done` on, until that are `most` bytes or a little more. The message's
-    /// bytes from `done` on are `room`. Says how many bytes of the message are packed.
+    /// Packs rows of a message from byte `done` on, until at least `most` bytes are packed. `room` is the message from byte
+    /// `done` on. Returns the number of bytes of the message that are packed.
     pub fn pack(
         &self,
         element: usize,
@@ -27,8 +27,8 @@ impl HaloParcel {
         })
     }
 
-    /// Unpacks the rows of a message that `bytes` has, which begin at byte `done`. Says how many bytes of the message are
-    /// unpacked: a last row that is not complete has to wait.
+    /// Unpacks the complete rows in `bytes`, which begins at byte `done` of the message. Returns the number of bytes of the
+    /// message that are unpacked; an incomplete last row has to wait.
     pub fn unpack(&self, element: usize, arrays: &mut [&mut [u8]], done: usize, bytes: &[u8]) -> usize {
         let (fields, limit) = (arrays.len(), done + bytes.len());
         self.walk(
@@ -42,8 +42,8 @@ impl HaloParcel {
         )
     }
 
-    /// Calls `visit` with the rows of each field and box that lie between two bytes of a message; `count` says how many rows
-    /// so many bytes are. Gives the byte that it came to.
+    /// Calls `visit` with the rows of each field and box that lie between two bytes of a message; `count` converts bytes to
+    /// rows. Returns the byte that it reached.
     fn walk(
         &self,
         element: usize,
@@ -108,7 +108,7 @@ mod tests {
                 let now = parcel.pack(1, &fields, (packed, piece), &mut message[packed..]);
                 assert!(now >= message.len().min(packed + piece), "{now} from {packed} by {piece}");
                 packed = now;
-                // What comes in the middle of a row waits for the rest of it.
+                // A partial row waits for the rest of it.
                 let seen = packed.saturating_sub(2).max(unpacked);
                 unpacked = parcel.unpack(1, &mut slices, unpacked, &message[unpacked..seen]);
                 assert!(unpacked <= seen);

@@ -1,4 +1,4 @@
-//! Carrying out a plan: every rank's needed region is gathered into one padded array.
+//! Executes a plan: gathers every rank's needed region into one padded array.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,26 +13,26 @@ use crate::memory::{DType, Element};
 use crate::transport::{Call, Verb};
 use crate::world::Group;
 
-/// How an exchange is made.
+/// Options of an exchange.
 #[derive(Debug, Clone, Copy)]
 pub struct ExchangeOptions {
-    /// The type of the elements.
+    /// The element type.
     pub dtype: DType,
-    /// How many arrays travel together.
+    /// The number of arrays that are exchanged together.
     pub fields: usize,
-    /// Whether to keep room in shared memory for it, where ranks share some. Otherwise it goes by messages.
+    /// Whether to allocate buffers in shared memory, if the ranks share some. Otherwise the exchange uses messages.
     pub direct: bool,
 }
 
 impl ExchangeOptions {
-    /// One array of this type, the fastest way there is.
+    /// One array of this type, over the fastest path available.
     pub fn of(dtype: DType) -> ExchangeOptions {
         ExchangeOptions { dtype, fields: 1, direct: true }
     }
 }
 
-/// A plan with everything that it takes to carry it out again and again without allocating. All ranks make it together,
-/// and make its calls in the same order, as with every call on a group.
+/// A plan with the buffers to execute it repeatedly without allocating. Construction is collective, and all ranks make its
+/// calls in the same order, as with every call on a group.
 ///
 /// ```
 /// use unisono::halo::{Boundary, Edges, Exchange, ExchangeOptions, Grid, Layout, Plan, Window};
@@ -56,7 +56,7 @@ pub struct Exchange {
     pub(super) dtype: DType,
     pub(super) fields: usize,
     pub(super) wire: Wire,
-    /// For each neighbour, where its parcels are in the plan's lists.
+    /// For each neighbour, the index of its parcel in the plan's lists; `None` if there is none.
     pub(super) sends: Vec<Option<usize>>,
     pub(super) receives: Vec<Option<usize>>,
     pub(super) in_flight: Option<StartedCall>,
@@ -66,7 +66,7 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Makes room for everything. Every rank of the group calls it with its own part of the same plan.
+    /// Allocates all buffers. Collective: every rank of the group passes its own part of the same plan.
     pub fn new(group: &Group, plan: impl Into<Arc<Plan>>, options: ExchangeOptions) -> Result<Exchange> {
         let plan = plan.into();
         let ExchangeOptions { dtype, fields, direct } = options;
@@ -90,7 +90,7 @@ impl Exchange {
             if send.is_none() && receive.is_none() {
                 continue;
             }
-            // The adjoint sends what forward receives, through the same room.
+            // The adjoint sends what forward receives, through the same buffers.
             let bytes = most(send.map(|at| &plan.sends[at])).max(most(receive.map(|at| &plan.receives[at])));
             neighbours.push(Neighbour { member, to: bytes, from: bytes });
             sends.push(send);
@@ -104,27 +104,27 @@ impl Exchange {
         Ok(Exchange { plan, group, dtype, fields, wire, sends, receives, in_flight: None, sums, fingerprint })
     }
 
-    /// The plan that it carries out.
+    /// The plan that this exchange executes.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }
 
-    /// The type of the elements.
+    /// The element type.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// Whether parcels go straight through shared memory.
+    /// Whether parcels go directly through shared memory.
     pub fn is_direct(&self) -> bool {
         self.wire.is_direct()
     }
 
-    /// The deadline that each call gets.
+    /// Sets the timeout of each call.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.group = self.group.with_timeout(timeout);
     }
 
-    /// Counts a call that was refused before it was made; see [`Group::skip_call`].
+    /// Counts a call that was rejected before it was made; see [`Group::skip_call`].
     pub fn skip_call(&self) {
         self.group.skip_call();
     }
@@ -135,7 +135,7 @@ impl Exchange {
         self.forward_fields(&[bytemuck::cast_slice(part)], &mut [bytemuck::cast_slice_mut(padded)])
     }
 
-    /// Gathers the needed regions of all fields, as bytes: each rank's parts in, padded arrays out.
+    /// Gathers the needed regions of all fields, as bytes, from each rank's parts into the padded arrays.
     pub fn forward_fields(&mut self, parts: &[&[u8]], padded: &mut [&mut [u8]]) -> Result<()> {
         self.check_forward(parts, padded)?;
         let group = self.group.clone();
@@ -146,8 +146,8 @@ impl Exchange {
         })
     }
 
-    /// Brings the halos of an array up to date that lies in its padded form already: nothing else is touched, and the
-    /// constants beyond the edges stay as they are.
+    /// Refreshes the halos of an array that is already in its padded form. Nothing else is written; constants beyond the
+    /// edges keep their values.
     pub fn refresh<T: Element>(&mut self, padded: &mut [T]) -> Result<()> {
         self.check_type::<T>()?;
         self.refresh_fields(&mut [bytemuck::cast_slice_mut(padded)])
@@ -181,8 +181,8 @@ impl Exchange {
         })
     }
 
-    /// Begins to gather: sends what others need, and fills what is known here. The halos are missing until [`Exchange::end`];
-    /// meanwhile the interior of `padded` may be used, and `parts` may be changed.
+    /// Begins to gather: sends what other ranks need, and fills what this rank has. The halos are undefined until
+    /// [`Exchange::end`]; until then the caller may use the interior of `padded` and may change `parts`.
     pub fn begin(&mut self, parts: &[&[u8]], padded: &mut [&mut [u8]]) -> Result<()> {
         self.check_forward(parts, padded)?;
         let group = self.group.clone();
@@ -195,7 +195,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Ends what `begin` or `begin_adjoint` began, with the same outputs.
+    /// Completes what `begin` or `begin_adjoint` started, with the same outputs.
     pub fn end(&mut self, outputs: &mut [&mut [u8]]) -> Result<()> {
         let Some(started) = self.in_flight else {
             return Err(self.reject("an exchange that has begun", "none", "call begin first"));
@@ -225,7 +225,7 @@ impl Exchange {
         self.check_lengths(padded.iter().map(|x| x.len()), self.plan.needed().elements(), "padded arrays")
     }
 
-    /// Sends what others need.
+    /// Sends the parcels that other ranks need.
     fn send(&mut self, call: &Call, parts: &[&[u8]]) -> Result<StartedCall> {
         let started = StartedCall { verb: Verb::HaloForward, number: call.number };
         let Exchange { plan, group, wire, sends, receives, dtype, fields, fingerprint, .. } = self;
@@ -235,7 +235,7 @@ impl Exchange {
         Ok(started)
     }
 
-    /// Copies what this rank has itself, and fills what is beyond the edges.
+    /// Copies this rank's own elements, and fills the constants beyond the edges.
     fn fill_own(&self, parts: &[&[u8]], padded: &mut [&mut [u8]]) {
         let element = self.dtype.size();
         for (part, padded) in parts.iter().zip(padded.iter_mut()) {
@@ -293,7 +293,7 @@ impl Exchange {
         Err(self.reject(&expected, &received, "pass this rank's own part, whole and without gaps"))
     }
 
-    /// The error for a call that cannot be right; it counts as a call, because the others may be making it.
+    /// The error for an invalid call. It counts as a call, because the other ranks may be making it.
     pub(super) fn reject(&self, expected: &str, received: &str, advice: &str) -> Error {
         self.group.skip_call();
         let rank = self.group.members()[self.group.rank()];

@@ -1,4 +1,5 @@
-//! The adjoint inside of the padded arrays: for who needs them no more, it takes no other array and moves only the halos.
+//! The in-place adjoint, for callers that no longer need the padded arrays: it needs no other array and moves only the
+//! halos.
 
 use super::adjoint::SumArrays;
 use super::exchange::Exchange;
@@ -9,8 +10,8 @@ use crate::memory::strided::wide_size;
 use crate::transport::Verb;
 
 impl Exchange {
-    /// As [`Exchange::adjoint`], with the same bits, but the sums are where the part lies in `padded`. What is around them is
-    /// left over. It takes a window whose padded arrays hold all of each part, and no half type.
+    /// As [`Exchange::adjoint`], with the same bits, but the sums replace the part inside `padded`; the values around it are
+    /// unspecified afterwards. Requires a window whose padded arrays contain all of each part, and no half type.
     ///
     /// ```
     /// use unisono::halo::{Edges, Exchange, ExchangeOptions, Grid, Layout, Plan, Window};

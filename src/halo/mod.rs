@@ -1,4 +1,5 @@
-//! Layer 5: halos. One array, divided between ranks in space; every rank gets what its outputs need of its neighbours' parts.
+//! Layer 5: halo exchange. An array is partitioned over ranks; every rank receives what its outputs need of its neighbours'
+//! parts.
 
 mod adjoint;
 mod bench_copies;

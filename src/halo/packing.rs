@@ -1,25 +1,26 @@
-//! What travels in one exchange: which parcels go to which neighbour, and the arrays that they are packed from and unpacked to.
+//! What one exchange packs and unpacks: each neighbour's parcels, and the arrays they are packed from and unpacked to.
 
 use super::plan::{HaloParcel, Plan};
 
-/// The parcels of one exchange, by the number of the neighbour. Packing and unpacking go on from byte `done` of a message, stop
-/// between rows, and say how far they came. A load that goes one way needs only one of them.
+/// Packs and unpacks the parcels of one exchange. A lane is the index of a neighbour. Packing and unpacking resume at byte
+/// `done` of a message, stop at a row boundary, and return the byte they reached. An implementation for one direction needs
+/// only one of the two.
 pub(super) trait PackUnpack {
-    /// Bytes to a neighbour, and from it.
+    /// Bytes to send to a neighbour, and bytes to receive from it.
     fn lengths(&self, lane: usize) -> (usize, usize);
 
-    /// Packs `most` bytes or a little more; `room` is the rest of the message.
+    /// Packs at least `most` bytes, up to the next row boundary; `room` is the rest of the message.
     fn pack(&mut self, _lane: usize, done: usize, _most: usize, _room: &mut [u8]) -> usize {
         done
     }
 
-    /// Unpacks what `bytes` has of the rest of the message.
+    /// Unpacks the complete rows in `bytes`, the next bytes of the message.
     fn unpack(&mut self, _lane: usize, done: usize, _bytes: &[u8]) -> usize {
         done
     }
 }
 
-/// Parcels of a plan, and for each neighbour which of them is its own.
+/// The parcels of a plan, and for each neighbour the index of its parcel.
 #[derive(Clone, Copy)]
 pub(super) struct ParcelTable<'a>(pub &'a [HaloParcel], pub &'a [Option<usize>]);
 
@@ -29,7 +30,7 @@ impl<'a> ParcelTable<'a> {
     }
 }
 
-/// The parcels of both ways, and the bytes of an element and the fields that determine their length.
+/// The parcels to send and to receive, and the bytes per element and the fields that determine their lengths.
 #[derive(Clone, Copy)]
 pub(super) struct Transfers<'a> {
     pub to: ParcelTable<'a>,
@@ -39,7 +40,7 @@ pub(super) struct Transfers<'a> {
 }
 
 impl<'a> Transfers<'a> {
-    /// Those of a plan's forward exchange, where `sends` and `receives` say which parcel is whose.
+    /// The transfers of a plan's forward exchange; `sends` and `receives` map neighbours to parcels.
     pub fn forward(
         plan: &'a Plan,
         (sends, receives): (&'a [Option<usize>], &'a [Option<usize>]),
@@ -49,7 +50,7 @@ impl<'a> Transfers<'a> {
         Transfers { to, from, element, fields }
     }
 
-    /// Those of its adjoint.
+    /// The transfers of the adjoint.
     pub fn reversed(self) -> Transfers<'a> {
         Transfers { to: self.from, from: self.to, ..self }
     }
@@ -60,7 +61,7 @@ impl<'a> Transfers<'a> {
     }
 }
 
-/// Arrays that are packed.
+/// Packs from arrays.
 pub(super) struct PackArrays<'a, A> {
     pub transfers: Transfers<'a>,
     pub arrays: &'a [A],
@@ -77,7 +78,7 @@ impl<A: AsRef<[u8]>> PackUnpack for PackArrays<'_, A> {
     }
 }
 
-/// Arrays that are unpacked, and if they are packed too, where the parcels of that lie in them.
+/// Unpacks to arrays. If the same arrays are packed too, `in_place` locates the parcels to send in them.
 pub(super) struct UnpackArrays<'a, 'b> {
     pub transfers: Transfers<'a>,
     pub in_place: Option<ParcelTable<'a>>,
@@ -100,7 +101,7 @@ impl PackUnpack for UnpackArrays<'_, '_> {
     }
 }
 
-/// Whole parcels that somebody else packs: their lengths, and what packs one.
+/// Complete parcels that a closure packs: their lengths, and the closure.
 pub(super) struct PackWith<L, P>(pub L, pub P);
 
 impl<L: Fn(usize) -> (usize, usize), P: FnMut(usize, &mut [u8])> PackUnpack for PackWith<L, P> {
@@ -114,7 +115,7 @@ impl<L: Fn(usize) -> (usize, usize), P: FnMut(usize, &mut [u8])> PackUnpack for 
     }
 }
 
-/// Whole parcels that somebody else unpacks.
+/// Complete parcels that a closure unpacks.
 pub(super) struct UnpackWith<L, U>(pub L, pub U);
 
 impl<L: Fn(usize) -> usize, U: FnMut(usize, &[u8])> PackUnpack for UnpackWith<L, U> {

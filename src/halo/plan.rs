@@ -1,7 +1,7 @@
-//! A plan: what a rank sends, receives, copies and fills so that everybody has the region that its outputs need.
+//! A plan: what a rank sends, receives, copies and fills so that every rank gets the region that its outputs need.
 //!
-//! Windows, boundaries and partitions act on each dimension by itself. So every dimension of a needed region is cut into
-//! segments of one origin, and every product of segments is a box that one rank has.
+//! Windows, boundaries and partitions act on each dimension independently. So every dimension of a needed region is cut into
+//! segments with a single origin, and every product of segments is a box that a single rank has.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -10,26 +10,26 @@ use super::segments::{SegmentOrigin, Segment, cut};
 use super::{Edges, Layout, Region, Window};
 use crate::error::{Error, Result};
 
-/// The boxes that travel between this rank and another.
+/// The boxes that are exchanged between this rank and a peer, in one direction.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HaloParcel {
     pub peer: usize,
-    /// Elements of all boxes of one field.
+    /// Elements of all boxes in one field.
     pub elements: usize,
     pub boxes: Vec<BoxPair>,
 }
 
-/// The same moves for arrays that lie in their padded form already.
+/// The same moves for arrays that are already in their padded form.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct InPlaceMoves {
-    /// Which of the plan's local copies leaves everything where it is.
+    /// Index of the plan's local copy whose source and target coincide in the padded array.
     pub identity: Option<usize>,
     pub local: Vec<BoxPair>,
     pub sends: Vec<HaloParcel>,
 }
 
-/// Who has what before and after, and the moves of one rank. A plan is made once, without a message, and used again and
-/// again; [`Exchange`](super::Exchange) carries it out.
+/// The layouts before and after, and the moves of one rank. A plan is computed once, without communication, and used
+/// repeatedly; [`Exchange`](super::Exchange) executes it.
 ///
 /// ```
 /// use unisono::halo::{Edges, Grid, Layout, Plan, Window};
@@ -54,25 +54,25 @@ pub struct Plan {
     pub(super) fills: Vec<(BoxPair, f64)>,
     pub(super) sends: Vec<HaloParcel>,
     pub(super) receives: Vec<HaloParcel>,
-    /// Only where a rank needs all that it has.
+    /// Present only if the rank needs all of its own part.
     pub(super) in_place: Option<InPlaceMoves>,
 }
 
-/// What all ranks of a plan have in common.
+/// The inputs of a plan, equal on all ranks.
 struct PlanSpec<'a> {
     source: &'a Layout,
     target: &'a Layout,
     windows: &'a [Window],
     edges: &'a [Edges],
-    /// The rank that has all of the source, if it is not divided between all.
+    /// The rank that has all of the source, if it is not divided between all ranks.
     source_rank: Option<usize>,
-    /// The rank that needs the target, if not all do.
+    /// The rank that needs the target, if not all ranks do.
     target_rank: Option<usize>,
 }
 
 impl Plan {
-    /// What the outputs of windows need: `windows` and `edges` have one entry for each dimension, and the outputs are
-    /// divided as evenly as possible unless `outputs` says otherwise.
+    /// The plan for what the outputs of windows need: `windows` and `edges` have one entry for each dimension, and the
+    /// outputs are divided as evenly as possible unless `outputs` is given.
     pub fn window(
         source: &Layout,
         windows: &[Window],
@@ -100,7 +100,7 @@ impl Plan {
         Plan::make(&PlanSpec { source, target, windows, edges, source_rank: None, target_rank: None }, rank)
     }
 
-    /// The same array, divided in another way.
+    /// Repartitions an array from one layout to another.
     pub fn repartition(from: &Layout, to: &Layout, rank: usize) -> Result<Plan> {
         if from.shape() != to.shape() || from.grid() != to.grid() {
             let expected = format!("the shape {:?} on the grid {}", from.shape(), from.grid());
@@ -110,12 +110,12 @@ impl Plan {
         Plan::unchanged(from, to, None, None, rank)
     }
 
-    /// One rank has the whole array; everybody gets a part.
+    /// Scatters an array that one rank has: every rank gets its part.
     pub fn scatter(layout: &Layout, root: usize, rank: usize) -> Result<Plan> {
         Plan::unchanged(&layout.undivided(), layout, Some(root), None, rank)
     }
 
-    /// The parts come together at one rank, or without a root at every rank.
+    /// Gathers the parts at one rank, or at every rank if there is no root.
     pub fn gather(layout: &Layout, root: Option<usize>, rank: usize) -> Result<Plan> {
         Plan::unchanged(layout, &layout.undivided(), None, root, rank)
     }
@@ -163,13 +163,13 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Cuts what this rank needs, and notes where each box comes from.
+    /// Cuts the region that this rank needs, and records the origin of each box.
     fn receive(&mut self, spec: &PlanSpec) {
         let (shape, insets) = (self.needed.shape(), self.inset());
         for choice in products(&spec.cuts(self.rank)) {
             let extents: Vec<usize> = choice.iter().map(|segment| segment.length).collect();
             let target: Vec<Line> = choice.iter().map(|segment| Line::from(segment.at)).collect();
-            // Where several dimensions are outside, the last one says what is there, as if they were padded in order.
+            // If several dimensions are outside, the last one determines the value, as if they were padded in order.
             let constant = choice.iter().rev().find_map(|segment| match segment.origin {
                 SegmentOrigin::Constant(value) => Some(value),
                 SegmentOrigin::Part(..) => None,
@@ -199,7 +199,7 @@ impl Plan {
         self.receives.sort_by_key(|parcel| parcel.peer);
     }
 
-    /// Does the same for every other rank, and notes what it has from this one, in the same order.
+    /// Does the same for every other rank, and records the boxes that it gets from this one, in the same order.
     fn send(&mut self, spec: &PlanSpec) {
         let (own, padded, insets) = (self.own.shape(), self.needed.shape(), self.inset());
         for peer in (0..spec.source.grid().size()).filter(|&peer| peer != self.rank) {
@@ -218,56 +218,56 @@ impl Plan {
         }
     }
 
-    /// Where this rank's part begins in the padded array, if all of it is there.
+    /// The offset of this rank's part in the padded array, if the padded array contains all of it.
     fn inset(&self) -> Option<Vec<usize>> {
         let inside = self.own.intersect(&self.needed) == self.own;
         let starts = self.own.start().into_iter().zip(self.needed.start());
         inside.then(|| starts.map(|(own, needed)| (own - needed) as usize).collect())
     }
 
-    /// The local copy with which sums may begin, because it has every element of the part: the one that leaves all where it
-    /// is, or else the first.
+    /// The local copy that initialises the sums, because it covers every element of the part: preferably the one whose
+    /// source and target coincide, else the first.
     pub(super) fn first_of_sums(&self) -> Option<usize> {
         let (elements, identity) = (self.own.elements(), self.in_place.as_ref().and_then(|in_place| in_place.identity));
         identity.into_iter().chain(0..self.local.len()).find(|&at| self.local[at].covers(elements))
     }
 
-    /// This rank.
+    /// The rank that the plan is for.
     pub fn rank(&self) -> usize {
         self.rank
     }
 
-    /// Where the inputs are.
+    /// The layout of the inputs.
     pub fn inputs(&self) -> &Layout {
         &self.source
     }
 
-    /// Where the outputs are.
+    /// The layout of the outputs.
     pub fn outputs(&self) -> &Layout {
         &self.target
     }
 
-    /// The part of the inputs that this rank has.
+    /// The region of the inputs that this rank has.
     pub fn own(&self) -> &Region {
         &self.own
     }
 
-    /// The region that this rank's outputs need; it may reach outside the array, where the boundary is.
+    /// The region that this rank's outputs need; it may extend beyond the array, into the boundary.
     pub fn needed(&self) -> &Region {
         &self.needed
     }
 
-    /// The ranks that send to this one, and how many elements of one field.
+    /// The ranks that send to this one, and the number of elements per field.
     pub fn sources(&self) -> impl Iterator<Item = (usize, usize)> {
         self.receives.iter().map(|parcel| (parcel.peer, parcel.elements))
     }
 
-    /// The ranks that this one sends to, and how many elements of one field.
+    /// The ranks that this one sends to, and the number of elements per field.
     pub fn destinations(&self) -> impl Iterator<Item = (usize, usize)> {
         self.sends.iter().map(|parcel| (parcel.peer, parcel.elements))
     }
 
-    /// The same number on all ranks that have made the same plan.
+    /// A fingerprint that is equal on all ranks that have made the same plan.
     pub(crate) fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
@@ -280,7 +280,7 @@ impl HaloParcel {
     }
 }
 
-/// Lines of a part as lines of the padded array that it lies in.
+/// Converts lines of a part to lines of the padded array that contains it.
 fn inset(insets: &Option<Vec<usize>>, lines: &[Line]) -> Option<Vec<Line>> {
     let moved = |(line, inset): (&Line, &usize)| Line { start: line.start + inset, ..*line };
     Some(lines.iter().zip(insets.as_ref()?).map(moved).collect())
@@ -313,19 +313,19 @@ impl PlanSpec<'_> {
         Region::new(&ranges)
     }
 
-    /// The segments of each dimension of what a rank needs.
+    /// The segments of each dimension of the region that a rank needs.
     fn cuts(&self, rank: usize) -> Vec<Vec<Segment>> {
         let needed = self.needed(rank);
         let dimensions = 0..self.windows.len();
         dimensions.map(|d| cut(needed.range(d), self.source, d, &self.edges[d])).collect()
     }
 
-    /// Those of them that one rank has.
+    /// Those of these segments that `source_rank` has.
     fn cuts_from(&self, rank: usize, source_rank: usize) -> Vec<Vec<Segment>> {
         let (there, here) = (self.source.grid().coordinates(source_rank), self.source.grid().coordinates(rank));
         let serves = match self.source_rank {
             Some(only) => only == source_rank,
-            // Along axes that divide nothing, everybody is served by its own replica.
+            // Along axes that divide nothing, every rank is served by its own replica.
             None => (0..there.len()).all(|axis| {
                 there[axis] == here[axis]
                     || (0..self.windows.len())
@@ -341,7 +341,7 @@ impl PlanSpec<'_> {
         cuts
     }
 
-    /// The rank that a box without constants comes from, and where it is in that rank's part.
+    /// The rank that a box without constants comes from, and the position of the box in that rank's part.
     fn origin(&self, choice: &[&Segment], receiver: usize) -> (usize, Vec<Line>) {
         let mut coordinates = self.source.grid().coordinates(receiver);
         let mut lines = Vec::with_capacity(choice.len());
@@ -359,7 +359,7 @@ impl PlanSpec<'_> {
     fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.source, self.target, self.windows, self.source_rank, self.target_rank).hash(&mut hasher);
-        // Numbers with a fraction cannot be hashed, but their words can.
+        // Floats cannot be hashed, but their text can.
         self.edges.iter().for_each(|edges| format!("{edges:?}").hash(&mut hasher));
         hasher.finish()
     }

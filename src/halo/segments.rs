@@ -1,14 +1,14 @@
-//! Segments: one dimension of what a part of the outputs needs, cut where its origin changes.
+//! Segments: one dimension of the region that a part of the outputs needs, cut where the origin of the elements changes.
 
 use std::ops::Range;
 
 use super::box_pair::Line;
 use super::{Edges, Layout};
 
-/// Positions in a row with one origin.
+/// Consecutive positions with a single origin.
 #[derive(Debug, Clone)]
 pub(super) struct Segment {
-    /// Where it begins in the needed range.
+    /// Offset of the segment in the needed range.
     pub at: usize,
     pub length: usize,
     pub origin: SegmentOrigin,
@@ -16,13 +16,13 @@ pub(super) struct Segment {
 
 #[derive(Debug, Clone)]
 pub(super) enum SegmentOrigin {
-    /// Elements of a part of the dimension: which part, and where in it.
+    /// Elements of a part of the dimension: the part's index, and the position in it.
     Part(usize, Line),
     /// No element: this constant.
     Constant(f64),
 }
 
-/// Cuts the needed positions of a dimension.
+/// Cuts the needed range of a dimension into segments.
 pub(super) fn cut(needed: Range<i64>, source: &Layout, dimension: usize, edges: &Edges) -> Vec<Segment> {
     let length = source.shape()[dimension];
     let mut segments: Vec<Segment> = Vec::new();
@@ -34,7 +34,7 @@ pub(super) fn cut(needed: Range<i64>, source: &Layout, dimension: usize, edges: 
             }
             None => SegmentOrigin::Constant(edges.value(position)),
         };
-        // A segment never crosses the array's edge: what a part has itself stays whole.
+        // A segment never crosses the array's edge, so a part's own elements stay in one segment.
         let at_edge = position == 0 || position == length as i64;
         if at_edge || !segments.last_mut().is_some_and(|last| last.takes(&origin)) {
             segments.push(Segment { at, length: 1, origin });
@@ -44,7 +44,7 @@ pub(super) fn cut(needed: Range<i64>, source: &Layout, dimension: usize, edges: 
 }
 
 impl Segment {
-    /// Grows by one position if that continues the segment.
+    /// Extends the segment by one position if that continues it.
     fn takes(&mut self, next: &SegmentOrigin) -> bool {
         let continues = match (&mut self.origin, next) {
             (SegmentOrigin::Constant(value), SegmentOrigin::Constant(other)) => value.to_bits() == other.to_bits(),

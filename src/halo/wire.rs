@@ -1,4 +1,4 @@
-//! How parcels travel between neighbours: through lanes in shared memory, or as messages.
+//! How parcels travel between neighbours: through SPSC buffers in shared memory, or as messages.
 
 use super::packing::PackUnpack;
 use super::neighbours::{StartedCall, wait};
@@ -8,7 +8,7 @@ use crate::transport::arena::lanes::{Inbox, Outbox, STEPS};
 use crate::transport::{Call, Posted, Signature, Slot, Verb};
 use crate::world::Group;
 
-/// A neighbour, and how many bytes there must be room for in each direction of travel.
+/// A neighbour, and the buffer space that each direction needs, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Neighbour {
     pub member: usize,
@@ -16,7 +16,7 @@ pub(super) struct Neighbour {
     pub from: usize,
 }
 
-/// The way to all neighbours, by their number in the list of neighbours.
+/// The connections to all neighbours. A lane is the index of a neighbour in the list.
 pub(super) struct Wire {
     neighbours: Vec<Neighbour>,
     /// Bytes that have been unpacked of the parcel from each neighbour.
@@ -24,7 +24,7 @@ pub(super) struct Wire {
     backend: WireBackend,
 }
 
-/// Bytes that are packed before others are unpacked: with the rows that they come from, they stay in the second cache.
+/// Bytes that are packed before others are unpacked: with the rows that they come from, they stay in the L2 cache.
 pub(super) const CHUNK_BYTES: usize = 24 << 10;
 
 enum WireBackend {
@@ -32,27 +32,27 @@ enum WireBackend {
     Messages(Messages),
 }
 
-/// Buffers of messages that are not under way, and the messages that are.
+/// Buffers of messages that are not in flight, and the messages that are.
 struct Messages {
     sends: Vec<Vec<u8>>,
     receives: Vec<Vec<u8>>,
     posted: Option<Posted>,
 }
 
-/// Says that a rank has no room for lanes.
+/// Sent in place of an offset by a rank that has no SPSC buffer for the receiver.
 const NO_BUFFER: i64 = -1;
 
 impl Wire {
-    /// Made together by all members of the group; `fingerprint` must be the same on all of them.
+    /// Collective over the group; `fingerprint` must be equal on all members.
     pub fn new(group: &Group, neighbours: Vec<Neighbour>, fingerprint: u64, direct: bool) -> Result<Wire> {
         let seat = group.core.common.seat.as_ref().filter(|_| direct && group.core.channel.is_some());
         let seat_of = |member: usize| seat.and_then(|seat| seat.seat_of(group.members()[member]));
         let lanes: Option<Vec<(usize, usize)>> =
             neighbours.iter().map(|one| Some((seat_of(one.member)?, one.to))).collect();
-        // Without room in the arena it works all the same, by messages.
+        // Without space in the arena, the exchange falls back to messages.
         let outbox = seat.zip(lanes).and_then(|(seat, lanes)| Outbox::new(seat, &lanes).ok());
 
-        // Everybody tells everybody: the fingerprint, whether there is room, and where the lane for that member is.
+        // Each rank sends to each: the fingerprint, whether it has SPSC buffers, and the offset of the one for that member.
         const NUMBERS: usize = 3;
         let mut mine = [fingerprint as i64, i64::from(outbox.is_some()), NO_BUFFER].repeat(group.size());
         if let Some(outbox) = &outbox {
@@ -88,13 +88,14 @@ impl Wire {
         Ok(Wire { neighbours, unpacked, backend })
     }
 
-    /// Whether parcels go straight through shared memory.
+    /// Whether parcels go directly through shared memory.
     pub fn is_direct(&self) -> bool {
         matches!(self.backend, WireBackend::SharedMemory { .. })
     }
 
-    /// Packs and sends parcels. It returns when the caller's arrays have been read. With `interleaved`, what has come meanwhile is
-    /// unpacked beside what was just packed, because the two lie next to each other in memory: [`Wire::receive`] does the rest.
+    /// Packs and sends parcels. Returns when the caller's arrays have been read. With `interleaved`, what has arrived
+    /// meanwhile is unpacked along with what was just packed, because the two are adjacent in memory; [`Wire::receive`]
+    /// unpacks the rest.
     pub fn send(
         &mut self,
         group: &Group,
@@ -162,7 +163,7 @@ impl Wire {
         }
     }
 
-    /// Waits for all parcels and lets them be unpacked: in the order of neighbours if `in_order`, else as they come.
+    /// Waits for all parcels and unpacks them: in the order of neighbours if `in_order`, else as they arrive.
     pub fn receive(
         &mut self,
         group: &Group,
@@ -216,7 +217,7 @@ impl Wire {
         }
     }
 
-    /// Gives up what was sent and not received.
+    /// Cancels the exchange: discards what was sent and not received.
     pub fn cancel(&mut self, lengths: impl Fn(usize) -> usize) {
         match &mut self.backend {
             WireBackend::SharedMemory { inbox, number, .. } => {
@@ -229,15 +230,15 @@ impl Wire {
     }
 }
 
-/// The number of a load after another one. It tells the call, because a rank may be refused one, and go on to the next; and
-/// of the two loads that a call may send, which it is.
+/// The sequence number of a transfer after another one. It identifies the call, because a rank may have one call rejected
+/// and go on to the next; and it tells apart the two transfers that a call may make.
 fn sequence_number(started: StartedCall, last: u64) -> u64 {
     let call = 2 * started.number + u64::from(started.verb == Verb::HaloAdjoint);
     let first = (2 * call + 1) * STEPS;
     if last == first { first + STEPS } else { first }
 }
 
-/// The lanes that have not been unpacked: a bit for each of the first 128 neighbours, a list for more.
+/// The lanes that have not been unpacked: one bit each for up to 128 neighbours, a list for more.
 struct PendingLanes(Bits);
 
 enum Bits {

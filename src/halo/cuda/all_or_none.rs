@@ -1,4 +1,4 @@
-//! What all ranks make for themselves, each on its own device: all have it then, or none goes on.
+//! Collective error handling for what each rank makes on its own device: all ranks have it afterwards, or all fail.
 
 use std::io;
 
@@ -6,10 +6,10 @@ use crate::error::{Error, Result};
 use crate::memory::ReduceOp;
 use crate::world::Group;
 
-/// What this rank has made. Where another rank has failed, it fails here too, instead of in a wait for that rank.
+/// Returns what this rank has made. If another rank has failed, it fails here too, instead of in a later wait for that rank.
 pub(super) fn all_or_none<T>(group: &Group, made: Result<T>) -> Result<T> {
     let mut first_failed = [made.as_ref().map_or(group.rank(), |_| group.size()) as i64];
-    // Its own failure says more than that of the meeting.
+    // A rank's own failure is more informative than that of the collective.
     let met = group.all_reduce(&mut first_failed, ReduceOp::Min);
     let made = made?;
     met?;

@@ -1,13 +1,13 @@
-//! Pieces of a device's work: boxes that are copied or filled, and cells that are summed, before the kernels' form of them.
+//! The device's copies and fills of boxes, before they are encoded for the kernels.
 
 use super::super::box_pair::{BoxPair, Side};
 
-/// Where one side of a box is.
+/// The memory that one side of a box is in.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum MemoryBase {
-    /// In an array of the call, by its number.
+    /// An array of the call, by its number.
     Array(u32),
-    /// In memory of the exchange, where the second of two buffers is `flip` bytes further.
+    /// Memory of the exchange, where the second of two buffers is `flip` bytes further.
     Buffer { address: u64, flip: u64 },
 }
 
@@ -20,7 +20,7 @@ pub(super) struct BoxSide {
 }
 
 impl BoxSide {
-    /// A side that is counted in elements, in memory that begins `skip` bytes after its origin.
+    /// Converts a side that is counted in elements, in memory that begins `skip` bytes after its base.
     pub fn new(base: MemoryBase, skip: usize, side: &Side, element: usize) -> BoxSide {
         let size = element as i64;
         let strides = side.strides.iter().map(|&stride| stride as i64 * size).collect();
@@ -32,7 +32,7 @@ impl BoxSide {
     }
 }
 
-/// A box to be copied, or to be filled.
+/// A box to copy or to fill.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct BoxCopy {
     pub extents: Vec<usize>,
@@ -40,11 +40,11 @@ pub(super) struct BoxCopy {
     pub to: BoxSide,
 }
 
-/// What is written to a box.
+/// The source of a box's contents.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum BoxSource {
     Side(BoxSide),
-    /// One element, as often as it fits.
+    /// One element, repeated.
     Pattern([u8; 16]),
 }
 
@@ -68,12 +68,12 @@ impl BoxCopy {
     }
 }
 
-/// An element again and again.
+/// Repeats an element.
 pub(super) fn pattern(value: &[u8; 8], element: usize) -> [u8; 16] {
     std::array::from_fn(|at| value[at % element])
 }
 
-/// Cuts a box until its elements can be counted in 31 bits.
+/// Splits a box until its elements can be counted in 31 bits.
 pub(super) fn cut(extents: &[usize], ends: &[&BoxSide]) -> Vec<(Vec<usize>, Vec<BoxSide>)> {
     let elements = extents.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent));
     if elements.is_some_and(|elements| elements < 1 << 31) {

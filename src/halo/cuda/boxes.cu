@@ -1,4 +1,4 @@
-// Copies and fills boxes of strided memory or, with a TYPE, sums them. The structs are those of job.rs, byte by byte.
+// Copies and fills boxes of strided memory or, with a TYPE, sums them. The structs have the layout of those in job.rs.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -10,11 +10,11 @@ typedef long long i64;
 #define REPEATS 4
 #define ARRAYS 34
 
-// So many units of a row are one warp's.
+// Units of a long row per warp.
 #define CHUNK 1024u
-// So many units of short rows are one block's.
+// Units of short rows per block.
 #define FLAT 2048u
-// So many units each thread reads before it writes the first.
+// Units that each thread reads before it writes the first.
 #define AHEAD 4
 #define FAR_AHEAD 8
 
@@ -75,7 +75,7 @@ static __device__ __forceinline__ u8* start(const BoxAddress& place, const Array
     return (u8*)(base + place.address);
 }
 
-// How far a row is from the first one, on two sides.
+// The offsets of a row from the first one, on two sides.
 static __device__ __forceinline__ void row_offsets(
     const Frame& frame, u32 row, const i64* a, const i64* b, i64& in_a, i64& in_b
 ) {
@@ -98,7 +98,7 @@ static __device__ __forceinline__ void row_offsets(
     }
 }
 
-// The box that a block works on.
+// The job that a block works on.
 template <typename Job>
 static __device__ __forceinline__ const Job& job_of(const Job* jobs, u32 count, u32 block) {
     u32 low = 0, high = count;
@@ -199,7 +199,7 @@ copy_boxes(const CopyJob* __restrict__ jobs, u32 count, u32 parity, Arrays array
 
 #else
 
-// Types as they are stored, and as they are summed: halves in single precision, rounded once; integers wrap.
+// Types as stored and as summed: half types in single precision, rounded once; integers wrap.
 template <typename Type>
 struct Plain {
     typedef Type Stored;
@@ -208,7 +208,7 @@ struct Plain {
     static __device__ Stored narrow(Wide x) { return x; }
 };
 
-// Halves, which halves.cu converts.
+// Half types, which halves.cu converts.
 template <typename Type>
 struct Half {
     typedef Type Stored;
@@ -217,7 +217,7 @@ struct Half {
     static __device__ Stored narrow(Wide x) { return narrow_half<Type>(x); }
 };
 
-// For each element of a box, the sum of its sources, one after the other in their order.
+// For each element of a box, the sum of its sources, in order.
 template <typename Type>
 static __device__ __forceinline__ void sum_box(
     const SumJob* jobs, u32 count, const SumSource* sources, u32 parity, const Arrays& arrays

@@ -1,4 +1,4 @@
-//! A draft: everything that ranks do for a plan, as programs over arrays and buffers wherever these may be.
+//! Builds the programs of a plan, over arrays and buffers at any address.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use crate::halo::Plan;
 use crate::memory::DType;
 use crate::memory::strided::{value_of, wide_size};
 
-/// What programs depend on. They count arrays from zero: each field's input, each field's output, and sums that wait.
+/// What programs depend on. They number arrays from zero: each field's input, each field's output, and the partial sums.
 pub(super) struct ProgramBuilder {
     pub plan: Arc<Plan>,
     pub dtype: DType,
     pub fields: usize,
-    /// The ranks that send or receive, in order: each has a lane.
+    /// The ranks that send or receive, in order; a lane is an index into this list.
     pub members: Vec<usize>,
 }
 
@@ -33,7 +33,7 @@ impl ProgramBuilder {
         ProgramBuilder { plan, dtype, fields, members }
     }
 
-    /// The lanes for parcels of these lists. Members that get the same share its room.
+    /// The lanes for these parcels. Members that get the same parcel share its space.
     pub fn lanes(&self, sends: &[HaloParcel], receives: &[HaloParcel]) -> Vec<NeighbourLane> {
         let bytes = |parcel: Option<&HaloParcel>| {
             parcel.map_or(0, |parcel| parcel.elements * self.dtype.size() * self.fields)
@@ -58,7 +58,7 @@ impl ProgramBuilder {
         MemoryBase::Array((self.fields + field) as u32)
     }
 
-    /// Packs parcels from the inputs to where `packed` says; lanes without a place share that of another.
+    /// Packs parcels from the inputs into the memory that `packed` returns; a lane without any shares that of another lane.
     pub fn pack(&self, parcels: &[HaloParcel], packed: impl Fn(usize) -> Option<MemoryBase>) -> Program {
         let (element, mut program) = (self.dtype.size(), Program::default());
         for (lane, &member) in self.members.iter().enumerate() {
@@ -72,7 +72,7 @@ impl ProgramBuilder {
         program
     }
 
-    /// Copies what this rank has itself, and fills what is beyond the edges.
+    /// Copies this rank's own elements, and fills the constants beyond the edges.
     pub fn own(&self) -> Program {
         let (element, mut program) = (self.dtype.size(), Program::default());
         for field in 0..self.fields {
@@ -85,7 +85,7 @@ impl ProgramBuilder {
         program
     }
 
-    /// The same for arrays that lie in their padded form, as inputs and as outputs.
+    /// The same for arrays in their padded form, as inputs and as outputs.
     pub fn own_in_place(&self) -> Program {
         let (element, mut program) = (self.dtype.size(), Program::default());
         for field in 0..self.fields {
@@ -96,7 +96,7 @@ impl ProgramBuilder {
         program
     }
 
-    /// Copies what others have sent to the padded arrays.
+    /// Copies received parcels to the padded arrays.
     pub fn unpack(&self, arrived: impl Fn(usize) -> MemoryBase) -> Program {
         let (element, mut program) = (self.dtype.size(), Program::default());
         for (lane, &member) in self.members.iter().enumerate() {
@@ -112,8 +112,8 @@ impl ProgramBuilder {
         program
     }
 
-    /// What the adjoint sums from this rank's padded arrays alone, and what from parcels besides; and the bytes of sums that
-    /// wait for these.
+    /// The adjoint's sums that need this rank's padded arrays alone, the sums that need parcels too, and the bytes of the
+    /// partial sums between the two.
     pub fn sums(&self, arrived: impl Fn(usize) -> MemoryBase) -> (Program, Program, usize) {
         let (element, wide) = (self.dtype.size(), wide_size(self.dtype));
         let (mut early, mut late, mut partial_bytes) = (Program::default(), Program::default(), 0);
@@ -122,7 +122,7 @@ impl ProgramBuilder {
         for field in 0..self.fields {
             let local = |pair| Contribution { pair, base: self.input(field), skip: 0 };
             let mut contributions: Vec<Contribution> = self.plan.local.iter().map(local).collect();
-            // As on the processor: a box that has every element comes first, where sums are of the elements' own type.
+            // As on the host: a box that covers every element comes first, if sums have the elements' own type.
             if let Some(whole) = self.plan.first_of_sums().filter(|_| wide == element) {
                 contributions[..=whole].rotate_right(1);
             }

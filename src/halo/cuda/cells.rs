@@ -1,38 +1,39 @@
-//! The adjoint, seen from its results: a part is cut into cells whose elements are all sums of the same sources.
+//! The adjoint from the point of view of its results: a part is cut into cells whose elements are all sums of the same
+//! sources.
 //!
-//! Each element is then written once, by one thread that adds up its sources in the order of the processor's exchange.
+//! Each element is then written once, by one thread that adds its sources in the order of the host exchange.
 
 use super::super::box_pair::{BoxPair, Line, dense};
 use super::box_copy::{BoxSource, BoxSide, MemoryBase, BoxCopy};
 
-/// A box of the padded array or of a message that is to be summed into a part.
+/// A box of the padded array or of a message that is summed into a part.
 pub(super) struct Contribution<'a> {
     pub pair: &'a BoxPair,
     pub base: MemoryBase,
-    /// Where the other side's memory begins, in bytes after its origin.
+    /// Start of the other side's memory, in bytes after its base.
     pub skip: usize,
 }
 
-/// A box of the part, and what each of its elements is the sum of.
+/// A box of the part, and the sources that each of its elements is the sum of.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Cell {
     pub extents: Vec<usize>,
     pub to: BoxSide,
     pub sources: Vec<Summand>,
-    /// Whether its elements are kept in the type in which they are summed.
+    /// Whether its elements are stored in the wider type in which they are summed.
     pub is_wide: bool,
 }
 
-/// Elements that are summed one after the other: those of a box, each with its repetitions, the last of them fastest.
+/// Elements that are summed one after the other: those of a box, each with its repetitions, the last repetition fastest.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Summand {
     pub from: BoxSide,
     pub repeats: Vec<(usize, i64)>,
-    /// Whether they are sums of the wider type.
+    /// Whether they are partial sums of the wider type.
     pub is_wide: bool,
 }
 
-/// The indices of the own array along one line of a box.
+/// The index range of the own array along one line of a box.
 fn reach(extent: usize, line: Line) -> (usize, usize) {
     match line.step {
         0 => (line.start, line.start + 1),
@@ -41,7 +42,7 @@ fn reach(extent: usize, line: Line) -> (usize, usize) {
     }
 }
 
-/// Cuts a part of this shape. Contributions stand in the order in which they are added.
+/// Cuts a part of this shape into cells. Contributions are in the order in which they are added.
 pub(super) fn cells(
     shape: &[usize],
     to: MemoryBase,
@@ -85,7 +86,7 @@ pub(super) fn cells(
 }
 
 impl Contribution<'_> {
-    /// What it adds to a cell that begins there, if anything.
+    /// What it adds to the cell that begins at `starts`, if anything.
     fn at(&self, starts: &[usize], element: usize) -> Option<Summand> {
         let lines = &self.pair.lines;
         let covers = |(&start, &(extent, line, _)): (&usize, &(usize, Line, isize))| {
@@ -115,7 +116,7 @@ impl Contribution<'_> {
 }
 
 impl Cell {
-    /// Neighbouring dimensions without gaps become one, and dimensions of one index none.
+    /// Merges adjacent dimensions without gaps, and drops dimensions of extent 1.
     fn merged(self) -> Cell {
         let keep: Vec<usize> = (0..self.extents.len()).filter(|&at| self.extents[at] > 1).collect();
         let mut groups: Vec<(usize, usize)> = Vec::new();
@@ -151,8 +152,8 @@ impl Cell {
         std::iter::once(&self.to).chain(self.sources.iter().map(|one| &one.from))
     }
 
-    /// What can be summed at once, and what when parcels have arrived: sums that wait for more are kept in an array of their
-    /// own, from byte `partial_bytes` on.
+    /// Splits the cell into what can be summed at once and what needs parcels that have yet to arrive. Partial sums are
+    /// stored in a separate array, from byte `partial_bytes` on.
     pub fn split_by_arrival(self, wide: usize, partial_sums: MemoryBase, partial_bytes: &mut usize) -> (Option<Cell>, Option<Cell>) {
         let late = |one: &Summand| matches!(one.from.base, MemoryBase::Buffer { .. });
         if !self.sources.iter().any(late) {
@@ -170,7 +171,7 @@ impl Cell {
         (Some(early), Some(Cell { extents: self.extents, to: self.to, sources: after, is_wide: false }))
     }
 
-    /// The cell as a piece, where there is nothing to add up.
+    /// The cell as a copy or a fill, if there is nothing to add.
     pub fn box_copy(&self) -> Option<BoxCopy> {
         let from = match &self.sources[..] {
             _ if self.is_wide => return None,

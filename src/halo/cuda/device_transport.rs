@@ -1,9 +1,10 @@
-//! How packed parcels get from one rank's device memory to another's: read where they are, or staged through the host.
+//! How packed parcels get from one rank's device memory to another's: read in place, or staged through the host.
 //!
-//! Where every neighbour can open this rank's buffer, in the same process or by the driver's handles between processes, a call
-//! sends tokens alone: a rank packs, waits for its device and tells its neighbours, which read straight out of the buffer.
-//! There are two buffers in turn. Who has a neighbour's token of one call knows that it has read everything of the call
-//! before, so the second-last buffer may be filled again without asking.
+//! If every neighbour can open this rank's buffer, in the same process or through CUDA IPC handles, a call sends only
+//! tokens: a rank packs, waits for its device and sends a token to its neighbours, which read directly from the buffer.
+//! There are two buffers, used alternately. A rank that has a neighbour's token of one call knows that the neighbour has
+//! read everything of the previous call, so the buffer of the call before last may be overwritten without further
+//! synchronisation.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -18,17 +19,17 @@ use crate::memory::{DType, ReduceOp};
 use crate::transport::Call;
 use crate::world::Group;
 
-/// What goes to a neighbour and what comes from it, in bytes.
+/// Bytes that go to a neighbour, and bytes that come from it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NeighbourLane {
     pub member: usize,
     pub to: usize,
     pub from: usize,
-    /// The lane that takes the same parcel, whose room it shares; often itself.
+    /// The lane with the same parcel, whose space this lane shares; often itself.
     pub same: usize,
 }
 
-/// What a call says to errors and to the wire.
+/// The context of a call, for errors and for the wire.
 #[derive(Clone, Copy)]
 pub(super) struct HaloCallContext<'a> {
     pub group: &'a Group,
@@ -38,21 +39,21 @@ pub(super) struct HaloCallContext<'a> {
     pub fingerprint: u64,
 }
 
-/// Parcels begin at multiples of this.
+/// Alignment of parcels, in bytes.
 const ALIGNMENT: usize = 256;
-/// Buffers of so many bytes are not doubled: ranks meet a second time instead.
+/// Buffers of at least this many bytes are not doubled: ranks synchronise a second time instead.
 const LARGE: i64 = 64 << 20;
 /// Bytes of a token.
 const TOKEN_BYTES: usize = 8;
 
-/// The way of one direction of a plan.
+/// The transport of one direction of a plan.
 pub(super) struct DeviceTransport {
     lanes: Vec<NeighbourLane>,
     wire: Wire,
-    /// Where each lane's parcel begins in the buffer.
+    /// The offset of each lane's parcel in the buffer.
     offsets: Vec<usize>,
     memory: Arc<DeviceMemory>,
-    /// Whether there are two buffers, and how much further the second one is.
+    /// Whether there are two buffers, and the distance between them in bytes.
     is_double: bool,
     flip: usize,
     parity: u32,
@@ -60,19 +61,19 @@ pub(super) struct DeviceTransport {
 }
 
 enum PeerAccess {
-    /// Each neighbour's parcel for this rank, and what keeps it at its address.
+    /// Each neighbour's parcel for this rank, and what keeps its address valid.
     Direct { parcels: Vec<MemoryBase>, _keep_alive: Vec<KeepAlive> },
-    /// Where parcels that came through the host are put, in memory of this rank's own.
+    /// Where parcels that were staged through the host are put, in this rank's own memory.
     Staged { memory: DeviceMemory, offsets: Vec<usize> },
 }
 
-#[allow(dead_code)] // Held for what their drop does.
+#[allow(dead_code)] // Kept for their `Drop`.
 enum KeepAlive {
     Own(Arc<DeviceMemory>),
     PeerBuffer(PeerBuffer),
 }
 
-/// A neighbour's buffer. It serves one exchange alone, so it does not stay open after that.
+/// A neighbour's buffer. It serves a single exchange, so it does not stay open afterwards.
 struct PeerBuffer(Arc<Mapped>);
 
 impl Drop for PeerBuffer {
@@ -81,16 +82,16 @@ impl Drop for PeerBuffer {
     }
 }
 
-/// What a rank tells another: numbers that travel as they are.
+/// How a rank describes its buffer to another: plain numbers, sent as they are.
 #[repr(C)]
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 struct BufferDescriptor {
-    /// Which process it is; zero if its buffer cannot be shown.
+    /// The rank's process; zero if its buffer cannot be exported.
     process: u64,
-    /// Its buffer, and where that begins there.
+    /// Its exported buffer, and the address at which the buffer begins in that process.
     exported: Exported,
     start: u64,
-    /// The parcel for the other, in the exporting process, and how far the second one is from it.
+    /// The address of the parcel for the receiver, in the exporting process, and the distance to the second buffer.
     address: u64,
     flip: u64,
 }
@@ -98,7 +99,7 @@ struct BufferDescriptor {
 const NUMBERS: usize = size_of::<BufferDescriptor>() / 8;
 
 impl DeviceTransport {
-    /// Made together by all ranks of a group.
+    /// Collective over the group.
     pub fn new(
         group: &Group,
         device: &Arc<Device>,
@@ -111,14 +112,14 @@ impl DeviceTransport {
             false => 0,
         }));
         let offsets: Vec<usize> = lanes.iter().map(|lane| offsets[lane.same]).collect();
-        // All decide alike, whatever each has to send.
+        // All ranks decide alike, whatever each has to send.
         let mut most = [bytes as i64];
         group.all_reduce(&mut most, ReduceOp::Max)?;
         let is_double = most[0] < LARGE;
         let flip = if is_double { bytes } else { 0 };
         let memory = Arc::new(all_or_none(group, DeviceMemory::new(device, bytes + flip))?);
         register_buffer(&memory);
-        // SAFETY: the memory lives as long as this passage, and neighbours read it between its tokens alone.
+        // SAFETY: the memory lives as long as this transport, and neighbours read it only between its tokens.
         let exported = cuda::export(device, &unsafe { memory.span() }).ok();
         let seat = group.core.common.seat.as_ref();
         let is_local =
@@ -144,7 +145,7 @@ impl DeviceTransport {
         group.all_reduce(&mut works, ReduceOp::Min)?;
         let is_direct = works[0] == 1;
         let neighbour = |lane: &NeighbourLane| match is_direct {
-            // Tokens go both ways: see above.
+            // Tokens go both ways: see the top of this file.
             true => Neighbour { member: lane.member, to: TOKEN_BYTES, from: TOKEN_BYTES },
             false => Neighbour { member: lane.member, to: lane.to, from: lane.from },
         };
@@ -163,13 +164,13 @@ impl DeviceTransport {
         Ok(DeviceTransport { lanes, wire, offsets, memory, is_double, flip, parity: 0, access })
     }
 
-    /// Where this rank packs the parcel of a lane; none if an earlier lane has the same.
+    /// Where this rank packs the parcel of a lane; `None` if an earlier lane has the same parcel.
     pub fn packed(&self, lane: usize) -> Option<MemoryBase> {
         let (address, flip) = (self.memory.address() + self.offsets[lane] as u64, self.flip as u64);
         (self.lanes[lane].same == lane).then_some(MemoryBase::Buffer { address, flip })
     }
 
-    /// Where the parcel is that came from a neighbour.
+    /// Where the parcel that came from a neighbour is.
     pub fn arrived(&self, lane: usize) -> MemoryBase {
         match &self.access {
             PeerAccess::Direct { parcels, .. } => parcels[lane],
@@ -179,12 +180,12 @@ impl DeviceTransport {
         }
     }
 
-    /// Whether neighbours read this rank's buffer where it is.
+    /// Whether neighbours read this rank's buffer in place.
     pub fn is_direct(&self) -> bool {
         matches!(self.access, PeerAccess::Direct { .. })
     }
 
-    /// Turns to the other buffer, for a new call.
+    /// Switches to the other buffer, for a new call.
     pub fn flip_parity(&mut self) -> u32 {
         self.parity ^= 1;
         self.parity
@@ -194,7 +195,7 @@ impl DeviceTransport {
         self.parity
     }
 
-    /// Hands over what the stream packs.
+    /// Sends what the stream packs.
     pub fn send(&mut self, call_context: HaloCallContext, stream: &Stream) -> Result<()> {
         let DeviceTransport { lanes, wire, offsets, memory, flip, parity, access, .. } = self;
         let HaloCallContext { group, call, started, dtype, fingerprint } = call_context;
@@ -208,7 +209,7 @@ impl DeviceTransport {
         let lengths = |lane: usize| (lanes[lane].to, lanes[lane].from);
         let pack = |lane: usize, room: &mut [u8]| {
             let from = start + offsets[lane] as u64;
-            // SAFETY: the room and the packed parcel are this rank's until it has waited for the copy.
+            // SAFETY: the room and the packed parcel belong to this rank until it has waited for the copy.
             let copy = unsafe { stream.copy(room.as_mut_ptr().addr() as u64, from, room.len()) };
             let done = copy.and_then(|()| stream.synchronize());
             copied = std::mem::replace(&mut copied, Ok(())).and(done);
@@ -217,7 +218,7 @@ impl DeviceTransport {
         copied
     }
 
-    /// Waits until everything has arrived; then kernels on the stream may read it.
+    /// Waits until all parcels have arrived; then kernels on the stream may read them.
     pub fn receive(&mut self, call_context: HaloCallContext, stream: &Stream) -> Result<()> {
         let DeviceTransport { lanes, wire, access, .. } = self;
         let HaloCallContext { group, call, started, .. } = call_context;
@@ -227,7 +228,7 @@ impl DeviceTransport {
         let mut copied = Ok(());
         let unpack = |lane: usize, bytes: &[u8]| {
             let (from, to) = (bytes.as_ptr().addr() as u64, memory.address() + offsets[lane] as u64);
-            // SAFETY: the bytes are lent and the memory is this rank's until it has waited for the copy.
+            // SAFETY: the bytes are borrowed and the memory belongs to this rank until it has waited for the copy.
             let copy = unsafe { stream.copy(to, from, bytes.len()) };
             let done = copy.and_then(|()| stream.synchronize());
             copied = std::mem::replace(&mut copied, Ok(())).and(done);
@@ -237,8 +238,8 @@ impl DeviceTransport {
         copied
     }
 
-    /// Waits for the kernels that read what has arrived. Where there is one buffer alone, nobody goes on before all of its
-    /// neighbours have read it.
+    /// Waits for the kernels that read the parcels. With a single buffer, no rank goes on before all of its neighbours have
+    /// read it.
     pub fn finish(&mut self, call_context: HaloCallContext, stream: &Stream) -> Result<()> {
         stream.wait(&|| call_context.call.go_on())?;
         if self.is_double || !self.is_direct() {
@@ -248,14 +249,14 @@ impl DeviceTransport {
         self.receive(call_context, stream)
     }
 
-    /// Gives up what was sent and not received.
+    /// Cancels: discards what was sent and not received.
     pub fn cancel(&mut self) {
         let (lanes, is_direct) = (&self.lanes, matches!(self.access, PeerAccess::Direct { .. }));
         self.wire.cancel(|lane| if is_direct { TOKEN_BYTES } else { lanes[lane].from });
     }
 }
 
-/// Where rooms of these bytes are, one after the other, and their bytes in all.
+/// The offsets of consecutive regions of these sizes, and their total size in bytes.
 fn offsets(bytes: impl Iterator<Item = usize>) -> (Vec<usize>, usize) {
     let mut end = 0;
     let offset = |bytes: usize| {
@@ -267,7 +268,7 @@ fn offsets(bytes: impl Iterator<Item = usize>) -> (Vec<usize>, usize) {
     (offsets, end)
 }
 
-/// The parcel that another rank shows to this one.
+/// Opens the parcel that another rank has exported to this one.
 fn open(device: &Arc<Device>, descriptor: &BufferDescriptor) -> Result<(MemoryBase, KeepAlive)> {
     let unknown_neighbour = || Error::internal("halo plan", "a neighbour that does not know of this rank");
     if descriptor.process == 0 || descriptor.address == 0 {
@@ -285,7 +286,7 @@ fn open(device: &Arc<Device>, descriptor: &BufferDescriptor) -> Result<(MemoryBa
     Ok((MemoryBase::Buffer { address, flip: descriptor.flip }, KeepAlive::PeerBuffer(PeerBuffer(mapped))))
 }
 
-/// Buffers of all exchanges in this process: ranks that are threads keep each other's alive.
+/// Buffers of all exchanges in this process: ranks that are threads keep each other's buffers alive.
 static BUFFERS: Mutex<Vec<Weak<DeviceMemory>>> = Mutex::new(Vec::new());
 
 fn register_buffer(memory: &Arc<DeviceMemory>) {

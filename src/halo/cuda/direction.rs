@@ -1,4 +1,4 @@
-//! A course: one direction of a plan on the device, from packing to the last element that arrives.
+//! One direction of a plan on the device, forward or adjoint: from packing to the last element that arrives.
 
 use std::sync::Arc;
 
@@ -11,36 +11,36 @@ use crate::cuda::{Device, DeviceMemory, Span, Stream};
 use crate::error::Result;
 use crate::world::Group;
 
-/// What courses are made for, and with.
+/// The resources that both directions of an exchange share.
 pub(super) struct ExchangeSetup {
     pub group: Group,
     pub device: Arc<Device>,
     pub builder: ProgramBuilder,
     pub fingerprint: u64,
-    /// Whether there shall be room in shared memory, should parcels go through the host.
+    /// Whether to allocate buffers in shared memory if parcels are staged through the host.
     pub direct: bool,
     pub streams: Streams,
 }
 
-/// What is done before parcels travel, meanwhile, and when they are there.
+/// The programs that run before parcels are sent, while they are in flight, and when they have arrived.
 pub(super) struct Direction {
     transport: DeviceTransport,
     pack: Program,
     own: Program,
     arrived: Program,
-    /// Packs and copies arrays that lie in their padded form already.
+    /// Packs and copies arrays that are already in their padded form.
     in_place: Option<(Program, Program)>,
-    /// Sums that wait for more.
+    /// Partial sums that wait for parcels.
     partial_sums: Option<DeviceMemory>,
 }
 
-/// The two streams of an exchange: one packs, so that it can be waited for while the other copies what stays here.
+/// The two streams of an exchange: the host waits for the one that packs while the other copies local elements.
 pub(super) struct Streams {
     pub packing: Stream,
     pub filling: Stream,
 }
 
-/// Which of the course's programs a call takes.
+/// Which of the direction's programs a call runs.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum BufferMode {
     OutOfPlace,
@@ -48,7 +48,7 @@ pub(super) enum BufferMode {
 }
 
 impl Streams {
-    /// Neighbours wait for what they do: it goes before the caller's own kernels.
+    /// High-priority streams: neighbours wait for this work, so it runs before the caller's own kernels.
     pub fn new(device: &Arc<Device>) -> Result<Streams> {
         Ok(Streams { packing: Stream::urgent(device)?, filling: Stream::urgent(device)? })
     }
@@ -60,7 +60,7 @@ impl ExchangeSetup {
         DeviceTransport::new(&self.group, &self.device, lanes, fingerprint, self.direct)
     }
 
-    /// The course of `forward`: inputs are parts, outputs are padded arrays.
+    /// The direction of `forward`: inputs are parts, outputs are padded arrays.
     pub fn forward(&self) -> Result<Direction> {
         let (builder, plan) = (&self.builder, &self.builder.plan);
         let transport = self.transport(&plan.sends, &plan.receives, self.fingerprint)?;
@@ -75,7 +75,7 @@ impl ExchangeSetup {
         })
     }
 
-    /// The course of the adjoint: inputs are padded arrays, outputs are parts.
+    /// The direction of the adjoint: inputs are padded arrays, outputs are parts.
     pub fn adjoint(&self) -> Result<Direction> {
         let (builder, plan) = (&self.builder, &self.builder.plan);
         let transport = self.transport(&plan.receives, &plan.sends, !self.fingerprint)?;
@@ -95,10 +95,11 @@ impl Direction {
         self.in_place.is_some()
     }
 
-    /// Packs and sends, and does what needs nobody else.
+    /// Packs and sends, and runs everything that needs no other rank.
     ///
     /// # Safety
-    /// The arrays are as long as the plan says and stay until the course is finished; nobody else touches them meanwhile.
+    /// The arrays have the lengths of the plan and stay valid until the direction has finished; nothing else accesses them
+    /// meanwhile.
     pub unsafe fn begin(
         &mut self,
         setup: &ExchangeSetup,
@@ -115,15 +116,15 @@ impl Direction {
             (Some((pack, own)), BufferMode::InPlace) => (pack, own),
             _ => (&mut self.pack, &mut self.own),
         };
-        // SAFETY: boxes were checked to lie inside arrays of these lengths; neighbours have read the buffer of the
-        // second-last call, which is filled here.
+        // SAFETY: boxes were checked to lie inside arrays of these lengths; neighbours have read the buffer of the call
+        // before last, which is overwritten here.
         let launched = unsafe {
             let packed = pack.launch((&setup.device, packing), setup.builder.dtype, &addresses, parity);
             packed.and_then(|()| own.launch((&setup.device, filling), setup.builder.dtype, &addresses, parity))
         };
         let sent = launched.and_then(|()| self.transport.send(call_context, packing));
         if sent.is_err() {
-            // Whatever went wrong, the caller's arrays are let go.
+            // Whatever went wrong, the device must no longer use the caller's arrays.
             let _ = packing.synchronize().and_then(|()| filling.synchronize());
         }
         sent
@@ -134,7 +135,7 @@ impl Direction {
         setup.streams.filling.wait(&|| call_context.call.go_on())
     }
 
-    /// Waits for the parcels and takes them in.
+    /// Waits for the parcels and unpacks them.
     ///
     /// # Safety
     /// As [`Direction::begin`].
@@ -153,13 +154,13 @@ impl Direction {
         taken.and_then(|()| self.transport.finish(call_context, filling))
     }
 
-    /// In the order in which programs count arrays.
+    /// Addresses in the order in which programs number arrays.
     fn addresses(&self, inputs: &[Span], outputs: &[Span]) -> Vec<u64> {
         let partial_sums = self.partial_sums.as_ref().map(DeviceMemory::address);
         inputs.iter().chain(outputs).map(Span::address).chain(partial_sums).collect()
     }
 
-    /// Gives up what was begun.
+    /// Cancels a call that has begun.
     pub fn cancel(&mut self) {
         self.transport.cancel();
     }

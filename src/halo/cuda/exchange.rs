@@ -1,4 +1,4 @@
-//! Carrying out a plan on arrays in CUDA memory.
+//! Executes a plan on arrays in CUDA memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,24 +15,24 @@ use crate::halo::{ExchangeOptions, Plan};
 use crate::transport::{Call, Verb};
 use crate::world::Group;
 
-/// A plan for arrays in CUDA memory, with everything that it takes to carry it out again and again without allocating: the
-/// twin of [`Exchange`](super::super::Exchange), with [`Span`] in place of slices. All ranks make it together, each for its
-/// own device, and make its calls in the same order. Calls return when the device has done its work.
+/// A plan for arrays in CUDA memory, with the buffers to execute it repeatedly without allocating: the counterpart of
+/// [`Exchange`](super::super::Exchange), with [`Span`] in place of slices. Construction is collective, each rank passes its
+/// own device, and all ranks make its calls in the same order. Calls return when the device has finished the work.
 ///
-/// Results are those of the processor's exchange, bit by bit.
+/// Results are bitwise equal to those of the host exchange.
 pub struct CudaExchange {
     setup: ExchangeSetup,
     forward: Direction,
-    /// Made by the first call.
+    /// Created by the first call that needs it.
     adjoint: Option<Direction>,
     in_flight: Option<StartedCall>,
 }
 
-/// Distinguishes an exchange in CUDA memory from the same one in the processor's.
+/// Distinguishes an exchange in CUDA memory from the same one in host memory.
 const PLACE: u64 = 0x6375_6461_6861_6c6f;
 
 impl CudaExchange {
-    /// Makes room for everything, on the device with this number.
+    /// Allocates all buffers, on the device with this ordinal.
     pub fn new(
         group: &Group,
         plan: impl Into<Arc<Plan>>,
@@ -61,34 +61,34 @@ impl CudaExchange {
         Ok(CudaExchange { setup, forward, adjoint: None, in_flight: None })
     }
 
-    /// The plan that it carries out.
+    /// The plan that this exchange executes.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.setup.builder.plan
     }
 
-    /// Whether ranks read each other's device memory; otherwise parcels go through the host.
+    /// Whether ranks read each other's device memory; otherwise parcels are staged through the host.
     pub fn is_direct(&self) -> bool {
         self.forward.is_direct()
     }
 
-    /// The deadline that each call gets.
+    /// Sets the timeout of each call.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.setup.group = self.setup.group.with_timeout(timeout);
     }
 
-    /// Counts a call that was refused before it was made; see [`Group::skip_call`].
+    /// Counts a call that was rejected before it was made; see [`Group::skip_call`].
     pub fn skip_call(&self) {
         self.setup.group.skip_call();
     }
 
-    /// Gathers the needed regions of all fields: each rank's parts in, padded arrays out.
+    /// Gathers the needed regions of all fields, from each rank's parts into the padded arrays.
     pub fn forward(&mut self, parts: &[Span], padded: &[Span]) -> Result<()> {
         self.check(parts, self.setup.builder.plan.own().elements(), "parts")?;
         self.check(padded, self.setup.builder.plan.needed().elements(), "padded arrays")?;
         self.run(Verb::CudaHaloForward, BufferMode::OutOfPlace, (parts, padded), true)
     }
 
-    /// Brings the halos of arrays up to date that lie in their padded form already; see
+    /// Refreshes the halos of arrays that are already in their padded form; see
     /// [`Exchange::refresh`](super::super::Exchange::refresh).
     pub fn refresh(&mut self, padded: &[Span]) -> Result<()> {
         self.check(padded, self.setup.builder.plan.needed().elements(), "padded arrays")?;
@@ -100,29 +100,29 @@ impl CudaExchange {
         self.run(Verb::CudaHaloForward, BufferMode::InPlace, (padded, padded), true)
     }
 
-    /// The adjoint of [`CudaExchange::forward`]: sums what all ranks have for each element, at its owner.
+    /// The adjoint of [`CudaExchange::forward`]: sums all ranks' contributions to each element, at its owner.
     pub fn adjoint(&mut self, padded: &[Span], parts: &[Span]) -> Result<()> {
         self.check(padded, self.setup.builder.plan.needed().elements(), "padded arrays")?;
         self.check(parts, self.setup.builder.plan.own().elements(), "parts")?;
         self.run(Verb::CudaHaloAdjoint, BufferMode::OutOfPlace, (padded, parts), true)
     }
 
-    /// Begins to gather: sends what others need, and fills what is known here. The halos are missing until
-    /// [`CudaExchange::end`]; meanwhile the interior of `padded` may be used, and `parts` may be changed.
+    /// Begins to gather: sends what other ranks need, and fills what this rank has. The halos are undefined until
+    /// [`CudaExchange::end`]; until then the caller may use the interior of `padded` and may change `parts`.
     pub fn begin(&mut self, parts: &[Span], padded: &[Span]) -> Result<()> {
         self.check(parts, self.setup.builder.plan.own().elements(), "parts")?;
         self.check(padded, self.setup.builder.plan.needed().elements(), "padded arrays")?;
         self.run(Verb::CudaHaloForward, BufferMode::OutOfPlace, (parts, padded), false)
     }
 
-    /// Begins the adjoint: sends what belongs to others, and sums what is known here.
+    /// Begins the adjoint: sends contributions to elements of other ranks, and sums the local ones.
     pub fn begin_adjoint(&mut self, padded: &[Span], parts: &[Span]) -> Result<()> {
         self.check(padded, self.setup.builder.plan.needed().elements(), "padded arrays")?;
         self.check(parts, self.setup.builder.plan.own().elements(), "parts")?;
         self.run(Verb::CudaHaloAdjoint, BufferMode::OutOfPlace, (padded, parts), false)
     }
 
-    /// Ends what `begin` or `begin_adjoint` began, with the same outputs.
+    /// Completes what `begin` or `begin_adjoint` started, with the same outputs.
     pub fn end(&mut self, outputs: &[Span]) -> Result<()> {
         let Some(started) = self.in_flight else {
             return Err(self.reject("an exchange that has begun", "none", "call begin first"));
@@ -135,12 +135,12 @@ impl CudaExchange {
         let CudaExchange { setup, forward, adjoint, .. } = self;
         let direction = chosen(forward, adjoint, started.verb);
         setup.group.call(Verb::HaloEnd, |call| {
-            // SAFETY: the lengths were checked, and who makes a span promises the rest.
+            // SAFETY: the lengths were checked, and the caller that made the spans vouches for the rest.
             unsafe { direction.end(setup, call_context(setup, call, started), outputs) }
         })
     }
 
-    /// A whole call, or its beginning.
+    /// A complete call, or its beginning.
     fn run(
         &mut self,
         verb: Verb,
@@ -159,7 +159,7 @@ impl CudaExchange {
         let started = setup.group.call(verb, |call| {
             let started = StartedCall { verb, number: call.number };
             let call_context = call_context(setup, call, started);
-            // SAFETY: the lengths were checked, and who makes a span promises the rest.
+            // SAFETY: the lengths were checked, and the caller that made the spans vouches for the rest.
             unsafe {
                 direction.begin(setup, call_context, (mode, inputs, outputs))?;
                 match whole {
@@ -192,7 +192,7 @@ impl CudaExchange {
         }
     }
 
-    /// The error for a call that cannot be right; it counts as a call, because the others may be making it.
+    /// The error for an invalid call. It counts as a call, because the other ranks may be making it.
     fn reject(&self, expected: &str, received: &str, advice: &str) -> Error {
         self.setup.group.skip_call();
         let rank = self.setup.group.members()[self.setup.group.rank()];

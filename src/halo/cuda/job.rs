@@ -1,4 +1,4 @@
-//! Pieces and cells in the form that the kernels of boxes.cu read, byte by byte.
+//! Box copies and cells in the binary layout that the kernels of boxes.cu read.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -6,16 +6,16 @@ use super::cells::Cell;
 use super::box_copy::{BoxSource, BoxSide, MemoryBase, BoxCopy, cut};
 use crate::error::{Error, Result};
 
-/// Dimensions of rows.
+/// The most outer dimensions, those of the rows.
 const OUTER: usize = 7;
-/// Dimensions in which a boundary may repeat an element.
+/// The most dimensions in which a boundary may repeat an element.
 const REPEATS: usize = 4;
-/// Arrays of one call: inputs, outputs, and sums that wait for more.
+/// The most arrays of one call: inputs, outputs, and partial sums.
 pub(super) const ARRAYS: usize = 34;
-/// Threads of a block.
+/// Threads per block.
 pub(super) const THREADS: u32 = 256;
 
-/// Units of a row that are one warp's, and of short rows that are one block's.
+/// Units of a long row per warp, and units of short rows per block.
 const CHUNK: u32 = 1024;
 const FLAT: u32 = 2048;
 const WARPS: u32 = THREADS / 32;
@@ -80,7 +80,7 @@ pub(super) struct SumSource {
     pub unused: u32,
 }
 
-/// The jobs of one launch, and how many blocks they take.
+/// The jobs of one launch, and the number of blocks that they take.
 #[derive(Debug, Default)]
 pub(super) struct Jobs<Job> {
     pub list: Vec<Job>,
@@ -115,7 +115,7 @@ fn frame(extents: &[usize], unit: usize, element: usize) -> Result<Frame> {
     Ok(frame)
 }
 
-/// The place of a box whose rows are counted in units of one or more elements.
+/// The address of a box whose rows are counted in units of one or more elements.
 fn box_address(end: &BoxSide, unit: usize, element: usize) -> BoxAddress {
     let (&last, outer) = end.strides.split_last().unwrap_or((&0, &[]));
     let step = if unit == element { last } else { unit as i64 };
@@ -128,7 +128,7 @@ fn box_address(end: &BoxSide, unit: usize, element: usize) -> BoxAddress {
     box_address
 }
 
-/// The most bytes, up to `alignment`, that a row's pieces have everywhere in common.
+/// The largest unit, in bytes and up to `alignment`, that divides every row and its addresses.
 fn widest(extents: &[usize], ends: &[&BoxSide], element: usize, alignment: usize) -> usize {
     let contiguous = ends.iter().all(|end| end.strides.last() == Some(&(element as i64)));
     if !contiguous {
@@ -147,7 +147,7 @@ fn widest(extents: &[usize], ends: &[&BoxSide], element: usize, alignment: usize
 }
 
 impl Jobs<CopyJob> {
-    /// Adds a box; the call's arrays are aligned to so many bytes.
+    /// Adds a box; the call's arrays are aligned to `alignment` bytes.
     pub fn push(&mut self, box_copy: &BoxCopy, element: usize, alignment: usize) -> Result<()> {
         let ends: Vec<&BoxSide> = match &box_copy.from {
             BoxSource::Side(from) => vec![&box_copy.to, from],
@@ -186,7 +186,7 @@ impl Jobs<CopyJob> {
 }
 
 impl Jobs<SumJob> {
-    /// Adds a cell, whose sources go to the end of a list.
+    /// Adds a cell, and appends its sources to `list`.
     pub fn push(&mut self, cell: &Cell, element: usize, list: &mut Vec<SumSource>) -> Result<()> {
         let ends: Vec<&BoxSide> =
             std::iter::once(&cell.to).chain(cell.sources.iter().map(|one| &one.from)).collect();

@@ -1,4 +1,4 @@
-//! Halos in CUDA memory: the same plans, carried out by kernels.
+//! Halo exchange in CUDA memory: the same plans, executed by kernels.
 
 mod cells;
 mod direction;

@@ -1,4 +1,4 @@
-//! A program: pieces and cells that one step of an exchange works through with a launch of each kernel.
+//! A program: the box copies and cells of one step of an exchange, processed with one launch of each kernel.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(super) static BOXES: Source = Source {
     code: concat!(include_str!("../../cuda/halves.cu"), include_str!("boxes.cu")),
 };
 
-/// How a kernel calls an element type.
+/// The kernels' name for an element type.
 pub(super) fn kernel_type(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 => "TYPE=Plain<float>",
@@ -30,7 +30,7 @@ pub(super) fn kernel_type(dtype: DType) -> &'static str {
 /// The most bytes that a thread moves at once.
 const WIDE: usize = 16;
 
-/// What is to be done, and its tables on the device: one for aligned arrays, and one for all others if there are any.
+/// The work, and its job tables on the device: one for aligned arrays, and one for all others if there are any.
 #[derive(Default)]
 pub(super) struct Program {
     pub box_copies: Vec<BoxCopy>,
@@ -45,7 +45,7 @@ struct JobTable {
     sources: u64,
 }
 
-/// A kernel, and where its jobs are.
+/// A kernel, and the address of its jobs.
 struct Launch {
     kernel: Kernel,
     jobs: u64,
@@ -53,7 +53,7 @@ struct Launch {
     blocks: u32,
 }
 
-/// The tables before they are on the device.
+/// The job tables before they are copied to the device.
 #[derive(Default)]
 pub(super) struct JobLists {
     pub copies: Jobs<CopyJob>,
@@ -70,7 +70,7 @@ impl Program {
         }
     }
 
-    /// The jobs for arrays of this alignment.
+    /// The jobs for arrays with this alignment.
     pub fn lists(&self, element: usize, alignment: usize) -> Result<JobLists> {
         let mut lists = JobLists::default();
         for box_copy in &self.box_copies {
@@ -85,8 +85,8 @@ impl Program {
     /// Launches everything on a stream, for arrays at these addresses.
     ///
     /// # Safety
-    /// The boxes lie inside these arrays and inside buffers that stay until the stream was waited for; nobody else touches
-    /// what is written, and nobody writes what is read.
+    /// The boxes lie inside these arrays and inside buffers that stay valid until the stream was waited for; nothing else
+    /// accesses what is written, and nothing writes what is read.
     pub unsafe fn launch(
         &mut self,
         (device, stream): (&Arc<Device>, &Stream),
@@ -107,7 +107,7 @@ impl Program {
         if let Some(Launch { kernel, jobs, count, blocks }) = &table.copies {
             let arguments =
                 [Argument::Address(*jobs), Argument::U32(*count), Argument::U32(parity), addresses];
-            // SAFETY: the arguments are those of the kernel; the caller vouches for the memory.
+            // SAFETY: the arguments match the kernel's parameters; the caller vouches for the memory.
             unsafe { kernel.launch(stream, *blocks, THREADS, &arguments)? };
         }
         if let Some(Launch { kernel, jobs, count, blocks }) = &table.sums {
@@ -129,7 +129,7 @@ impl JobTable {
         let bytes = [copies, sums, sources].concat();
         let memory = DeviceMemory::new(device, bytes.len())?;
         let start = memory.address();
-        // SAFETY: the bytes and the new memory are ours until the copy is done.
+        // SAFETY: nothing else uses the bytes and the new memory until the copy is done.
         unsafe { stream.copy(start, bytes.as_ptr().addr() as u64, bytes.len())? };
         stream.synchronize()?;
         let mut table = JobTable { _memory: memory, copies: None, sums: None, sources: 0 };

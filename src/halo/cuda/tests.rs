@@ -1,4 +1,5 @@
-//! Programs without a device: what the kernels do with a table, done by the processor, against the processor's exchange.
+//! Programs without a device: the host executes the kernels' job tables, and the results are compared with the host
+//! exchange.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ mod cases;
 
 use cases::{Case, Random, case};
 
-/// Sums of a type as the kernels make them: narrow or wide in memory.
+/// Sums of a type as the kernels compute them: narrow or wide in memory.
 trait Sums: Element + PartialEq {
     type Wide: std::ops::Add<Output = Self::Wide> + std::marker::Copy;
     fn widen(self) -> Self::Wide;
@@ -80,7 +81,7 @@ fn copy(job: &CopyJob, arrays: &[u64], parity: u32) {
             };
             assert!(to.is_multiple_of(u64::from(frame.unit)), "an unaligned write");
             assert!(from.is_multiple_of(u64::from(frame.unit).min(4)), "an unaligned read");
-            // SAFETY: what a table says is inside the arrays; addresses are those of living arrays of the test.
+            // SAFETY: the boxes of a job table lie inside the arrays, which the test keeps alive.
             unsafe {
                 std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, frame.unit as usize);
             }
@@ -142,7 +143,7 @@ fn run<T: Sums>(program: &Program, arrays: &[u64], parity: u32) {
     sums.list.iter().for_each(|job| sum::<T>(job, &sources, arrays, parity));
 }
 
-/// A buffer with room for all lanes, twice, and each neighbour's.
+/// A buffer with space for all lanes, twice, and the neighbours' buffers.
 struct Buffers {
     memory: Vec<u128>,
     places: Vec<usize>,
@@ -229,7 +230,7 @@ fn compare<T: Sums>(group: &Group, plan: Arc<Plan>, misaligned: usize, name: &st
     run::<T>(&builder.pack(&plan.receives, |lane| buffers.packed(lane)), &arrays, parity);
     run::<T>(&early, &arrays, parity);
     group.barrier().unwrap();
-    // What was summed early is not looked at again.
+    // What was summed early is not read again.
     arrays[..2].fill(0);
     run::<T>(&late, &arrays, parity);
     group.barrier().unwrap();
@@ -241,7 +242,7 @@ fn compare<T: Sums>(group: &Group, plan: Arc<Plan>, misaligned: usize, name: &st
         bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
     };
     for (expected, sums) in expected.iter().zip(&sums) {
-        // Zeroes of either sign are equal.
+        // Zeroes of either sign compare equal.
         assert!(typed(expected) == sums[misaligned..], "{name}: adjoint of {needed} to {own}");
     }
 }
