@@ -1,4 +1,4 @@
-//! all_gather: everybody gets everybody's values, one after another in rank order.
+//! all_gather: every rank gets all ranks' values, concatenated in rank order.
 //!
 //! Over messages: every rank sends its values to all others at once.
 
@@ -10,13 +10,13 @@ use crate::transport::{Call, Incoming, Outgoing, Signature, Verb};
 use crate::world::Group;
 
 impl Group {
-    /// Collects the members' values, all of the same length, in rank order.
+    /// Concatenates the members' values, all of the same length, in rank order.
     pub fn all_gather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
         let counts = vec![input.len(); self.size()];
         self.all_gather_varied(input, output, &counts)
     }
 
-    /// Collects the members' values in rank order; `counts` says how many each has.
+    /// Concatenates the members' values in rank order; `counts` is the number of elements of each member.
     pub fn all_gather_varied<T: Element>(
         &self,
         input: &[T],
@@ -26,7 +26,7 @@ impl Group {
         self.raw().all_gather(bytemuck::cast_slice(input), bytemuck::cast_slice_mut(output), counts, T::DTYPE)
     }
 
-    /// all_gather as part of a call: part `rank` of `bytes` is in its place already.
+    /// all_gather as a step of a call: part `rank` of `bytes` is already in place.
     pub(super) fn all_gather_by_messages(
         &self,
         call: &Call,
@@ -53,7 +53,7 @@ impl Group {
 }
 
 impl Raw<'_> {
-    /// Collects the members' values in rank order; `counts` says how many each has.
+    /// Concatenates the members' values in rank order; `counts` is the number of elements of each member.
     pub fn all_gather(&self, input: &[u8], output: &mut [u8], counts: &[usize], dtype: DType) -> Result<()> {
         self.all_gather_as(Verb::AllGather, input, output, counts, dtype)
     }
@@ -80,7 +80,7 @@ impl Raw<'_> {
             };
             let copy = |start: usize, pieces: &[Piece]| {
                 for (piece, range) in pieces.iter().zip(&part_ranges) {
-                    // SAFETY: members show pieces of valid memory, and never of this member's output.
+                    // SAFETY: members publish pieces of valid memory, and never of this member's output.
                     unsafe { piece.copy_to(output, range.start + start) };
                 }
             };

@@ -1,6 +1,6 @@
-//! all_to_all: everybody sends a part to everybody.
+//! all_to_all: every rank sends a part to every rank.
 //!
-//! Over messages: all at once.
+//! Over messages: all sends and receives at once.
 
 use super::{Raw, byte_ranges};
 use crate::error::Result;
@@ -10,7 +10,7 @@ use crate::transport::{Call, Incoming, Outgoing, Signature, Verb};
 use crate::world::Group;
 
 impl Group {
-    /// Part `r` of the input goes to rank `r`; part `r` of the output comes from it. All parts are equally long.
+    /// Part `r` of the input goes to rank `r`; part `r` of the output comes from it. All parts have the same length.
     pub fn all_to_all<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
         if !input.len().is_multiple_of(self.size()) {
             let expected = format!("a length that {} members can share equally", self.size());
@@ -21,7 +21,7 @@ impl Group {
         self.all_to_all_varied(input, &counts, output, &counts)
     }
 
-    /// As [`Group::all_to_all`], with parts of any length: how many go to each member and how many come from it.
+    /// As [`Group::all_to_all`], with parts of any length: the numbers of elements sent to and received from each member.
     pub fn all_to_all_varied<T: Element>(
         &self,
         input: &[T],
@@ -35,7 +35,7 @@ impl Group {
 }
 
 impl Raw<'_> {
-    /// Sends a part to each member and receives one from each; a sender's count for a receiver must be the receiver's
+    /// Sends a part to each member and receives one from each; a sender's count for a receiver must equal the receiver's
     /// count for that sender.
     pub fn all_to_all(
         &self,
@@ -86,7 +86,7 @@ impl Raw<'_> {
                 |member| from[member].len(),
                 |start, pieces: &[Piece]| {
                     for (piece, range) in pieces.iter().zip(&from) {
-                        // SAFETY: members show pieces of valid memory, and never of this member's output.
+                        // SAFETY: members publish pieces of valid memory, and never of this member's output.
                         unsafe { piece.copy_to(output, range.start + start) };
                     }
                 },
@@ -95,7 +95,7 @@ impl Raw<'_> {
     }
 }
 
-/// Shows everybody's counts to everybody, so that all notice together if what one sends is not what another expects.
+/// Exchanges all ranks' counts, so that all ranks detect together if what one sends is not what another expects.
 fn compare(
     channel: &Channel,
     call: &Call,
@@ -109,7 +109,7 @@ fn compare(
     let mut all = vec![0u8; size * bytes];
     let copy = |start: usize, pieces: &[Piece]| {
         for (member, piece) in pieces.iter().enumerate() {
-            // SAFETY: members show vectors of their own, never this one.
+            // SAFETY: members publish vectors of their own, never this one.
             unsafe { piece.copy_to(&mut all, member * bytes + start) };
         }
     };
@@ -119,7 +119,7 @@ fn compare(
     compare_counts(call, signature, group, &all)
 }
 
-/// Compares everybody's counts: what it sends to each member, then what it expects of each.
+/// Compares all ranks' counts: for each rank, what it sends to each member, then what it expects from each.
 pub(super) fn compare_counts(call: &Call, signature: Signature, group: &Group, all: &[u64]) -> Result<()> {
     let size = group.size();
     let count = |member: usize, index: usize| all[2 * member * size + index];

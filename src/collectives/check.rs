@@ -1,4 +1,4 @@
-//! What every verb looks at before it talks to anybody: roots, lengths, counts, types.
+//! What every collective validates before it communicates: roots, lengths, counts, types.
 
 use super::Raw;
 use crate::error::{Error, Result};
@@ -6,7 +6,7 @@ use crate::memory::{DType, ReduceOp};
 use crate::transport::Verb;
 
 impl Raw<'_> {
-    /// The error for a call that cannot be right. It counts as a call: the other ranks may be making it.
+    /// The error for an invalid call. It counts as a call: the other ranks may be making it.
     pub(super) fn reject(
         &self,
         verb: Verb,
@@ -33,7 +33,7 @@ impl Raw<'_> {
         }
     }
 
-    /// The number of whole elements in `bytes`.
+    /// The number of elements in `bytes`; fails if the last one is incomplete.
     pub(super) fn elements(&self, verb: Verb, bytes: usize, dtype: DType) -> Result<usize> {
         match bytes % dtype.size() {
             0 => Ok(bytes / dtype.size()),
@@ -46,7 +46,7 @@ impl Raw<'_> {
         }
     }
 
-    /// One count for each member, and their sum.
+    /// Checks that there is one count for each member, and returns their sum.
     pub(super) fn check_counts(&self, verb: Verb, counts: &[usize]) -> Result<usize> {
         let total = counts.iter().try_fold(0usize, |total, &count| total.checked_add(count));
         match total.filter(|_| counts.len() == self.group.size()) {

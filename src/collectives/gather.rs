@@ -1,6 +1,6 @@
-//! gather: the root gets everybody's values, one after another in rank order.
+//! gather: the root gets all ranks' values, concatenated in rank order.
 //!
-//! Over messages: everybody sends to the root.
+//! Over messages: every rank sends to the root.
 
 use super::{Raw, byte_ranges};
 use crate::error::Result;
@@ -10,13 +10,13 @@ use crate::transport::{Call, Incoming, Outgoing, Signature, Verb};
 use crate::world::Group;
 
 impl Group {
-    /// Collects the members' values, all of the same length, at the root; the others pass no output.
+    /// Concatenates the members' values, all of the same length, at the root; the others pass no output.
     pub fn gather<T: Element>(&self, input: &[T], output: Option<&mut [T]>, root: usize) -> Result<()> {
         let counts = vec![input.len(); self.size()];
         self.gather_varied(input, output, &counts, root)
     }
 
-    /// Collects the members' values at the root; `counts` says how many each has.
+    /// Concatenates the members' values at the root; `counts` is the number of elements of each member.
     pub fn gather_varied<T: Element>(
         &self,
         input: &[T],
@@ -55,7 +55,8 @@ impl Group {
 }
 
 impl Raw<'_> {
-    /// Collects the members' values at the root; `counts` says how many each has. Only the root's output is used.
+    /// Concatenates the members' values at the root; `counts` is the number of elements of each member. Only the root's
+    /// output is used.
     pub fn gather(
         &self,
         input: &[u8],
@@ -91,7 +92,7 @@ impl Raw<'_> {
             let copy = |start: usize, pieces: &[Piece]| {
                 let Some(output) = output.as_deref_mut() else { return };
                 for (piece, range) in pieces.iter().zip(&part_ranges) {
-                    // SAFETY: members show pieces of valid memory, and never of the root's output.
+                    // SAFETY: members publish pieces of valid memory, and never of the root's output.
                     unsafe { piece.copy_to(output, range.start + start) };
                 }
             };

@@ -1,6 +1,6 @@
-//! scatter: everybody gets its part of the root's values.
+//! scatter: every rank gets its part of the root's values.
 //!
-//! Over messages: the root sends to everybody.
+//! Over messages: the root sends to every rank.
 
 use super::{Raw, byte_ranges};
 use crate::error::Result;
@@ -10,13 +10,13 @@ use crate::transport::{Call, Incoming, Outgoing, Signature, Verb};
 use crate::world::Group;
 
 impl Group {
-    /// Hands out equal parts of the root's values in rank order; the others pass no input.
+    /// Distributes equal parts of the root's values in rank order; the others pass no input.
     pub fn scatter<T: Element>(&self, input: Option<&[T]>, output: &mut [T], root: usize) -> Result<()> {
         let counts = vec![output.len(); self.size()];
         self.scatter_varied(input, &counts, output, root)
     }
 
-    /// Hands out parts of the root's values; `counts` says how many each member gets.
+    /// Distributes parts of the root's values; `counts` is the number of elements of each part.
     pub fn scatter_varied<T: Element>(
         &self,
         input: Option<&[T]>,
@@ -50,7 +50,8 @@ impl Group {
 }
 
 impl Raw<'_> {
-    /// Hands out parts of the root's values; `counts` says how many each member gets. Only the root's input is used.
+    /// Distributes parts of the root's values; `counts` is the number of elements of each part. Only the root's input is
+    /// used.
     pub fn scatter(
         &self,
         input: Option<&[u8]>,
@@ -85,7 +86,7 @@ impl Raw<'_> {
             let part = |member: usize| if rank == root { part_ranges[member].clone() } else { 0..0 };
             let expected = |member: usize| if member == root { part_ranges[rank].len() } else { 0 };
             channel.parts(call, signature, input, part, expected, |start, pieces: &[Piece]| {
-                // SAFETY: the root shows valid memory, and never of this member's output.
+                // SAFETY: the root publishes valid memory, and never this member's output.
                 unsafe { pieces[root].copy_to(output, start) };
             })
         })

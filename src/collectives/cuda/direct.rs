@@ -1,4 +1,4 @@
-//! Work on addresses: every rank's memory has one in the process of whoever works on it.
+//! Direct execution: every rank's memory has an address in the process that works on it.
 
 use super::kernels::{self, DeviceCopy};
 use super::rendezvous::Rendezvous;
@@ -7,7 +7,7 @@ use super::session::{Session, RankDescriptor};
 use crate::error::Result;
 use crate::memory::ReduceOp;
 
-/// Does this rank's jobs and waits for them.
+/// Executes this rank's jobs and waits for them.
 pub(super) fn execute(
     rendezvous: &Rendezvous,
     session: &Session,
@@ -46,22 +46,23 @@ pub(super) fn execute(
     if pieces.is_empty() && folds.is_empty() {
         return Ok(());
     }
-    // To open memory and to compile take their time, and others may have left meanwhile: their memory is theirs again.
+    // Opening memory and compiling take time, and other ranks may have left meanwhile: then their memory is no longer ours
+    // to use.
     kernels::compile(
         &session.device,
         !pieces.is_empty(),
         folds.iter().map(|(_, from, to)| (kind, from, to)),
     )?;
     let launch = || -> Result<()> {
-        // SAFETY: every rank lends its buffers until all have met again, or until it has given up and no rank touches them, and
-        // showed them with the lengths that the signature holds; jobs do not overlap.
+        // SAFETY: every rank lends its buffers until all have synchronised again, or until it has given up and no rank
+        // touches them, and described them with the lengths in the signature; jobs do not overlap.
         unsafe {
             folds.iter().try_for_each(|(count, from, to)| kernels::fold(on, kind, *count, from, to))?;
             kernels::copy(on, &pieces)
         }
     };
     rendezvous.touch(|| {
-        // What was launched before an error lets go of everybody's memory first.
+        // What was launched before an error must finish using the other ranks' memory first.
         launch().inspect_err(|_| drop(session.stream.synchronize()))?;
         session.stream.wait(&|| rendezvous.go_on())
     })

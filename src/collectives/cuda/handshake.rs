@@ -1,17 +1,17 @@
-//! How the two sides of a long message agree on who touches the sender's memory, and until when. Nothing here knows a device.
+//! The handshake of a long message: which side accesses the sender's memory, and until when. Independent of any device.
 //!
 //! ```text
 //! sender                         receiver
 //! offer           ────────────►
-//!                 ◄────────────  COPY or SEND_THEM
+//!                 ◄────────────  COPY or STAGE
 //! GRANTED         ────────────►
 //!                                copies
 //!                 ◄────────────  COPIED or FAILED
 //! ```
 //!
-//! Up to GRANTED both sides keep their deadlines: a sender that gives up posts WITHDRAWN instead, and the receiver looks for the
-//! next offer; a receiver that gives up posts FAILED. A sender that has granted a copy waits for its end, beyond its deadline
-//! if it must: the receiver waits for its own device alone, and a receiver whose process ends is noticed.
+//! Up to GRANTED both sides keep their deadlines: a sender that gives up posts WITHDRAWN instead, and the receiver waits for
+//! the next offer; a receiver that gives up posts FAILED. A sender that has granted a copy waits for its end, past its
+//! deadline if it must: the receiver waits only for its own device, and the death of the receiver's process is detected.
 
 use std::time::{Duration, Instant};
 
@@ -19,22 +19,22 @@ use crate::error::{Lost, Result};
 use crate::transport::{Call, Incoming, Outgoing, Slot};
 use crate::world::Group;
 
-/// What the receiver asks for: to copy the bytes itself, or to get them through the host.
+/// The receiver's request: to copy the bytes itself, or to have them staged through the host.
 pub(super) const COPY: u8 = 1;
 pub(super) const STAGE: u8 = 2;
 
-/// What the sender answers.
+/// The sender's answers.
 const GRANTED: u8 = 3;
 const WITHDRAWN: u8 = 4;
 
-/// How the receiver's copy ended; it does not touch the sender's memory any more.
+/// The outcome of the receiver's copy; it no longer accesses the sender's memory.
 const COPIED: u8 = 5;
 const FAILED: u8 = 6;
 
 /// Longer than any job.
 const FOREVER: Duration = Duration::from_secs(1_000_000_000);
 
-/// One message under way between this rank and another.
+/// One message in flight between this rank and a peer.
 #[derive(Clone, Copy)]
 pub(super) struct Handshake<'a> {
     pub group: &'a Group,
@@ -43,19 +43,19 @@ pub(super) struct Handshake<'a> {
 }
 
 impl Handshake<'_> {
-    /// The sender's side: offers, and grants what the receiver asks for, which it returns. After an error the receiver does
-    /// not follow the offer.
+    /// The sender's side: offers its memory, grants what the receiver requests, and returns the request. After an error the
+    /// receiver does not use the offer.
     pub fn offer(&self, slot: &Slot, answers: &Slot, offer: &[u8]) -> Result<u8> {
         let asked = self.send(slot, offer).and_then(|()| self.receive_byte(answers));
         let asked = asked.inspect_err(|_| {
-            // The offer may be on its way. If this fails too, the receiver is gone.
+            // The offer may be in flight. If this fails too, the receiver is lost.
             let _ = self.post(answers, WITHDRAWN);
         })?;
         self.post(answers, GRANTED)?;
         Ok(asked)
     }
 
-    /// The sender's side, after [`COPY`]: waits until the receiver touches the memory no more.
+    /// The sender's side, after [`COPY`]: waits until the receiver no longer accesses the memory.
     pub fn wait_for_copy(&self, answers: &Slot) -> Result<()> {
         let call = Call { deadline: Instant::now() + FOREVER, interrupt: None, ..*self.call };
         let unbounded = Handshake { call: &call, ..*self };
@@ -72,7 +72,7 @@ impl Handshake<'_> {
         }
     }
 
-    /// The receiver's side: asks for what was offered; false if the sender has withdrawn it.
+    /// The receiver's side: requests what was offered; false if the sender has withdrawn it.
     pub fn request_access(&self, answers: &Slot, request: u8) -> Result<bool> {
         self.post(answers, request)?;
         let granted = self.receive_byte(answers);
@@ -80,7 +80,7 @@ impl Handshake<'_> {
         Ok(granted != WITHDRAWN)
     }
 
-    /// The receiver's side, after a copy that was granted: nothing touches the sender's memory any more.
+    /// The receiver's side, after a granted copy: it no longer accesses the sender's memory.
     pub fn end_copy(&self, answers: &Slot, outcome: Result<()>) -> Result<()> {
         let posted = self.post(answers, if outcome.is_ok() { COPIED } else { FAILED });
         outcome.and(posted)

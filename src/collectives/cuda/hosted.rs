@@ -1,4 +1,4 @@
-//! Through the host: a copy to pinned memory, the host's own verb, and a copy back. It serves ranks that share nothing.
+//! Staging through the host: a copy to pinned memory, the host collective, and a copy back. For ranks that share no memory.
 
 use super::Cuda;
 use super::rendezvous::internal_error;
@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::transport::Verb;
 
 impl Cuda<'_> {
-    /// Carries out an order as a call of its own.
+    /// Executes a collective as a separate call.
     pub(super) fn through_host(&self, session: &Session, spec: &CollectiveSpec) -> Result<()> {
         let (raw, stream) = (&self.raw, &session.stream);
         let mut cache = session.cache();
@@ -18,12 +18,12 @@ impl Cuda<'_> {
         let length = |memory: &PinnedMemory| memory.len();
         let begun = ensure_capacity(input, spec.input.bytes(), length, make).and_then(|input| {
             let output = ensure_capacity(output, spec.output.bytes(), length, make)?;
-            // SAFETY: both are as long as the copy, which is waited for.
+            // SAFETY: both buffers have the length of the copy, which is waited for.
             unsafe { stream.copy(input.address(), spec.input.address(), spec.input.bytes())? };
             stream.synchronize()?;
             Ok((input, output))
         });
-        // The others are about to make the call below, and wait for this rank.
+        // The other ranks are about to make the call below, and would wait for this rank.
         let (input, output) = begun.inspect_err(|error| raw.group.give_up(error))?;
         let gives = &mut input[..spec.input.bytes()];
         let gets = &mut output[..spec.output.bytes()];

@@ -1,4 +1,4 @@
-//! The two kernels of the collectives: one folds buffers, the other copies pieces.
+//! The two kernels of the collectives: one folds buffers, the other copies memory.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ const FOLD: Source =
     Source { name: "fold.cu", code: concat!(include_str!("../../cuda/halves.cu"), include_str!("fold.cu")) };
 const COPY: Source = Source { name: "copy.cu", code: include_str!("copy.cu") };
 
-/// How many buffers one launch folds, and to how many places: what fits into a launch's arguments.
+/// The most buffers that one launch folds, and the most destinations: what fits into a launch's arguments.
 pub(super) const MAX_BUFFERS: usize = 128;
 
-/// How many pieces one launch copies.
+/// The most copies in one launch.
 const MAX_COPIES: usize = 64;
 
 const THREADS: u32 = 256;
 
-/// Loads of one thread that are under way at the same time.
+/// Loads in flight per thread.
 const LOADS: usize = 8;
 
-/// A piece of memory to copy.
+/// A copy of device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DeviceCopy {
     pub from: u64,
@@ -29,7 +29,7 @@ pub(super) struct DeviceCopy {
     pub bytes: usize,
 }
 
-/// How the fold is compiled for these buffers.
+/// The macros with which the fold is compiled for these buffers, and its unroll factor.
 fn fold_macros(dtype: DType, operation: ReduceOp, vector: usize, sources: usize) -> (Vec<String>, usize) {
     let kind = match dtype {
         DType::F32 => "f32",
@@ -54,7 +54,7 @@ fn fold_macros(dtype: DType, operation: ReduceOp, vector: usize, sources: usize)
     (macros, unroll)
 }
 
-/// The bytes of the widest load that fits all addresses.
+/// The bytes of the widest load to which all addresses are aligned.
 fn widest(addresses: impl Iterator<Item = u64>, dtype: DType) -> usize {
     let all = addresses.fold(16, |all, address| all | address);
     (1usize << all.trailing_zeros().min(4)).max(dtype.size())
@@ -77,7 +77,7 @@ fn copy_kernel(device: &Device) -> Result<Kernel> {
     device.kernel_with(&COPY, &[&format!("MOST={MAX_COPIES}")], "copy")
 }
 
-/// Compiles what these folds, and copies, need: launching is quick afterwards.
+/// Compiles the kernels for these folds and copies, so that launching is quick afterwards.
 pub(super) fn compile<'a>(
     device: &Device,
     copies: bool,
@@ -90,8 +90,8 @@ pub(super) fn compile<'a>(
 /// Folds `count` elements of the buffers in `from`, in that order, and writes the result to each of `to`.
 ///
 /// # Safety
-/// Every address is valid for `count` elements on this device until the stream was waited for, and aligned to an element;
-/// a destination may be one of the sources, but must not overlap one otherwise.
+/// Every address is valid for `count` elements on this device until the stream was waited for, and aligned to an element; a
+/// destination may be one of the sources, but must not partially overlap one.
 pub(super) unsafe fn fold(
     (device, stream): (&Arc<Device>, &Stream),
     kind: (DType, ReduceOp),
@@ -115,11 +115,11 @@ pub(super) unsafe fn fold(
         Argument::U32(to.len() as u32),
         Argument::U64(count as u64),
     ];
-    // SAFETY: the arguments are the kernel's; the caller vouches for the addresses.
+    // SAFETY: the arguments match the kernel's parameters; the caller vouches for the addresses.
     unsafe { kernel.launch(stream, blocks, THREADS, &arguments) }
 }
 
-/// Copies pieces of memory on this device.
+/// Copies memory on this device.
 ///
 /// # Safety
 /// Every piece is valid until the stream was waited for, and no destination overlaps anything else.
@@ -131,11 +131,11 @@ pub(super) unsafe fn copy((device, stream): (&Arc<Device>, &Stream), pieces: &[D
         for (at, piece) in pieces.iter().enumerate() {
             (copies[0][at], copies[1][at], copies[2][at]) = (piece.from, piece.to, piece.bytes as u64);
         }
-        // Each thread copies four times sixteen bytes where there is enough to do.
+        // Each thread copies four times sixteen bytes if there is enough work.
         let wanted = longest.div_ceil(4 * 16 * THREADS as usize).max(1) as u32;
         let blocks = wanted.min(16 * device.multiprocessors());
         let arguments = [Argument::Bytes(bytemuck::cast_slice(copies.as_flattened()))];
-        // SAFETY: the argument is the kernel's; the caller vouches for the pieces.
+        // SAFETY: the argument matches the kernel's parameter; the caller vouches for the pieces.
         unsafe { kernel.launch_grid(stream, (blocks, pieces.len() as u32), THREADS, &arguments)? };
     }
     Ok(())

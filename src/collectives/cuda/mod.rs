@@ -1,8 +1,8 @@
-//! The verbs on the memory of CUDA devices. A call is a meeting of the ranks on the host, where each shows its buffers; work
-//! on the device; and another meeting, after which the buffers are everybody's own again.
+//! The collectives on CUDA memory. A call is a rendezvous of the ranks on the host, where each describes its buffers; work
+//! on the device; and another rendezvous, after which each rank's buffers are its own again.
 //!
-//! No kernel waits for another rank: processes that share a device take turns on it. Deadlines and lost ranks are noticed on
-//! the host, by the meetings. docs/design/011-accelerators.md says why.
+//! No kernel waits for another rank: processes that share a device are time-sliced. Deadlines and lost ranks are detected on
+//! the host, by the rendezvous. Rationale: docs/design/011-accelerators.md.
 
 mod background;
 mod direct;
@@ -32,8 +32,8 @@ use spec::CollectiveSpec;
 use path::Path;
 use session::Session;
 
-/// The verbs on device memory: as [`Raw`], with a [`Span`] where that takes a slice. They return when the work on the device
-/// is done.
+/// The collectives on device memory: as [`Raw`], with a [`Span`] in place of a slice. They return when the work on the
+/// device is done.
 ///
 /// ```
 /// # fn main() -> unisono::Result<()> {
@@ -53,20 +53,21 @@ use session::Session;
 /// ```
 pub struct Cuda<'a> {
     raw: Raw<'a>,
-    /// What the memory of the next call waits for; all that is ordered before our stream where nobody said.
+    /// The events that the memory of the next call waits for; if `None`, all work ordered before the device's stream.
     ready: Option<Vec<Arc<Event>>>,
 }
 
 impl Group {
-    /// The same verbs on the memory of CUDA devices.
+    /// The same collectives on CUDA memory.
     pub fn cuda(&self) -> Cuda<'_> {
         Cuda { raw: Raw { group: self, on_device: true, enclosing: None }, ready: None }
     }
 }
 
 impl Cuda<'_> {
-    /// The same verbs on memory that is ready when these marks are reached. Without them, a call waits for all that is
-    /// ordered before [`Device::stream`] when it begins: in the background, that may be much later work of its caller.
+    /// The same collectives on memory that is ready when these events have completed. Without them, a call waits for all
+    /// work that is ordered before [`Device::stream`] when it begins: in the background, that may include much later work of
+    /// its caller.
     ///
     /// ```
     /// # fn main() -> unisono::Result<()> {
@@ -103,8 +104,8 @@ impl Cuda<'_> {
         }
     }
 
-    /// The way between the ranks' devices: "direct", "ipc", "nccl" or "staged". Every member calls it, with the number of
-    /// its device.
+    /// The path between the ranks' devices: "direct", "ipc", "nccl" or "staged". Collective; each member passes the ordinal
+    /// of its device.
     pub fn path(&self, device: u32) -> Result<&'static str> {
         let group = self.raw.group;
         let nothing = Span::empty(device);
@@ -135,7 +136,7 @@ impl Cuda<'_> {
         })
     }
 
-    /// Makes the call that an order describes.
+    /// Makes the call that `spec` describes.
     fn execute(&self, spec: &CollectiveSpec) -> Result<()> {
         let group = self.raw.group;
         let device = self.device(spec.verb, &spec.input, &spec.output)?;
@@ -143,9 +144,9 @@ impl Cuda<'_> {
             let signature = self.raw.signature(spec.verb, call);
             let signature = spec.signature(signature, group.is_deterministic());
             let rendezvous = Rendezvous { group, call, signature };
-            // Others will read this memory.
+            // Other ranks will read this memory.
             self.wait_for_memory(&device, call)?;
-            // From the moment that this rank shows its memory.
+            // From the moment this rank publishes its memory.
             rendezvous.lend(|| {
                 let (session, descriptors, counts) = Session::join(&rendezvous, &device, spec)?;
                 match session.path {

@@ -1,5 +1,6 @@
-//! NCCL as the carrier between devices: it moves bytes, and our kernels fold them in rank order, so that the bits are those
-//! of every other path. Its communicators never block: a lost rank or a deadline ends the wait, and the communicator.
+//! NCCL as the transport between devices: it moves bytes, and our kernels fold them in rank order, so the bits equal those
+//! of every other path. Its communicators are non-blocking: a lost rank or a deadline ends the wait, and aborts the
+//! communicator.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::Mutex;
@@ -17,12 +18,12 @@ use crate::transport::wait::wait;
 
 type Communicator = *mut c_void;
 
-/// What all ranks of a communicator know, made by one of them.
+/// What identifies a communicator to all of its ranks (`ncclUniqueId`), created by one of them.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct UniqueId([u8; 128]);
 
-/// The first fields of NCCL's options, as of version 2.18; later versions fill in the rest.
+/// The first fields of `ncclConfig_t`, as of version 2.18; later versions default the rest.
 #[repr(C)]
 pub(super) struct Config {
     size: usize,
@@ -57,16 +58,16 @@ functions! {
     }
 }
 
-/// The bytes of every rank that are folded at once: what the room for them is made for.
+/// The bytes of every rank that are folded at once: the scratch memory is sized for them.
 const WINDOW: usize = 64 << 20;
 
-/// How long a wait sleeps between two looks.
+/// Interval between two polls.
 const POLL_INTERVAL: Duration = Duration::from_micros(20);
 
-/// A group's communicator, and room for what others send to be folded.
+/// A group's communicator, and scratch memory for what other ranks send to be folded.
 pub(super) struct Nccl {
     functions: Functions,
-    /// None once it was given up.
+    /// `None` after it was aborted.
     communicator: Mutex<Option<Handle>>,
     scratch: Mutex<Option<DeviceMemory>>,
 }
@@ -74,11 +75,11 @@ pub(super) struct Nccl {
 #[derive(Clone, Copy)]
 struct Handle(Communicator);
 
-// SAFETY: NCCL wants one thread at a time, and that is the one whose turn it is: calls of a group are made one after another.
+// SAFETY: NCCL requires one thread at a time, and the group's `CallOrder` ensures it: its calls are made one after another.
 unsafe impl Send for Handle {}
 
 impl Nccl {
-    /// Made by all ranks together.
+    /// Collective over all ranks.
     pub fn create(rendezvous: &Rendezvous, session: &Session) -> Result<Nccl> {
         let loaded = NCCL.load()?;
         // SAFETY: the table is written as in NCCL's header, and the library is never unloaded.
@@ -87,7 +88,7 @@ impl Nccl {
         let _entered = session.device.enter()?;
         let mut unique_id = UniqueId([0; 128]);
         if session.me == 0 {
-            // SAFETY: writes one identity.
+            // SAFETY: writes one unique id.
             check(unsafe { (functions.unique_id)(&mut unique_id) }, "it cannot begin")?;
         }
         let all = rendezvous.all_gather_bytes(&unique_id.0)?;
@@ -105,7 +106,7 @@ impl Nccl {
         };
         let mut raw = std::ptr::null_mut();
         let (size, me) = (session.facts.len() as c_int, session.me as c_int);
-        // SAFETY: writes one handle; the options begin with their size.
+        // SAFETY: writes one handle; the configuration begins with its size.
         let code = unsafe { (functions.begin)(&mut raw, size, unique_id, me, &mut config) };
         let nccl = Nccl { functions, communicator: Mutex::new(Some(Handle(raw))), scratch: Mutex::default() };
         started(code, "its ranks cannot find each other")?;
@@ -113,7 +114,7 @@ impl Nccl {
         Ok(nccl)
     }
 
-    /// Does this rank's part of an order.
+    /// Executes this rank's part of a collective.
     pub fn execute(
         &self,
         rendezvous: &Rendezvous,
@@ -128,17 +129,18 @@ impl Nccl {
         let stages = stages(spec, session.facts.len(), counts);
         let outcome = stages.iter().try_for_each(|stage| pass.run(stage));
         outcome.inspect_err(|_| {
-            // Its kernels wait for other ranks: only this ends them, and then the device lets go of the users' memory.
+            // NCCL's kernels wait for other ranks: only aborting ends them, and only then does the device release the users'
+            // memory.
             self.abort();
             let _ = session.stream.synchronize();
         })
     }
 
-    /// Waits until what was asked of NCCL is under way.
+    /// Waits until the requested operations are enqueued.
     fn wait_started(&self, rendezvous: &Rendezvous, raw: Communicator) -> Result<()> {
         let poll = || {
             let mut state = 0;
-            // SAFETY: the communicator lives; writes one number.
+            // SAFETY: the communicator is alive; writes one number.
             check(unsafe { (self.functions.state)(raw, &mut state) }, "it does not answer")?;
             if state == IN_PROGRESS { Ok(None) } else { check(state, "a transfer failed").map(Some) }
         };
@@ -148,7 +150,7 @@ impl Nccl {
     fn abort(&self) {
         let taken = self.communicator.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         if let Some(Handle(raw)) = taken.filter(|handle| !handle.0.is_null()) {
-            // SAFETY: nobody has the communicator any more.
+            // SAFETY: nothing uses the communicator any more.
             unsafe { (self.functions.abort)(raw) };
         }
     }
@@ -160,7 +162,7 @@ impl Drop for Nccl {
     }
 }
 
-/// One order under way.
+/// One collective in progress.
 struct NcclPass<'a> {
     nccl: &'a Nccl,
     rendezvous: &'a Rendezvous<'a>,
@@ -185,7 +187,7 @@ impl NcclPass<'_> {
             match (from.rank == me, to.rank == me) {
                 (true, true) => {
                     let (from, to) = (source + from.offset as u64, output + to.offset as u64);
-                    // SAFETY: both are this rank's, lent for the call, and do not overlap.
+                    // SAFETY: both belong to this rank, are lent for the call, and do not overlap.
                     unsafe { self.session.stream.copy(to, from, bytes)? };
                 }
                 (true, false) => transfers.push(Transfer::Send(source + from.offset as u64, bytes, to.rank)),
@@ -239,18 +241,19 @@ impl NcclPass<'_> {
         self.transfer(&transfers)?;
         let kind = (self.spec.dtype, self.spec.operation.unwrap_or(ReduceOp::Sum));
         let on = (&self.session.device, &self.session.stream);
-        // SAFETY: every source has so many bytes; the target is this rank's, lent for the call, and may be its own source.
+        // SAFETY: every source has `length` bytes; the target belongs to this rank, is lent for the call, and may be its own
+        // source.
         unsafe { kernels::fold(on, kind, length / self.spec.dtype.size(), &from, &[target]) }
     }
 
-    /// Queues transfers that belong together, on this rank and on its peers.
+    /// Enqueues one group of transfers, on this rank and on its peers.
     fn transfer(&self, transfers: &[Transfer]) -> Result<()> {
         if transfers.is_empty() {
             return Ok(());
         }
         let functions = &self.nccl.functions;
         let stream: *mut c_void = std::ptr::without_provenance_mut(self.session.stream.handle() as usize);
-        // SAFETY: the communicator lives; the memory is lent for the call, and its peers name the same lengths.
+        // SAFETY: the communicator is alive; the memory is lent for the call, and the peers pass the same lengths.
         unsafe {
             started((functions.group_start)(), "a group of transfers")?;
             let queued = transfers.iter().try_for_each(|transfer| {
@@ -264,14 +267,14 @@ impl NcclPass<'_> {
                 };
                 started(code, "a transfer")
             });
-            // A group that stays open would take in everything that this thread asks of NCCL later.
+            // An open group would capture every later NCCL operation of this thread.
             let ended = started((functions.group_end)(), "a group of transfers");
             queued.and(ended)?;
         }
         self.nccl.wait_started(self.rendezvous, self.raw)
     }
 
-    /// Waits for the device; NCCL's kernels on it wait for other ranks.
+    /// Waits for the device, where NCCL's kernels wait for other ranks.
     fn wait(&self) -> Result<()> {
         let poll = || {
             if self.session.stream.is_done()? {
@@ -289,7 +292,7 @@ enum Transfer {
     Receive(u64, usize, usize),
 }
 
-/// As [`check`], for calls that may go on in the background.
+/// As [`check`], for operations that may continue in the background.
 fn started(code: c_int, what: &str) -> Result<()> {
     if code == IN_PROGRESS { Ok(()) } else { check(code, what) }
 }

@@ -1,4 +1,4 @@
-//! Which way data takes between the ranks' devices: a pure function of what the ranks tell each other.
+//! The path that data takes between the ranks' devices: a pure function of what the ranks publish.
 
 use std::fmt;
 
@@ -11,11 +11,11 @@ use crate::error::{Error, Result};
 pub(super) enum Path {
     /// All ranks are threads of one process: they know each other's addresses.
     Direct,
-    /// The driver gives each process addresses of the others' memory.
+    /// CUDA IPC: the driver maps the others' memory into each process.
     Ipc,
-    /// NVIDIA's library: every rank has a device of its own.
+    /// NVIDIA's library: every rank has its own device.
     Nccl,
-    /// Through pinned memory of the host.
+    /// Through pinned host memory.
     Staged,
 }
 
@@ -36,21 +36,21 @@ impl fmt::Display for Path {
     }
 }
 
-/// What a rank says of itself with every call: while all say the same again, the path stays.
+/// What a rank publishes about itself with every call: while nothing changes on any rank, the path stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct RankFacts {
-    /// Which device it uses.
+    /// The UUID of the device it uses.
     pub device: [u8; 16],
-    /// Which process it is.
+    /// The identifier of its process.
     pub process: u64,
-    /// Which host it is on.
+    /// The index of its host.
     pub host: u32,
-    /// The path that its user wants: a [`PathChoice`].
+    /// The path that its user requests: a [`PathChoice`].
     pub choice: u32,
 }
 
-/// What `UNISONO_CUDA_PATH` says, as it travels.
+/// The value of `UNISONO_CUDA_PATH`, as sent to the other ranks.
 pub(super) struct PathChoice;
 
 impl PathChoice {
@@ -59,7 +59,7 @@ impl PathChoice {
     pub const NCCL: u32 = 2;
     pub const STAGED: u32 = 3;
 
-    /// Reads the variable's value.
+    /// Parses the variable's value.
     pub fn parse(value: Option<&str>) -> Result<u32> {
         match value {
             None | Some("") => Ok(PathChoice::NONE),
@@ -76,7 +76,7 @@ impl PathChoice {
     }
 }
 
-/// What a rank can do, found out by trying.
+/// What a rank supports, found out by trying.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Capabilities {
@@ -86,7 +86,7 @@ pub(super) struct Capabilities {
     pub ipc: u32,
 }
 
-/// The path of these ranks. `most` is how many ranks a kernel can serve.
+/// The path of these ranks. `most` is the most ranks that a kernel can serve.
 pub(super) fn choose(facts: &[RankFacts], capabilities: &[Capabilities], most: usize) -> Result<Path> {
     let first = facts[0];
     let same = |what: fn(&RankFacts) -> (u32, u64)| facts.iter().all(|one| what(one) == what(&first));

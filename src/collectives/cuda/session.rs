@@ -1,4 +1,4 @@
-//! What the ranks of a group agreed on for their devices, kept from one call to the next.
+//! What the ranks of a group agreed on for their devices, kept between calls.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -15,7 +15,7 @@ use crate::cuda::{self, Device, DeviceMemory, Exported, Mapped, NCCL, PinnedMemo
 use crate::error::{Error, Result};
 use crate::world::Group;
 
-/// What a rank shows at the beginning of a call.
+/// What a rank publishes at the beginning of a call.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct RankDescriptor {
@@ -37,18 +37,18 @@ pub(super) struct Session {
     nccl: OnceLock<Nccl>,
 }
 
-/// Memory that is made when it is needed, and kept.
+/// Memory that is allocated when it is needed, and reused.
 #[derive(Default)]
 pub(super) struct BufferCache {
-    /// Stand for users' memory that other processes cannot open.
+    /// Stand-ins for users' memory that other processes cannot open.
     proxies: [Option<DeviceMemory>; 2],
     pub pinned: [Option<PinnedMemory>; 2],
 }
 
-/// Kept memory comes in multiples of this.
+/// Cached memory is allocated in multiples of this many bytes.
 const GRAIN: usize = 2 << 20;
 
-/// A buffer that is at least as long, made anew if the one there is not.
+/// A buffer of at least this many bytes; reallocated if the cached one is too small.
 pub(super) fn ensure_capacity<M>(
     cache: &mut Option<M>,
     bytes: usize,
@@ -56,14 +56,14 @@ pub(super) fn ensure_capacity<M>(
     make: impl FnOnce(usize) -> Result<M>,
 ) -> Result<&mut M> {
     if cache.as_ref().is_none_or(|memory| length(memory) < bytes) {
-        // First the old one goes: both may not fit.
+        // The old one is freed first: both may not fit.
         *cache = None;
         *cache = Some(make(bytes.next_multiple_of(GRAIN))?);
     }
     cache.as_mut().ok_or_else(|| internal_error("memory was not kept"))
 }
 
-/// What this rank says of itself.
+/// What this rank publishes about itself.
 pub(super) fn facts(group: &Group, device: &Device) -> Result<RankFacts> {
     let choice = std::env::var("UNISONO_CUDA_PATH").ok();
     let rank = group.members()[group.rank()];
@@ -76,8 +76,8 @@ pub(super) fn facts(group: &Group, device: &Device) -> Result<RankFacts> {
 }
 
 impl Session {
-    /// The group's session, agreed on anew if any rank has another device or process than last time; and what all ranks
-    /// show for this call, with the counts of all_to_all.
+    /// The group's session, renegotiated if any rank has another device or process than last time; and all ranks'
+    /// descriptors for this call, with the counts of all_to_all.
     pub fn join(
         rendezvous: &Rendezvous,
         device: &Arc<Device>,
@@ -110,11 +110,11 @@ impl Session {
         }
     }
 
-    /// All ranks try what they can do, tell each other, and draw the same conclusion.
+    /// All ranks try what they support, exchange the results, and derive the same path from them.
     fn negotiate(rendezvous: &Rendezvous, device: &Arc<Device>, facts: Vec<RankFacts>) -> Result<Session> {
         let me = rendezvous.group.rank();
         let trial = DeviceMemory::new(device, 1)?;
-        // SAFETY: nobody reads or writes it; it lives until all have met again.
+        // SAFETY: nothing reads or writes it; it lives until all ranks have synchronised again.
         let exported = cuda::export(device, &unsafe { trial.span() });
         let descriptor = exported.as_ref().copied().unwrap_or_else(|_| Exported::zeroed());
         let all = rendezvous.all_gather_bytes(bytemuck::bytes_of(&descriptor))?;
@@ -129,11 +129,11 @@ impl Session {
         });
         let devices: Vec<_> = facts.iter().map(|one| (one.host, one.device)).collect();
         let workers = Workers::for_devices(&devices);
-        // A large library: looked for only where it may serve.
+        // A large library: loaded only if it may be used.
         let wants_nccl = facts[me].choice == PathChoice::NCCL || workers.all.len() == facts.len();
         let nccl = facts.len() > 1 && wants_nccl && NCCL.load().is_ok();
         let alone = facts.iter().all(|other| other.process == facts[me].process);
-        // Ranks that work on each other's memory must be able to take it back: see `Rendezvous::lend`.
+        // Ranks that access each other's memory must be able to take it back: see `Rendezvous::lend`.
         let can_withdraw = rendezvous.group.core.channel.is_some();
         let ipc = can_open && can_withdraw && (alone || exported.is_ok());
         let mine = Capabilities { nccl: nccl.into(), ipc: ipc.into() };
@@ -147,7 +147,7 @@ impl Session {
         Ok(Session { facts, path, me, device: device.clone(), stream, workers, cache, staging, nccl })
     }
 
-    /// The group's pinned memory, made by all ranks together at first use; `None` where they cannot share any.
+    /// The group's pinned memory, created collectively at first use; `None` if the ranks cannot share any.
     pub fn staging(&self, rendezvous: &Rendezvous) -> Result<Option<&Staging>> {
         if self.staging.get().is_none() {
             let staging = Staging::create(rendezvous, self)?;
@@ -156,7 +156,7 @@ impl Session {
         Ok(self.staging.get().and_then(Option::as_ref))
     }
 
-    /// The group's communicator, made by all ranks together at first use.
+    /// The group's communicator, created collectively at first use.
     pub fn nccl(&self, rendezvous: &Rendezvous) -> Result<&Nccl> {
         if self.nccl.get().is_none() {
             let _ = self.nccl.set(Nccl::create(rendezvous, self)?);
@@ -164,7 +164,7 @@ impl Session {
         self.nccl.get().ok_or_else(|| internal_error("a communicator was not kept"))
     }
 
-    /// What this rank shows for a call: its buffers, or what stands for them.
+    /// What this rank publishes for a call: its buffers, or their stand-ins.
     fn describe(&self, rendezvous: &Rendezvous, facts: RankFacts, spec: &CollectiveSpec) -> Result<RankDescriptor> {
         let mut cache = self.cache();
         let mut describe = |at: usize, span: &Span, is_input: bool| -> Result<Exported> {
@@ -178,7 +178,7 @@ impl Session {
                 let make = |bytes| DeviceMemory::new(&self.device, bytes);
                 let proxy = ensure_capacity(&mut cache.proxies[at], span.bytes(), DeviceMemory::bytes, make)?;
                 if is_input {
-                    // SAFETY: the proxy is this session's, and as long; the span is lent for the call.
+                    // SAFETY: the proxy belongs to this session and is as long; the span is lent for the call.
                     unsafe { self.stream.copy(proxy.address(), span.address(), span.bytes())? };
                     self.stream.wait(&|| rendezvous.go_on())?;
                 }
@@ -192,17 +192,17 @@ impl Session {
         Ok(RankDescriptor { facts, input, output })
     }
 
-    /// After the work: brings the result from what stood for the output to the output itself.
+    /// After the work: copies the result from the output's stand-in to the output itself.
     pub fn copy_back(&self, rendezvous: &Rendezvous, spec: &CollectiveSpec, descriptor: &RankDescriptor) -> Result<()> {
         let cache = self.cache();
         let stood = cache.proxies.iter().flatten().find(|proxy| descriptor.output.is_at(proxy.address()));
         let Some(proxy) = stood.filter(|_| spec.output.bytes() > 0) else { return Ok(()) };
-        // SAFETY: the proxy is as long as the output was; nobody else writes to it after the ranks have met.
+        // SAFETY: the proxy is as long as the output was; nothing else writes to it after the ranks have synchronised.
         unsafe { self.stream.copy(spec.output.address(), proxy.address(), spec.output.bytes())? };
         self.stream.wait(&|| rendezvous.go_on())
     }
 
-    /// Where another rank's buffer is for this process; the second keeps it there.
+    /// The address of another rank's buffer in this process; the second value keeps the mapping open.
     pub fn address(&self, rank: usize, exported: &Exported) -> Result<(u64, Option<Arc<Mapped>>)> {
         let process = self.facts[rank].process;
         if process == self.facts[self.me].process {
@@ -216,7 +216,7 @@ impl Session {
     }
 }
 
-/// Closes memory of the processes of lost ranks: while it is open here, it is taken, also for a rank that is started again.
+/// Closes memory of lost ranks' processes: while it is open here, it is not freed, not even for a rank that is restarted.
 pub(super) fn close_lost(group: &Group, error: &Error) {
     let (Error::PeerLost { lost, .. }, Some(session)) = (error, stored_session(group)) else { return };
     let members = group.members().iter().zip(&session.facts);

@@ -1,34 +1,34 @@
-//! What a verb asks for, and the jobs that it comes down to: the same list on every rank.
+//! What a collective is called with, and the jobs that implement it: the same list on every rank.
 
 use super::super::byte_ranges;
 use crate::cuda::Span;
 use crate::memory::{DType, ReduceOp};
 use crate::transport::{Signature, Verb};
 
-/// One call on device memory, seen from one rank. Counts are elements.
+/// One call on device memory, as one rank makes it. Counts are in elements.
 pub(super) struct CollectiveSpec<'a> {
     pub verb: Verb,
     pub dtype: DType,
     pub operation: Option<ReduceOp>,
     pub root: Option<usize>,
-    /// How the elements are divided between ranks; in all_to_all, how many go to each.
+    /// The number of elements of each rank's part; in all_to_all, how many go to each rank.
     pub counts: &'a [usize],
-    /// In all_to_all, how many come from each.
+    /// In all_to_all, how many come from each rank.
     pub receives: &'a [usize],
-    /// What this rank gives; nothing where only others give.
+    /// This rank's input; empty if only other ranks have one.
     pub input: Span,
-    /// Where its result goes; nothing where only others get one. It may be the input.
+    /// This rank's output; empty if only other ranks have one. It may be the input.
     pub output: Span,
 }
 
-/// Bytes of a rank's buffer, from an offset on.
+/// An offset in a rank's buffer, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BufferOffset {
     pub rank: usize,
     pub offset: usize,
 }
 
-/// A piece of work, and the rank that does it.
+/// A unit of work, and the rank that does it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DeviceJob {
     /// Copies from a rank's input to a rank's output.
@@ -45,17 +45,17 @@ impl DeviceJob {
     }
 }
 
-/// Who works for whom. Processes that share a device take turns on it, which costs more than the work: so one of them
+/// Which rank works for which. Processes that share a device are time-sliced, which costs more than the work: so one of them
 /// works for all, and each device has one worker.
 pub(super) struct Workers {
-    /// The rank that works for each rank.
+    /// The worker of each rank.
     pub of: Vec<usize>,
-    /// All of them.
+    /// All workers.
     pub all: Vec<usize>,
 }
 
 impl Workers {
-    /// One for each of the devices that the ranks have.
+    /// One worker for each distinct device of the ranks.
     pub fn for_devices<D: PartialEq>(devices: &[D]) -> Workers {
         let first = |rank: usize| devices.iter().position(|device| *device == devices[rank]).unwrap_or(rank);
         let of: Vec<usize> = (0..devices.len()).map(first).collect();
@@ -63,17 +63,17 @@ impl Workers {
         Workers { of, all }
     }
 
-    /// Everybody works for itself.
+    /// Every rank works for itself.
     pub fn each(size: usize) -> Workers {
         Workers { of: (0..size).collect(), all: (0..size).collect() }
     }
 }
 
-/// Parts of a fold that several workers share begin at multiples of this: no two touch the same line of memory.
+/// Parts of a fold that several workers share begin at multiples of this many bytes: no two touch the same cache line.
 const GRAIN: usize = 4096;
 
 impl CollectiveSpec<'_> {
-    /// An order that moves nothing.
+    /// A collective that moves nothing.
     pub fn empty(span: Span) -> CollectiveSpec<'static> {
         CollectiveSpec {
             verb: Verb::Barrier,
@@ -108,13 +108,13 @@ impl CollectiveSpec<'_> {
         }
     }
 
-    /// What the others must know beyond the signature: in all_to_all, this rank's counts.
+    /// What the other ranks must know beyond the signature: in all_to_all, this rank's counts.
     pub fn counts_to_publish(&self) -> Vec<u64> {
         let both = self.counts.iter().chain(self.receives).map(|&count| count as u64);
         if self.verb == Verb::AllToAll { both.collect() } else { Vec::new() }
     }
 
-    /// The whole of the work. `all_counts` has what ranks showed of [`CollectiveSpec::counts_to_publish`], one after another.
+    /// All jobs. `all_counts` is what the ranks published of [`CollectiveSpec::counts_to_publish`], concatenated.
     pub fn jobs(&self, size: usize, workers: &Workers, all_counts: &[u64]) -> Vec<DeviceJob> {
         let element = self.dtype.size();
         let parts = if self.verb == Verb::AllToAll { Vec::new() } else { byte_ranges(self.counts, element) };
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     fn spec<'a>(verb: Verb, counts: &'a [usize], bytes: usize) -> CollectiveSpec<'a> {
-        // SAFETY: nobody follows the address.
+        // SAFETY: the address is never dereferenced.
         let span = unsafe { Span::lent(0, 4096, bytes) };
         CollectiveSpec {
             verb,

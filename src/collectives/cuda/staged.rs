@@ -1,14 +1,15 @@
-//! Staged work: every rank copies its data, window by window, into pinned memory that all ranks of the host share, and copies
-//! what it needs of the others' from there. Copies out, copies in and kernels overlap. For two ranks:
+//! Staged execution: every rank copies its data, window by window, to pinned memory that all ranks of the host share, and
+//! copies what it needs of the others' data from there. Device-to-host copies, host-to-device copies and kernels overlap.
+//! For two ranks:
 //!
 //! ```text
-//! way out   a0 b0 a1 b1 a2 b2 a3 b3 …
-//! way in          b0 a0 b1 a1 b2 a2 b3 a3 …      (a takes b's windows, and b takes a's)
+//! D2H       a0 b0 a1 b1 a2 b2 a3 b3 …
+//! H2D             b0 a0 b1 a1 b2 a2 b3 a3 …      (a takes b's windows, and b takes a's)
 //! kernels            a0    b0 a1 b1 …
 //! ```
 //!
-//! Shorter windows would fill both ways sooner, but ranks meet over each of them: on an H200 windows of 2 MiB were slower
-//! than those of 8 MiB, and so were windows that are short at both ends and long between them.
+//! Shorter windows would fill both directions sooner, but ranks synchronise for each of them: on an H200, windows of 2 MiB
+//! were slower than windows of 8 MiB, and so were windows that are short at both ends and long in between.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -23,27 +24,27 @@ use crate::error::Result;
 use crate::memory::ReduceOp;
 use crate::transport::{ArenaBuffer, WholeArena};
 
-/// Bytes of a window: long enough that meeting costs little beside the copy.
+/// Bytes of a window: long enough that synchronising costs little compared to the copy.
 const WINDOW: usize = 8 << 20;
 
-/// How many windows a rank has in shared memory at once, used in turn.
+/// The number of windows that a rank has in shared memory, used in turn.
 const SLOTS: usize = 4;
 
-/// How many windows a rank copies out before all have shown the first of them.
+/// The number of windows that a rank copies out before all ranks have published the first of them.
 const AHEAD: usize = 2;
 
-/// How many windows of the others' data are on the device at once.
+/// The number of windows of other ranks' data that are on the device at once.
 const SCRATCHES: usize = 2;
 
 const PAGE: usize = 4096;
 
-/// A group's pinned memory, as this rank sees it, and what it takes to use it.
+/// A group's pinned memory, as this rank sees it, and the streams and scratch memory to use it.
 pub(super) struct Staging {
-    /// The host's copies are pinned as long as these live; they go before the memory does.
+    /// Keep the host's memory pinned; dropped before the memory itself.
     _pinned: Vec<Registered>,
-    /// Where each rank's slots begin.
+    /// The address of each rank's first slot.
     slots: Vec<u64>,
-    /// For windows of the others, where data is to be folded.
+    /// Windows of the other ranks, for data that is folded.
     scratch: [DeviceMemory; SCRATCHES],
     d2h: Stream,
     h2d: Stream,
@@ -52,7 +53,7 @@ pub(super) struct Staging {
 }
 
 impl Staging {
-    /// Made by all ranks together; `None` on all of them if one cannot.
+    /// Collective; `None` on all ranks if one of them fails.
     pub fn create(rendezvous: &Rendezvous, session: &Session) -> Result<Option<Staging>> {
         let made = Staging::make(rendezvous, session);
         let (offset, mine) = match made {
@@ -68,7 +69,7 @@ impl Staging {
         Ok(staging.filter(|_| all.iter().all(|&made| made == 1)))
     }
 
-    /// This rank's slots in the shared memory, and where whole pages begin in them.
+    /// This rank's slots in the shared memory, and the offset of their first page.
     fn make(rendezvous: &Rendezvous, session: &Session) -> Result<(ArenaBuffer, usize)> {
         let seat = rendezvous.group.core.common.seat.as_ref();
         let seat = seat.filter(|_| rendezvous.group.core.channel.is_some());
@@ -84,8 +85,8 @@ impl Staging {
         let seat =
             rendezvous.group.core.common.seat.as_ref().ok_or_else(|| internal_error("a rank without a seat"))?;
         let arena = WholeArena::new(seat);
-        // Ranks of one process see one and the same memory, and it is pinned once: each pins its own, and the first of
-        // them what other processes show.
+        // Ranks of one process see the same memory, and it is pinned once: each pins its own, and the first of them pins
+        // that of other processes.
         let process = |rank: usize| session.facts[rank].process;
         let first = (0..session.me).all(|rank| process(rank) != process(session.me));
         let pins = |rank: usize| match process(rank) == process(session.me) {
@@ -99,7 +100,8 @@ impl Staging {
             }
             let start = arena.as_mut_ptr().wrapping_add(offset as usize);
             if pins(rank) {
-                // SAFETY: the arena is mapped as long as the seat, which the buffer keeps; it goes after these.
+                // SAFETY: the arena is mapped as long as the local endpoint, which the buffer keeps alive; it is dropped
+                // after these.
                 pinned.push(unsafe { Registered::new(device, start, SLOTS * WINDOW)? });
             }
             slots.push(start.addr() as u64);
@@ -117,7 +119,7 @@ impl Staging {
         })
     }
 
-    /// Does this rank's part of an order.
+    /// Executes this rank's part of a collective.
     pub fn execute(
         &self,
         rendezvous: &Rendezvous,
@@ -136,7 +138,7 @@ impl Staging {
                 folded: RefCell::default(),
             };
             pass.run().inspect_err(|_| {
-                // The device must let go of the users' memory.
+                // The device must no longer use the users' memory.
                 for stream in [&self.d2h, &self.h2d, &self.compute] {
                     let _ = stream.synchronize();
                 }
@@ -146,7 +148,7 @@ impl Staging {
     }
 }
 
-/// One stage under way.
+/// One stage in progress.
 struct StagedPass<'a> {
     staging: &'a Staging,
     rendezvous: &'a Rendezvous<'a>,
@@ -154,13 +156,13 @@ struct StagedPass<'a> {
     stage: &'a Stage,
     device: &'a Arc<Device>,
     me: usize,
-    /// When the room for others' data was last used.
+    /// When the scratch memory for other ranks' data was last used.
     folded: RefCell<[Option<Event>; SCRATCHES]>,
 }
 
 impl StagedPass<'_> {
-    /// Shows window after window, and works on each once all have shown it. A slot is filled again when everybody has
-    /// taken what was in it; meanwhile the copies out go on with the next slot.
+    /// Publishes window after window, and works on each once all ranks have published it. A slot is overwritten when all
+    /// ranks have taken what was in it; meanwhile the copies out continue with the next slot.
     fn run(&self) -> Result<()> {
         let Staging { d2h, h2d, compute, .. } = self.staging;
         let go_on = || self.rendezvous.go_on();
@@ -187,7 +189,7 @@ impl StagedPass<'_> {
         }
         h2d.wait(&go_on)?;
         compute.wait(&go_on)?;
-        // Nobody reads a slot any more.
+        // No rank reads a slot any more.
         self.rendezvous.barrier()
     }
 
@@ -202,7 +204,7 @@ impl StagedPass<'_> {
     fn publish(&self, window: usize) -> Result<()> {
         let bytes = self.stage.published_window(self.me, WINDOW, window);
         let from = self.source() + bytes.start as u64;
-        // SAFETY: the bytes are this rank's, lent for the call; the slot is free, as `run` sees to.
+        // SAFETY: the bytes belong to this rank and are lent for the call; `run` ensures that the slot is free.
         unsafe { self.staging.d2h.copy(self.slot(self.me, window), from, bytes.len()) }
     }
 
@@ -215,14 +217,14 @@ impl StagedPass<'_> {
             {
                 let (from, to) =
                     (self.source() + from.offset as u64, self.spec.output.address() + to.offset as u64);
-                // SAFETY: both are this rank's, lent for the call, and do not overlap.
+                // SAFETY: both belong to this rank, are lent for the call, and do not overlap.
                 unsafe { self.staging.h2d.copy(to, from, bytes)? };
             }
         }
         Ok(())
     }
 
-    /// Copies or folds what the ranks show in this window.
+    /// Copies or folds what the ranks have published in this window.
     fn work(&self, window: usize) -> Result<()> {
         let output = self.spec.output.address();
         for job in self.stage.jobs.iter().filter(|job| job.worker() == self.me) {
@@ -232,7 +234,8 @@ impl StagedPass<'_> {
                     let Some(common) = common(&published, &(from.offset..from.offset + bytes)) else { continue };
                     let at = self.slot(from.rank, window) + (common.start - published.start) as u64;
                     let to = output + (to.offset + common.start - from.offset) as u64;
-                    // SAFETY: the other rank has shown these bytes and waits before it shows others; the output is lent.
+                    // SAFETY: the other rank has published these bytes and waits before it publishes others; the output is
+                    // lent.
                     unsafe { self.staging.h2d.copy(to, at, common.len())? };
                 }
                 DeviceJob::Copy { .. } => {}
@@ -249,11 +252,11 @@ impl StagedPass<'_> {
         Ok(())
     }
 
-    /// Folds bytes that all ranks show in this window.
+    /// Folds bytes that all ranks have published in this window.
     fn fold(&self, window: usize, bytes: std::ops::Range<usize>, target: u64) -> Result<()> {
         let Staging { h2d, compute, scratch, .. } = self.staging;
         let within = (bytes.start - window * WINDOW) as u64;
-        // The kernel before the last has used this room; the last one uses the other.
+        // The kernel before the last has used this scratch memory; the last one uses the other.
         if let Some(mark) = &self.folded.borrow()[window % SCRATCHES] {
             h2d.follow_mark(mark)?;
         }
@@ -264,7 +267,8 @@ impl StagedPass<'_> {
                 from.push(self.source() + bytes.start as u64);
                 continue;
             }
-            // SAFETY: the other rank has shown these bytes and waits before it shows others; the room is this rank's.
+            // SAFETY: the other rank has published these bytes and waits before it publishes others; the scratch memory is
+            // this rank's.
             unsafe { h2d.copy(room + within, self.slot(rank, window) + within, bytes.len())? };
             from.push(room + within);
             room += WINDOW as u64;
@@ -272,7 +276,8 @@ impl StagedPass<'_> {
         compute.follow(h2d)?;
         let kind = (self.spec.dtype, self.spec.operation.unwrap_or(ReduceOp::Sum));
         let count = bytes.len() / self.spec.dtype.size();
-        // SAFETY: every source has so many bytes; the target is this rank's, lent for the call, and may be its own source.
+        // SAFETY: every source has `count` elements; the target belongs to this rank, is lent for the call, and may be its
+        // own source.
         unsafe { kernels::fold((self.device, compute), kind, count, &from, &[target])? };
         self.folded.borrow_mut()[window % SCRATCHES] = Some(compute.mark()?);
         Ok(())

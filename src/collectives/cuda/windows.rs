@@ -1,14 +1,14 @@
-//! How staged work is cut into windows: which bytes each rank shows in each, and what becomes of them.
+//! How staged work is cut into windows: which bytes each rank publishes in each window, and how they are used.
 
 use std::ops::Range;
 
 use super::spec::{DeviceJob, CollectiveSpec, BufferOffset, Workers};
 use crate::transport::Verb;
 
-/// One pass over the data: everybody shows bytes of its source, and works on what others show.
+/// One pass over the data: every rank publishes bytes of its source, and works on what other ranks publish.
 pub(super) struct Stage {
     pub jobs: Vec<DeviceJob>,
-    /// The bytes of its source that each rank shows; none where nobody else needs them.
+    /// The bytes of its source that each rank publishes; empty if no other rank needs them.
     pub published: Vec<Range<usize>>,
     /// Whether the source is the output, which an earlier stage has filled.
     pub from_output: bool,
@@ -23,7 +23,7 @@ impl Stage {
                     widen(&mut published[from.rank], from.offset..from.offset + bytes);
                 }
                 DeviceJob::Copy { .. } => {}
-                // All show the same bytes in the same window, from the start on.
+                // All ranks publish the same bytes in the same window, from the start on.
                 DeviceJob::Fold { worker, offset, bytes, .. } => {
                     let others = published.iter_mut().enumerate().filter(|(rank, _)| *rank != worker);
                     others.for_each(|(_, published)| *published = 0..published.end.max(offset + bytes));
@@ -33,7 +33,7 @@ impl Stage {
         Stage { jobs, published, from_output }
     }
 
-    /// How many windows there are: a rank that folds comes to the end of its bytes even where nobody shows any.
+    /// The number of windows: a rank that folds reaches the end of its bytes even if no rank publishes any.
     pub fn windows(&self, window: usize) -> usize {
         let folded = self.jobs.iter().map(|job| match job {
             DeviceJob::Fold { offset, bytes, .. } => offset + bytes,
@@ -43,7 +43,7 @@ impl Stage {
         longest.div_ceil(window).max(1)
     }
 
-    /// What a rank shows in a window.
+    /// The bytes that a rank publishes in a window.
     pub fn published_window(&self, rank: usize, window: usize, number: usize) -> Range<usize> {
         let all = &self.published[rank];
         let start = (all.start + number * window).min(all.end);
@@ -56,14 +56,14 @@ fn widen(range: &mut Range<usize>, other: Range<usize>) {
     *range = if range.start == range.end { other } else { all };
 }
 
-/// The bytes that two ranges have in common.
+/// The intersection of two ranges, if it is not empty.
 pub(super) fn common(one: &Range<usize>, other: &Range<usize>) -> Option<Range<usize>> {
     let both = one.start.max(other.start)..one.end.min(other.end);
     (!both.is_empty()).then_some(both)
 }
 
-/// The stages of an order. Every rank works for itself, because it reaches nobody else's memory. A sum for all is made in
-/// parts and then collected, unless there are only two ranks: then each reads the other's whole.
+/// The stages of a collective. Every rank works for itself, because it cannot access other ranks' memory. An all_reduce is a
+/// reduce_scatter and an all_gather, unless there are only two ranks: then each reads all of the other's data.
 pub(super) fn stages(spec: &CollectiveSpec, size: usize, counts: &[u64]) -> Vec<Stage> {
     let jobs = spec.jobs(size, &Workers::each(size), counts);
     if spec.verb != Verb::AllReduce {
@@ -103,7 +103,7 @@ mod tests {
     use crate::memory::{DType, ReduceOp};
 
     fn spec(verb: Verb, counts: &[usize], bytes: usize) -> CollectiveSpec<'_> {
-        // SAFETY: nobody follows the address.
+        // SAFETY: the address is never dereferenced.
         let span = unsafe { Span::lent(0, 4096, bytes) };
         let operation = Some(ReduceOp::Sum);
         CollectiveSpec {
