@@ -8,15 +8,15 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use crate::error::Error;
 
-/// A library, and where to look for it.
+/// A library, and where to search for it.
 pub(crate) struct LibrarySpec {
-    /// What users call it.
+    /// Its name for users.
     pub title: &'static str,
-    /// Its file names, best first.
+    /// Its file names, preferred first.
     names: &'static [&'static str],
-    /// The variable that may hold its full path.
+    /// The environment variable that may hold its full path.
     variable: &'static str,
-    /// How users get it.
+    /// How users can install it.
     advice: &'static str,
 }
 
@@ -41,17 +41,17 @@ pub(crate) const NCCL: LibrarySpec = LibrarySpec {
     advice: "install it with `pip install nvidia-nccl-cu13` (PyTorch for CUDA brings it), or name it in UNISONO_LIBNCCL",
 };
 
-/// A library that is part of this process. It is never unloaded: these leave threads and exit handlers behind.
+/// A library that is loaded in this process. It is never unloaded: these libraries leave threads and exit handlers behind.
 pub(crate) struct LoadedLibrary {
     pub path: PathBuf,
     pub library: &'static Library,
 }
 
-/// Where a Python environment keeps NVIDIA's packages, as its binding knows it.
+/// Folders of NVIDIA's packages in a Python environment, set by the binding.
 static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Has NVIDIA's libraries looked for in these folders too, before the loader's own. For bindings, which know where their
-/// language installs packages; call it before anything else of CUDA.
+/// Adds folders in which NVIDIA's libraries are searched for, before the loader's own path. For bindings, which know where
+/// their language installs packages; call it before any other CUDA function.
 ///
 /// ```
 /// unisono::cuda::look_in(["/opt/environment/lib/python3.12/site-packages/nvidia/nccl/lib".into()]);
@@ -65,7 +65,7 @@ pub fn look_in(folders: impl IntoIterator<Item = PathBuf>) {
     }
 }
 
-/// Folders beside those that the loader knows.
+/// The folders to search in addition to the loader's path.
 fn folders() -> Vec<PathBuf> {
     let mut folders = FOLDERS.lock().unwrap_or_else(PoisonError::into_inner).clone();
     if let Some(environment) = env::var_os("VIRTUAL_ENV") {
@@ -93,7 +93,8 @@ fn packages(lib: &Path) -> Vec<PathBuf> {
 }
 
 impl LibrarySpec {
-    /// What to try, in order: what this process already uses, what the user names, the known folders, the loader's path.
+    /// What to try, in order: what this process has loaded already, what the user names, the known folders, the loader's
+    /// path.
     fn candidates(&self) -> Vec<PathBuf> {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let mut found = self.in_maps(&maps);
@@ -108,7 +109,7 @@ impl LibrarySpec {
         found
     }
 
-    /// The files of this library that a process's memory map names.
+    /// The files of this library in a process's memory map.
     fn in_maps(&self, maps: &str) -> Vec<PathBuf> {
         let stem = self.names[0].split(".so").next().unwrap_or_default();
         let is_it = |path: &&Path| {
@@ -121,7 +122,7 @@ impl LibrarySpec {
         found
     }
 
-    /// Loads the first of the candidates that can be.
+    /// Loads the first candidate that can be loaded.
     pub fn load(&self) -> Result<LoadedLibrary, Error> {
         if !cfg!(feature = "cuda") {
             let advice = "build with the feature `cuda`; the Python package has it";
@@ -150,7 +151,7 @@ impl LibrarySpec {
     }
 }
 
-/// Declares a table of C functions and how to fill it from a library; each function returns an `int`.
+/// Declares a table of C functions and how to load it from a library; each function returns an `int`.
 macro_rules! functions {
     ($(#[$note:meta])* $table:ident { $($name:ident = $symbol:literal ($($argument:ty),*);)* }) => {
         $(#[$note])*

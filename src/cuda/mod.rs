@@ -1,7 +1,8 @@
-//! Layer 1: an NVIDIA device by its driver: memory, streams, kernels, and addresses that processes share. It knows no ranks.
+//! Layer 1: NVIDIA devices through the driver: memory, streams, kernels, and memory shared between processes. It knows no
+//! ranks.
 //!
-//! Nothing of CUDA is needed to build. The driver, its compiler NVRTC and NCCL are found at run time; every type here always
-//! exists, and what makes one fails with a clear error where something is missing.
+//! Building needs no part of CUDA. The driver, its compiler NVRTC and NCCL are found at run time; every type here always
+//! exists, and its construction fails with a clear error if something is missing.
 
 pub(crate) mod compiler;
 mod context;

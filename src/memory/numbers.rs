@@ -30,7 +30,7 @@ pub(super) trait Accumulator: Copy + Default {
     fn add(self, other: Self) -> Self;
     fn subtract(self, other: Self) -> Self;
     fn multiply(self, other: Self) -> Self;
-    /// NaN wins, as in NumPy.
+    /// NaN propagates, as in NumPy.
     fn minimum(self, other: Self) -> Self;
     fn maximum(self, other: Self) -> Self;
     fn divide(self, by: usize) -> Self;
@@ -70,7 +70,7 @@ macro_rules! integers {
             fn minimum(self, other: Self) -> Self { if other < self { other } else { self } }
             #[inline(always)]
             fn maximum(self, other: Self) -> Self { if other > self { other } else { self } }
-            // The mean of integers is refused at the door; this is never reached with another divisor than 1.
+            // The mean of integers is rejected at the API; this is never reached with a divisor other than 1.
             #[inline(always)]
             fn divide(self, by: usize) -> Self { self / by as $type }
         }
@@ -103,7 +103,7 @@ impl StoredNumber for f16 {
     fn narrow(wide: f32) -> f16 {
         f16::from_f32(wide)
     }
-    // One by one, each value would ask anew which instructions the processor has.
+    // Converted one by one, each value would check anew which instructions the CPU has.
     #[inline(always)]
     fn widen_all(narrow: &[f16], wide: &mut [f32]) {
         half_floats::widen(narrow, wide);

@@ -1,4 +1,4 @@
-//! The element types of tables, and the wider type in which each is computed and its updater's state is kept.
+//! The element types of tables, and the wider type in which each is computed and its updater's state is stored.
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
@@ -7,7 +7,7 @@ use half::{bf16, f16};
 use super::Element;
 use super::numbers::{Accumulator, StoredNumber};
 
-/// A type of which a table may be made: `f32`, `f64`, `f16`, `bf16`, `i32`, `i64`.
+/// A type that the elements of a table may have: `f32`, `f64`, `f16`, `bf16`, `i32`, `i64`.
 ///
 /// ```
 /// use half::bf16;
@@ -16,7 +16,7 @@ use super::numbers::{Accumulator, StoredNumber};
 /// assert_eq!(bf16::narrow(1.0039).to_f32(), 1.0);
 /// ```
 pub trait TableElement: Element {
-    /// What it is computed in: `f32` for `f32`, `f16` and `bf16`; `f64` for `f64`; integers for themselves.
+    /// The type it is computed in: `f32` for `f32`, `f16` and `bf16`; `f64` for `f64`; integers for themselves.
     type State: State;
     /// The same value in the wider type.
     fn widen(self) -> Self::State;
@@ -28,7 +28,7 @@ pub trait TableElement: Element {
     fn narrow_all(wide: &[Self::State], narrow: &mut [Self]);
 }
 
-/// What every updater can compute with, integers included.
+/// The arithmetic that every updater can use, including on integers.
 pub trait State: Element + Default {
     /// The sum; integers wrap around.
     fn plus(self, other: Self) -> Self;
@@ -36,8 +36,8 @@ pub trait State: Element + Default {
     fn minus(self, other: Self) -> Self;
 }
 
-/// A [`State`] with a fraction: `f32` or `f64`. An updater for all float tables is written once, for
-/// `T: TableElement<State: Real>`.
+/// A floating-point [`State`]: `f32` or `f64`. An updater for all float tables is written once, for `T: TableElement<State:
+/// Real>`.
 pub trait Real:
     State
     + PartialOrd
@@ -55,7 +55,7 @@ pub trait Real:
     fn from_f64(value: f64) -> Self;
     /// The square root.
     fn square_root(self) -> Self;
-    /// The value without its sign.
+    /// The absolute value.
     fn absolute(self) -> Self;
     /// The value with the sign of `other`; zeros have signs too.
     fn with_sign_of(self, other: Self) -> Self;
