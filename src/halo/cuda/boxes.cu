@@ -23,22 +23,22 @@ typedef long long i64;
 #define WIDE 4u
 
 struct BoxAddress {
-    u64 address; // in an array, or by itself
-    u64 flip;    // how much further the second of two buffers is
-    i64 step;    // from one unit of a row to the next
-    i64 strides[OUTER]; // from row to row, the fastest first
-    u32 array;   // 0 for none, or one more than its number
+    u64 address; // an offset in the array, or an address if there is none
+    u64 flip;    // distance to the second of two buffers
+    i64 step;    // bytes from one unit of a row to the next
+    i64 strides[OUTER]; // bytes from row to row, the fastest dimension first
+    u32 array;   // 0 for none, else one plus its number
     u32 unused;
 };
 
 struct Frame {
-    u32 extents[OUTER]; // of the rows, the fastest first
-    u32 outer;          // how many of these there are
+    u32 extents[OUTER]; // of the row dimensions, the fastest first
+    u32 outer;          // the number of row dimensions
     u32 rows;
     u32 length;         // units in a row
-    u32 first;          // the first block
-    u32 chunks;         // pieces of a long row
-    u32 turns;          // pieces that one warp takes
+    u32 first;          // index of the first block
+    u32 chunks;         // chunks per long row
+    u32 turns;          // chunks per warp
     u32 unit;           // bytes
     u32 flags;
     u32 unused;
@@ -54,13 +54,13 @@ struct CopyJob {
 struct SumJob {
     BoxAddress to;
     Frame frame;
-    u32 source; // the first in the list
+    u32 source; // index of the first in the list
     u32 sources;
 };
 
 struct SumSource {
     BoxAddress from;
-    i64 strides[REPEATS]; // between the elements that are summed one after the other, the slowest first
+    i64 strides[REPEATS]; // bytes between elements that are summed in sequence, the slowest first
     u32 repeats[REPEATS];
     u32 flags;
     u32 unused;
