@@ -6,7 +6,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::box_pair::{BoxPair, Line};
-use super::segments::{SegmentOrigin, Segment, cut};
+use super::segments::{SegmentOrigin, AxisSegment, cut};
 use super::{Edges, Layout, Region, Window};
 use crate::error::{Error, Result};
 
@@ -314,14 +314,14 @@ impl PlanSpec<'_> {
     }
 
     /// The segments of each dimension of the region that a rank needs.
-    fn cuts(&self, rank: usize) -> Vec<Vec<Segment>> {
+    fn cuts(&self, rank: usize) -> Vec<Vec<AxisSegment>> {
         let needed = self.needed(rank);
         let dimensions = 0..self.windows.len();
         dimensions.map(|d| cut(needed.range(d), self.source, d, &self.edges[d])).collect()
     }
 
     /// Those of these segments that `source_rank` has.
-    fn cuts_from(&self, rank: usize, source_rank: usize) -> Vec<Vec<Segment>> {
+    fn cuts_from(&self, rank: usize, source_rank: usize) -> Vec<Vec<AxisSegment>> {
         let (there, here) = (self.source.grid().coordinates(source_rank), self.source.grid().coordinates(rank));
         let serves = match self.source_rank {
             Some(only) => only == source_rank,
@@ -335,14 +335,14 @@ impl PlanSpec<'_> {
         if !serves {
             return vec![Vec::new(); self.windows.len()];
         }
-        let has = |dimension: usize, segment: &Segment| matches!(segment.origin, SegmentOrigin::Part(part, _) if part == self.source.part(dimension, &there));
+        let has = |dimension: usize, segment: &AxisSegment| matches!(segment.origin, SegmentOrigin::Part(part, _) if part == self.source.part(dimension, &there));
         let mut cuts = self.cuts(rank);
         cuts.iter_mut().enumerate().for_each(|(d, segments)| segments.retain(|segment| has(d, segment)));
         cuts
     }
 
     /// The rank that a box without constants comes from, and the position of the box in that rank's part.
-    fn origin(&self, choice: &[&Segment], receiver: usize) -> (usize, Vec<Line>) {
+    fn origin(&self, choice: &[&AxisSegment], receiver: usize) -> (usize, Vec<Line>) {
         let mut coordinates = self.source.grid().coordinates(receiver);
         let mut lines = Vec::with_capacity(choice.len());
         for (dimension, segment) in choice.iter().enumerate() {
@@ -370,7 +370,7 @@ fn nothing(dimensions: usize) -> Region {
 }
 
 /// Every choice of one segment from each dimension, the last dimension fastest.
-fn products(cuts: &[Vec<Segment>]) -> Vec<Vec<&Segment>> {
+fn products(cuts: &[Vec<AxisSegment>]) -> Vec<Vec<&AxisSegment>> {
     cuts.iter().fold(vec![Vec::new()], |choices, segments| {
         let longer = |choice: Vec<_>| {
             segments.iter().map(move |segment| choice.iter().copied().chain([segment]).collect::<Vec<_>>())

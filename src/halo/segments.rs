@@ -7,7 +7,7 @@ use super::{Edges, Layout};
 
 /// Consecutive positions with a single origin.
 #[derive(Debug, Clone)]
-pub(super) struct Segment {
+pub(super) struct AxisSegment {
     /// Offset of the segment in the needed range.
     pub at: usize,
     pub length: usize,
@@ -23,9 +23,9 @@ pub(super) enum SegmentOrigin {
 }
 
 /// Cuts the needed range of a dimension into segments.
-pub(super) fn cut(needed: Range<i64>, source: &Layout, dimension: usize, edges: &Edges) -> Vec<Segment> {
+pub(super) fn cut(needed: Range<i64>, source: &Layout, dimension: usize, edges: &Edges) -> Vec<AxisSegment> {
     let length = source.shape()[dimension];
-    let mut segments: Vec<Segment> = Vec::new();
+    let mut segments: Vec<AxisSegment> = Vec::new();
     for (at, position) in needed.enumerate() {
         let origin = match edges.source(position, length) {
             Some(index) => {
@@ -37,13 +37,13 @@ pub(super) fn cut(needed: Range<i64>, source: &Layout, dimension: usize, edges: 
         // A segment never crosses the array's edge, so a part's own elements stay in one segment.
         let at_edge = position == 0 || position == length as i64;
         if at_edge || !segments.last_mut().is_some_and(|last| last.takes(&origin)) {
-            segments.push(Segment { at, length: 1, origin });
+            segments.push(AxisSegment { at, length: 1, origin });
         }
     }
     segments
 }
 
-impl Segment {
+impl AxisSegment {
     /// Extends the segment by one position if that continues it.
     fn takes(&mut self, next: &SegmentOrigin) -> bool {
         let continues = match (&mut self.origin, next) {
@@ -76,7 +76,7 @@ mod tests {
         let layout = Layout::new(&grid, &[sizes.iter().sum()], &[("x", 0)]).unwrap();
         let layout = layout.with_sizes("x", sizes).unwrap();
         let segments = cut(needed, &layout, 0, &Edges::both(boundary));
-        let flat = |segment: &Segment| match segment.origin {
+        let flat = |segment: &AxisSegment| match segment.origin {
             SegmentOrigin::Part(part, line) => (segment.at, segment.length, part, line.start, line.step),
             SegmentOrigin::Constant(_) => (segment.at, segment.length, 99, 0, 0),
         };

@@ -3,14 +3,14 @@
 use super::kernels::{self, DeviceCopy};
 use super::rendezvous::Rendezvous;
 use super::spec::{DeviceJob, CollectiveSpec};
-use super::session::{Session, RankDescriptor};
+use super::session::{DeviceSession, RankDescriptor};
 use crate::error::Result;
 use crate::memory::ReduceOp;
 
 /// Executes this rank's jobs and waits for them.
 pub(super) fn execute(
     rendezvous: &Rendezvous,
-    session: &Session,
+    session: &DeviceSession,
     spec: &CollectiveSpec,
     (descriptors, counts): (&[RankDescriptor], &[u64]),
 ) -> Result<()> {

@@ -3,14 +3,14 @@
 use super::Cuda;
 use super::rendezvous::internal_error;
 use super::spec::CollectiveSpec;
-use super::session::{Session, ensure_capacity};
+use super::session::{DeviceSession, ensure_capacity};
 use crate::cuda::PinnedMemory;
 use crate::error::Result;
 use crate::transport::Verb;
 
 impl Cuda<'_> {
     /// Executes a collective as a separate call.
-    pub(super) fn through_host(&self, session: &Session, spec: &CollectiveSpec) -> Result<()> {
+    pub(super) fn through_host(&self, session: &DeviceSession, spec: &CollectiveSpec) -> Result<()> {
         let (raw, stream) = (&self.raw, &session.stream);
         let mut cache = session.cache();
         let [input, output] = &mut cache.pinned;

@@ -30,7 +30,7 @@ use crate::world::Group;
 use rendezvous::Rendezvous;
 use spec::CollectiveSpec;
 use path::Path;
-use session::Session;
+use session::DeviceSession;
 
 /// The collectives on device memory: as [`Raw`], with a [`Span`] in place of a slice. They return when the work on the
 /// device is done.
@@ -113,7 +113,7 @@ impl Cuda<'_> {
         group.call(Verb::Barrier, |call| {
             let signature = self.raw.signature(Verb::Barrier, call);
             let spec = CollectiveSpec::empty(nothing);
-            let session = Session::join(&Rendezvous { group, call, signature }, &device, &spec)?.0;
+            let session = DeviceSession::join(&Rendezvous { group, call, signature }, &device, &spec)?.0;
             Ok(session.path.name())
         })
     }
@@ -148,7 +148,7 @@ impl Cuda<'_> {
             self.wait_for_memory(&device, call)?;
             // From the moment this rank publishes its memory.
             rendezvous.lend(|| {
-                let (session, descriptors, counts) = Session::join(&rendezvous, &device, spec)?;
+                let (session, descriptors, counts) = DeviceSession::join(&rendezvous, &device, spec)?;
                 match session.path {
                     Path::Direct | Path::Ipc => {
                         direct::execute(&rendezvous, &session, spec, (&descriptors, &counts))?;

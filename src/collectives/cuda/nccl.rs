@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::kernels;
 use super::rendezvous::{Rendezvous, internal_error};
 use super::spec::{DeviceJob, CollectiveSpec};
-use super::session::Session;
+use super::session::DeviceSession;
 use super::windows::{Stage, stages};
 use crate::cuda::{DeviceMemory, NCCL, functions};
 use crate::error::{Error, Result};
@@ -80,7 +80,7 @@ unsafe impl Send for Handle {}
 
 impl Nccl {
     /// Collective over all ranks.
-    pub fn create(rendezvous: &Rendezvous, session: &Session) -> Result<Nccl> {
+    pub fn create(rendezvous: &Rendezvous, session: &DeviceSession) -> Result<Nccl> {
         let loaded = NCCL.load()?;
         // SAFETY: the table is written as in NCCL's header, and the library is never unloaded.
         let functions = unsafe { Functions::load(loaded.library) };
@@ -118,7 +118,7 @@ impl Nccl {
     pub fn execute(
         &self,
         rendezvous: &Rendezvous,
-        session: &Session,
+        session: &DeviceSession,
         spec: &CollectiveSpec,
         counts: &[u64],
     ) -> Result<()> {
@@ -166,7 +166,7 @@ impl Drop for Nccl {
 struct NcclPass<'a> {
     nccl: &'a Nccl,
     rendezvous: &'a Rendezvous<'a>,
-    session: &'a Session,
+    session: &'a DeviceSession,
     spec: &'a CollectiveSpec<'a>,
     raw: Communicator,
 }

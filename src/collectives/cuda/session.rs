@@ -25,7 +25,7 @@ pub(super) struct RankDescriptor {
 }
 
 /// The agreement of a group's ranks, each with one device.
-pub(super) struct Session {
+pub(super) struct DeviceSession {
     pub facts: Vec<RankFacts>,
     pub path: Path,
     pub me: usize,
@@ -75,14 +75,14 @@ pub(super) fn facts(group: &Group, device: &Device) -> Result<RankFacts> {
     })
 }
 
-impl Session {
+impl DeviceSession {
     /// The group's session, renegotiated if any rank has another device or process than last time; and all ranks'
     /// descriptors for this call, with the counts of all_to_all.
     pub fn join(
         rendezvous: &Rendezvous,
         device: &Arc<Device>,
         spec: &CollectiveSpec,
-    ) -> Result<(Arc<Session>, Vec<RankDescriptor>, Vec<u64>)> {
+    ) -> Result<(Arc<DeviceSession>, Vec<RankDescriptor>, Vec<u64>)> {
         let mine = facts(rendezvous.group, device)?;
         let counts = spec.counts_to_publish();
         loop {
@@ -105,13 +105,13 @@ impl Session {
             let facts: Vec<RankFacts> = descriptors.iter().map(|one| one.facts).collect();
             match known.filter(|session| session.facts == facts) {
                 Some(session) => return Ok((session, descriptors, all_counts)),
-                None => store_session(rendezvous.group, Arc::new(Session::negotiate(rendezvous, device, facts)?)),
+                None => store_session(rendezvous.group, Arc::new(DeviceSession::negotiate(rendezvous, device, facts)?)),
             }
         }
     }
 
     /// All ranks try what they support, exchange the results, and derive the same path from them.
-    fn negotiate(rendezvous: &Rendezvous, device: &Arc<Device>, facts: Vec<RankFacts>) -> Result<Session> {
+    fn negotiate(rendezvous: &Rendezvous, device: &Arc<Device>, facts: Vec<RankFacts>) -> Result<DeviceSession> {
         let me = rendezvous.group.rank();
         let trial = DeviceMemory::new(device, 1)?;
         // SAFETY: nothing reads or writes it; it lives until all ranks have synchronised again.
@@ -144,7 +144,7 @@ impl Session {
         tracing::debug!(%path, "agreed on the way between devices");
         let stream = Stream::new(device)?;
         let (cache, staging, nccl) = (Mutex::default(), OnceLock::new(), OnceLock::new());
-        Ok(Session { facts, path, me, device: device.clone(), stream, workers, cache, staging, nccl })
+        Ok(DeviceSession { facts, path, me, device: device.clone(), stream, workers, cache, staging, nccl })
     }
 
     /// The group's pinned memory, created collectively at first use; `None` if the ranks cannot share any.
@@ -224,12 +224,12 @@ pub(super) fn close_lost(group: &Group, error: &Error) {
     processes.for_each(|(_, facts)| cuda::release_process(facts.process));
 }
 
-fn stored_session(group: &Group) -> Option<Arc<Session>> {
+fn stored_session(group: &Group) -> Option<Arc<DeviceSession>> {
     let cache = group.core.device.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
     cache.downcast().ok()
 }
 
-fn store_session(group: &Group, session: Arc<Session>) {
+fn store_session(group: &Group, session: Arc<DeviceSession>) {
     if let Some(before) = stored_session(group) {
         let gone = |one: &&RankFacts| session.facts.iter().all(|other| other.process != one.process);
         before.facts.iter().filter(gone).for_each(|one| cuda::release_process(one.process));

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use super::kernels;
 use super::rendezvous::{Rendezvous, internal_error};
 use super::spec::{DeviceJob, CollectiveSpec};
-use super::session::Session;
+use super::session::DeviceSession;
 use super::windows::{Stage, common, stages};
 use crate::cuda::{Device, DeviceMemory, Event, Registered, Stream};
 use crate::error::Result;
@@ -54,7 +54,7 @@ pub(super) struct Staging {
 
 impl Staging {
     /// Collective; `None` on all ranks if one of them fails.
-    pub fn create(rendezvous: &Rendezvous, session: &Session) -> Result<Option<Staging>> {
+    pub fn create(rendezvous: &Rendezvous, session: &DeviceSession) -> Result<Option<Staging>> {
         let made = Staging::make(rendezvous, session);
         let (offset, mine) = match made {
             Ok(made) => (made.1 as u64, Some(made.0)),
@@ -70,7 +70,7 @@ impl Staging {
     }
 
     /// This rank's slots in the shared memory, and the offset of their first page.
-    fn make(rendezvous: &Rendezvous, session: &Session) -> Result<(ArenaBuffer, usize)> {
+    fn make(rendezvous: &Rendezvous, session: &DeviceSession) -> Result<(ArenaBuffer, usize)> {
         let seat = rendezvous.group.core.common.seat.as_ref();
         let seat = seat.filter(|_| rendezvous.group.core.channel.is_some());
         let seat = seat.ok_or_else(|| internal_error("ranks share no memory"))?;
@@ -80,7 +80,7 @@ impl Staging {
         Ok((buffer, start))
     }
 
-    fn open(rendezvous: &Rendezvous, session: &Session, mine: ArenaBuffer, offsets: &[u64]) -> Result<Staging> {
+    fn open(rendezvous: &Rendezvous, session: &DeviceSession, mine: ArenaBuffer, offsets: &[u64]) -> Result<Staging> {
         let device = &session.device;
         let seat =
             rendezvous.group.core.common.seat.as_ref().ok_or_else(|| internal_error("a rank without a seat"))?;
@@ -123,7 +123,7 @@ impl Staging {
     pub fn execute(
         &self,
         rendezvous: &Rendezvous,
-        session: &Session,
+        session: &DeviceSession,
         spec: &CollectiveSpec,
         counts: &[u64],
     ) -> Result<()> {

@@ -6,7 +6,7 @@ use super::super::plan::HaloParcel;
 use super::cells::{Contribution, cells};
 use super::device_transport::NeighbourLane;
 use super::box_copy::{MemoryBase, BoxCopy};
-use super::program::Program;
+use super::program::DeviceProgram;
 use crate::halo::Plan;
 use crate::memory::DType;
 use crate::memory::strided::{value_of, wide_size};
@@ -59,8 +59,8 @@ impl ProgramBuilder {
     }
 
     /// Packs parcels from the inputs into the memory that `packed` returns; a lane without any shares that of another lane.
-    pub fn pack(&self, parcels: &[HaloParcel], packed: impl Fn(usize) -> Option<MemoryBase>) -> Program {
-        let (element, mut program) = (self.dtype.size(), Program::default());
+    pub fn pack(&self, parcels: &[HaloParcel], packed: impl Fn(usize) -> Option<MemoryBase>) -> DeviceProgram {
+        let (element, mut program) = (self.dtype.size(), DeviceProgram::default());
         for (lane, &member) in self.members.iter().enumerate() {
             let (Some(parcel), Some(base)) = (of(parcels, member), packed(lane)) else { continue };
             for field in 0..self.fields {
@@ -73,8 +73,8 @@ impl ProgramBuilder {
     }
 
     /// Copies this rank's own elements, and fills the constants beyond the edges.
-    pub fn own(&self) -> Program {
-        let (element, mut program) = (self.dtype.size(), Program::default());
+    pub fn own(&self) -> DeviceProgram {
+        let (element, mut program) = (self.dtype.size(), DeviceProgram::default());
         for field in 0..self.fields {
             let (from, to) = (self.input(field), self.output(field));
             let copy = |pair| BoxCopy::out(pair, element, from, (to, 0));
@@ -86,8 +86,8 @@ impl ProgramBuilder {
     }
 
     /// The same for arrays in their padded form, as inputs and as outputs.
-    pub fn own_in_place(&self) -> Program {
-        let (element, mut program) = (self.dtype.size(), Program::default());
+    pub fn own_in_place(&self) -> DeviceProgram {
+        let (element, mut program) = (self.dtype.size(), DeviceProgram::default());
         for field in 0..self.fields {
             let (from, to) = (self.input(field), (self.output(field), 0));
             let boxes = self.plan.in_place.iter().flat_map(|in_place| &in_place.local);
@@ -97,8 +97,8 @@ impl ProgramBuilder {
     }
 
     /// Copies received parcels to the padded arrays.
-    pub fn unpack(&self, arrived: impl Fn(usize) -> MemoryBase) -> Program {
-        let (element, mut program) = (self.dtype.size(), Program::default());
+    pub fn unpack(&self, arrived: impl Fn(usize) -> MemoryBase) -> DeviceProgram {
+        let (element, mut program) = (self.dtype.size(), DeviceProgram::default());
         for (lane, &member) in self.members.iter().enumerate() {
             let Some(parcel) = of(&self.plan.receives, member) else { continue };
             for field in 0..self.fields {
@@ -114,9 +114,9 @@ impl ProgramBuilder {
 
     /// The adjoint's sums that need this rank's padded arrays alone, the sums that need parcels too, and the bytes of the
     /// partial sums between the two.
-    pub fn sums(&self, arrived: impl Fn(usize) -> MemoryBase) -> (Program, Program, usize) {
+    pub fn sums(&self, arrived: impl Fn(usize) -> MemoryBase) -> (DeviceProgram, DeviceProgram, usize) {
         let (element, wide) = (self.dtype.size(), wide_size(self.dtype));
-        let (mut early, mut late, mut partial_bytes) = (Program::default(), Program::default(), 0);
+        let (mut early, mut late, mut partial_bytes) = (DeviceProgram::default(), DeviceProgram::default(), 0);
         let shape = self.plan.own().shape();
         let partial_sums = MemoryBase::Array(2 * self.fields as u32);
         for field in 0..self.fields {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::super::plan::HaloParcel;
 use super::builder::ProgramBuilder;
 use super::device_transport::{HaloCallContext, DeviceTransport};
-use super::program::Program;
+use super::program::DeviceProgram;
 use super::all_or_none::all_or_none;
 use crate::cuda::{Device, DeviceMemory, Span, Stream};
 use crate::error::Result;
@@ -25,11 +25,11 @@ pub(super) struct ExchangeSetup {
 /// The programs that run before parcels are sent, while they are in flight, and when they have arrived.
 pub(super) struct Direction {
     transport: DeviceTransport,
-    pack: Program,
-    own: Program,
-    arrived: Program,
+    pack: DeviceProgram,
+    own: DeviceProgram,
+    arrived: DeviceProgram,
     /// Packs and copies arrays that are already in their padded form.
-    in_place: Option<(Program, Program)>,
+    in_place: Option<(DeviceProgram, DeviceProgram)>,
     /// Partial sums that wait for parcels.
     partial_sums: Option<DeviceMemory>,
 }

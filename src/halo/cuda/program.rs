@@ -32,7 +32,7 @@ const WIDE: usize = 16;
 
 /// The work, and its job tables on the device: one for aligned arrays, and one for all others if there are any.
 #[derive(Default)]
-pub(super) struct Program {
+pub(super) struct DeviceProgram {
     pub box_copies: Vec<BoxCopy>,
     pub cells: Vec<Cell>,
     tables: [Option<JobTable>; 2],
@@ -61,7 +61,7 @@ pub(super) struct JobLists {
     pub sources: Vec<super::job::SumSource>,
 }
 
-impl Program {
+impl DeviceProgram {
     /// Adds a cell.
     pub fn add(&mut self, cell: Cell) {
         match cell.box_copy() {

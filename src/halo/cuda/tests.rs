@@ -9,7 +9,7 @@ use super::builder::ProgramBuilder;
 use super::job::{CopyJob, Frame, Jobs, BoxAddress, SumSource, SumJob};
 use super::device_transport::NeighbourLane;
 use super::box_copy::MemoryBase;
-use super::program::{JobLists, Program};
+use super::program::{JobLists, DeviceProgram};
 use crate::halo::{Exchange, ExchangeOptions, Plan};
 use crate::memory::{DType, Element};
 use crate::testing::spawn;
@@ -133,7 +133,7 @@ fn blocks_follow_each_other<Job>(jobs: &Jobs<Job>, first: impl Fn(&Job) -> u32) 
     assert!(firsts.windows(2).all(|pair| pair[0] < pair[1]), "{firsts:?}");
 }
 
-fn run<T: Sums>(program: &Program, arrays: &[u64], parity: u32) {
+fn run<T: Sums>(program: &DeviceProgram, arrays: &[u64], parity: u32) {
     let aligned = arrays.iter().all(|address| address.is_multiple_of(16));
     let alignment = if aligned { 16 } else { size_of::<T>() };
     let JobLists { copies, sums, sources } = program.lists(size_of::<T>(), alignment).unwrap();
