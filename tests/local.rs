@@ -47,7 +47,7 @@ fn ranks_of_several_hosts_that_combine_differently_are_told() {
     use unisono::{Error, ReduceOp, testing};
     let hosts = testing::spawn_on_hosts(4, 2, |world| {
         let group = world.group().with_timeout(std::time::Duration::from_secs(60));
-        // The ranks of each host agree, so that only the hosts can notice.
+        // The ranks of each host agree, so only the exchange between hosts can detect the mismatch.
         let operation = if world.rank() < 2 { ReduceOp::Sum } else { ReduceOp::Avg };
         group.all_reduce(&mut [1.0f32], operation).unwrap_err()
     });

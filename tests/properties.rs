@@ -30,7 +30,7 @@ fn fold<T: Element>(rows: &[Vec<T>], combine: impl Fn(T, T) -> T) -> Vec<T> {
     result
 }
 
-/// A half type, and what the collectives must make of values of it: partial results in f32, rounded once.
+/// A half type, and the expected results for values of it: partial results in f32, rounded once.
 trait Half: Element {
     fn wide(self) -> f32;
     fn rounded(wide: f32) -> Self;
@@ -54,8 +54,8 @@ impl Half for bf16 {
     }
 }
 
-/// Combines halves on ranks that pretend to be on so many hosts, and compares all bits with a naive computation in f32.
-/// The values are such that most sums are larger than the type's largest number.
+/// Reduces half types on ranks that simulate several hosts, and compares all bits with a naive computation in f32. With
+/// these values most sums exceed the type's largest number.
 fn check_halves<T: Half>(ranks: usize, hosts: usize, count: usize, seed: u64) {
     let largest = if T::DTYPE == f16::DTYPE { f16::MAX.to_f32() } else { bf16::MAX.to_f32() };
     let scale = |&value: &i32| T::rounded(value as f32 / i32::MAX as f32 * largest);
@@ -63,7 +63,7 @@ fn check_halves<T: Half>(ranks: usize, hosts: usize, count: usize, seed: u64) {
         inputs(ranks, count, seed).iter().map(|row| row.iter().map(scale).collect()).collect();
     let wide: Vec<Vec<f32>> = rows.iter().map(|row| row.iter().map(|value| value.wide()).collect()).collect();
     let flat = fold(&wide, |a, b| a + b);
-    // Two levels: the ranks of each host in order, then the hosts. A host with a single rank is a level of its own.
+    // Two levels: the ranks of each host in order, then the hosts. A host with a single rank is a level by itself.
     let host = |rank: usize| rank * hosts / ranks;
     let by_host: Vec<Vec<f32>> = (0..hosts)
         .map(|at| {
@@ -137,7 +137,7 @@ proptest! {
             }
             let mut values = wide[group.rank()].clone();
             group.all_reduce(&mut values, ReduceOp::Sum).unwrap();
-            // Bit for bit: the order of the sum is part of the promise.
+            // Bit for bit: the order of summation is part of the contract.
             assert!(values.iter().zip(&total).all(|(a, b)| a.to_bits() == b.to_bits()));
         });
     }

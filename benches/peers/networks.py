@@ -1,8 +1,8 @@
-"""Times one training step of two convolutional networks in turns with PyTorch, one thread each.
+"""Times one training step of two convolutional networks alternately with PyTorch, one thread each.
 
 The networks are those of `experiments/`, with the same sizes, rules and batch, on random pictures.
-`unisono bench nn` and PyTorch run in processes of their own, one after the other, in several rounds.
-That the cost falls is checked on both sides. Needs PyTorch: `make bench-peers` installs it.
+`unisono bench nn` and PyTorch run in separate processes, one after the other, in several rounds.
+Both sides check that the cost decreases. Needs PyTorch: `make bench-peers` installs it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WANTED = 1.0
 
 
 def by_torch(name: str, batch: int, seconds: float) -> list[float]:
-    """Seconds of the processor for each step, as `unisono bench nn` counts them."""
+    """CPU seconds of each step, as `unisono bench nn` counts them."""
     import torch
     from torch import nn
 
@@ -62,14 +62,14 @@ def by_torch(name: str, batch: int, seconds: float) -> list[float]:
         optimizer.step()
         times.append(time.thread_time() - began)
         costs.append(float(cost.detach()))
-    # Not the last: on random numbers it may be on its way up.
+    # Not the last cost: on random numbers it may be rising.
     if not any(cost < costs[0] for cost in costs) or any(map(math.isnan, costs)):
         raise SystemExit(f"the cost of {name} did not fall: {costs[-1]} after {costs[0]}")
     return times[WARM:]
 
 
 def run(command: list[str]) -> str:
-    """Runs a contender; its output, or its error."""
+    """Runs one side; returns its output, or its error."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
@@ -87,7 +87,7 @@ def by_unisono(program: str, batch: int, seconds: float) -> dict[str, tuple[floa
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Runs both in turns and prints who is how much faster."""
+    """Runs both alternately and prints how much faster each one is."""
     taken: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for _ in range(options.rounds):
         for name, figures in by_unisono(options.program, options.batch, options.seconds).items():
@@ -115,7 +115,7 @@ def compare(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Compares; or is the side of PyTorch for one network."""
+    """Compares both; or runs the PyTorch side for one network."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("network", nargs="?", choices=NETWORKS)
     parser.add_argument("--batch", type=int, default=128)

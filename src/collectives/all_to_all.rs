@@ -1,8 +1,8 @@
-//! all_to_all: everybody sends a part to everybody.
+//! all_to_all: every rank sends a part to every rank.
 //!
-//! Over messages: all at once.
+//! Over messages: all sends and receives at once.
 
-use super::{Raw, ranges};
+use super::{Raw, byte_ranges};
 use crate::error::Result;
 use crate::memory::{DType, Element};
 use crate::transport::arena::channel::{Channel, Piece};
@@ -10,18 +10,18 @@ use crate::transport::{Call, Incoming, Outgoing, Signature, Verb};
 use crate::world::Group;
 
 impl Group {
-    /// Part `r` of the input goes to rank `r`; part `r` of the output comes from it. All parts are equally long.
+    /// Part `r` of the input goes to rank `r`; part `r` of the output comes from it. All parts have the same length.
     pub fn all_to_all<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
         if !input.len().is_multiple_of(self.size()) {
             let expected = format!("a length that {} members can share equally", self.size());
             let advice = "pad the input or use the varied form";
-            return Err(self.raw().refuse(Verb::AllToAll, expected, input.len().to_string(), advice));
+            return Err(self.raw().reject(Verb::AllToAll, expected, input.len().to_string(), advice));
         }
         let counts = vec![input.len() / self.size(); self.size()];
         self.all_to_all_varied(input, &counts, output, &counts)
     }
 
-    /// As [`Group::all_to_all`], with parts of any length: how many go to each member and how many come from it.
+    /// As [`Group::all_to_all`], with parts of any length: the numbers of elements sent to and received from each member.
     pub fn all_to_all_varied<T: Element>(
         &self,
         input: &[T],
@@ -35,7 +35,7 @@ impl Group {
 }
 
 impl Raw<'_> {
-    /// Sends a part to each member and receives one from each; a sender's count for a receiver must be the receiver's
+    /// Sends a part to each member and receives one from each; a sender's count for a receiver must equal the receiver's
     /// count for that sender.
     pub fn all_to_all(
         &self,
@@ -54,9 +54,9 @@ impl Raw<'_> {
         if send_counts[rank] != receive_counts[rank] {
             let expected = format!("{} elements from oneself", send_counts[rank]);
             let advice = "what a rank sends itself it also receives";
-            return Err(self.refuse(Verb::AllToAll, expected, receive_counts[rank].to_string(), advice));
+            return Err(self.reject(Verb::AllToAll, expected, receive_counts[rank].to_string(), advice));
         }
-        let (to, from) = (ranges(send_counts, dtype.size()), ranges(receive_counts, dtype.size()));
+        let (to, from) = (byte_ranges(send_counts, dtype.size()), byte_ranges(receive_counts, dtype.size()));
         group.call(Verb::AllToAll, |call| {
             let signature = self.signature(Verb::AllToAll, call).of(dtype, Signature::VARIES);
             let Some(channel) = &group.core.channel else {
@@ -67,8 +67,8 @@ impl Raw<'_> {
                     .collect();
                 let mut rest = output;
                 let mut receives = Vec::with_capacity(group.size());
-                for (from_rank, place) in from.iter().enumerate() {
-                    let (bytes, after) = rest.split_at_mut(place.len());
+                for (from_rank, range) in from.iter().enumerate() {
+                    let (bytes, after) = rest.split_at_mut(range.len());
                     rest = after;
                     if from_rank != rank {
                         receives.push(Incoming { from: from_rank, bytes });
@@ -85,9 +85,9 @@ impl Raw<'_> {
                 part,
                 |member| from[member].len(),
                 |start, pieces: &[Piece]| {
-                    for (piece, place) in pieces.iter().zip(&from) {
-                        // SAFETY: members show pieces of valid memory, and never of this member's output.
-                        unsafe { piece.copy_to(output, place.start + start) };
+                    for (piece, range) in pieces.iter().zip(&from) {
+                        // SAFETY: members publish pieces of valid memory, and never of this member's output.
+                        unsafe { piece.copy_to(output, range.start + start) };
                     }
                 },
             )
@@ -95,7 +95,7 @@ impl Raw<'_> {
     }
 }
 
-/// Shows everybody's counts to everybody, so that all notice together if what one sends is not what another expects.
+/// Exchanges all ranks' counts, so that all ranks detect together if what one sends is not what another expects.
 fn compare(
     channel: &Channel,
     call: &Call,
@@ -109,7 +109,7 @@ fn compare(
     let mut all = vec![0u8; size * bytes];
     let copy = |start: usize, pieces: &[Piece]| {
         for (member, piece) in pieces.iter().enumerate() {
-            // SAFETY: members show vectors of their own, never this one.
+            // SAFETY: members publish vectors of their own, never this one.
             unsafe { piece.copy_to(&mut all, member * bytes + start) };
         }
     };
@@ -119,7 +119,7 @@ fn compare(
     compare_counts(call, signature, group, &all)
 }
 
-/// Compares everybody's counts: what it sends to each member, then what it expects of each.
+/// Compares all ranks' counts: for each rank, what it sends to each member, then what it expects from each.
 pub(super) fn compare_counts(call: &Call, signature: Signature, group: &Group, all: &[u64]) -> Result<()> {
     let size = group.size();
     let count = |member: usize, index: usize| all[2 * member * size + index];

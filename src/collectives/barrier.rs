@@ -1,7 +1,7 @@
-//! barrier: nobody leaves before everybody has come.
+//! barrier: no rank leaves before all ranks have entered.
 //!
-//! Over messages: dissemination (Hensgen, Finkel and Manber 1988). In round k every rank tells the one 2^k further on and
-//! hears from the one 2^k behind; after log2(size) rounds it has heard of everybody.
+//! Over messages: dissemination (Hensgen, Finkel and Manber 1988). In round k every rank sends to the rank 2^k ahead and
+//! receives from the rank 2^k behind; after log2(size) rounds it has heard from all ranks, directly or indirectly.
 
 use super::Raw;
 use crate::error::Result;
@@ -9,7 +9,7 @@ use crate::transport::{Call, Incoming, Outgoing, Verb};
 use crate::world::Group;
 
 impl Group {
-    /// Waits until every member has called this.
+    /// Blocks until every member has called this.
     pub fn barrier(&self) -> Result<()> {
         self.raw().barrier()
     }
@@ -29,7 +29,7 @@ impl Group {
 }
 
 impl Raw<'_> {
-    /// Waits until every member has called this.
+    /// Blocks until every member has called this.
     pub fn barrier(&self) -> Result<()> {
         let group = self.group;
         group.call(Verb::Barrier, |call| match &group.core.channel {

@@ -1,6 +1,6 @@
-//! broadcast: everybody gets the root's values.
+//! broadcast: every rank gets the root's values.
 //!
-//! Over messages: a binomial tree; ranks are counted from the root.
+//! Over messages: a binomial tree; positions are counted from the root.
 
 use super::Raw;
 use crate::error::Result;
@@ -15,7 +15,7 @@ impl Group {
         self.raw().broadcast(bytemuck::cast_slice_mut(values), T::DTYPE, root)
     }
 
-    /// Broadcast as part of a call.
+    /// broadcast as a step of a call.
     pub(super) fn broadcast_by_messages(
         &self,
         call: &Call,
@@ -27,7 +27,7 @@ impl Group {
         let size = self.size();
         let position = (self.rank() + size - root) % size;
         let rank_at = |position: usize| (position + root) % size;
-        // The highest bit of my position says who tells me; higher bits say whom I tell.
+        // The highest bit of a rank's position determines its parent; higher bits determine its children.
         let mut bit = 1;
         while bit <= position {
             bit *= 2;
@@ -53,25 +53,25 @@ impl Raw<'_> {
             let signature = self.signature(Verb::Broadcast, call).of(dtype, count as u64).root(root);
             let signature = self.enclosing.unwrap_or(signature);
             match (&group.core.channel, group.hierarchy(call)?) {
-                (Some(channel), _) => through(channel, call, signature, bytes, root, group.rank()),
-                (None, Some(floors)) => {
-                    // The root's host hears it first, then the other hosts' leaders, then their hosts.
-                    let home = floors.host_of[root];
-                    let at_home = floors.host_of[group.rank()] == home;
-                    if at_home {
+                (Some(channel), _) => broadcast_shared(channel, call, signature, bytes, root, group.rank()),
+                (None, Some(levels)) => {
+                    // The root's host gets the values first, then the other hosts' leaders, then the members of their hosts.
+                    let root_host = levels.host_of[root];
+                    let on_root_host = levels.host_of[group.rank()] == root_host;
+                    if on_root_host {
                         let root =
-                            floors.local.members().iter().position(|&rank| rank == group.members()[root]);
-                        let local = group.step_of(call, &floors.local);
+                            levels.local.members().iter().position(|&rank| rank == group.members()[root]);
+                        let local = group.step_of(call, &levels.local);
                         local.raw().steps_of(signature).broadcast(bytes, dtype, root.unwrap_or(0))?;
                     }
-                    if let Some(leaders) = &floors.leaders {
+                    if let Some(leaders) = &levels.leaders {
                         let leaders = group.step_of(call, leaders);
-                        leaders.raw().steps_of(signature).broadcast(bytes, dtype, home)?;
+                        leaders.raw().steps_of(signature).broadcast(bytes, dtype, root_host)?;
                     }
-                    if at_home {
+                    if on_root_host {
                         Ok(())
                     } else {
-                        let local = group.step_of(call, &floors.local);
+                        let local = group.step_of(call, &levels.local);
                         local.raw().steps_of(signature).broadcast(bytes, dtype, 0)
                     }
                 }
@@ -81,7 +81,7 @@ impl Raw<'_> {
     }
 }
 
-fn through(
+fn broadcast_shared(
     channel: &Channel,
     call: &Call,
     signature: Signature,
@@ -93,7 +93,7 @@ fn through(
     let input = if rank == root { Piece::of(bytes) } else { Piece::of(&[]) };
     let copy = |start: usize, pieces: &[Piece]| {
         if rank != root {
-            // SAFETY: the root shows valid memory, and never of another member's buffer.
+            // SAFETY: the root publishes valid memory, and never another member's buffer.
             unsafe { pieces[root].copy_to(bytes, start) };
         }
     };

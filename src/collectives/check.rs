@@ -1,4 +1,4 @@
-//! What every verb looks at before it talks to anybody: roots, lengths, counts, types.
+//! What every collective validates before it communicates: roots, lengths, counts, types.
 
 use super::Raw;
 use crate::error::{Error, Result};
@@ -6,8 +6,8 @@ use crate::memory::{DType, ReduceOp};
 use crate::transport::Verb;
 
 impl Raw<'_> {
-    /// The error for a call that cannot be right. It counts as a call: the other ranks may be making it.
-    pub(super) fn refuse(
+    /// The error for an invalid call. It counts as a call: the other ranks may be making it.
+    pub(super) fn reject(
         &self,
         verb: Verb,
         expected: impl Into<String>,
@@ -24,7 +24,7 @@ impl Raw<'_> {
     pub(super) fn check_root(&self, verb: Verb, root: usize) -> Result<()> {
         match root < self.group.size() {
             true => Ok(()),
-            false => Err(self.refuse(
+            false => Err(self.reject(
                 verb,
                 format!("a root below {}", self.group.size()),
                 root.to_string(),
@@ -33,11 +33,11 @@ impl Raw<'_> {
         }
     }
 
-    /// The number of whole elements in `bytes`.
+    /// The number of elements in `bytes`; fails if the last one is incomplete.
     pub(super) fn elements(&self, verb: Verb, bytes: usize, dtype: DType) -> Result<usize> {
         match bytes % dtype.size() {
             0 => Ok(bytes / dtype.size()),
-            _ => Err(self.refuse(
+            _ => Err(self.reject(
                 verb,
                 format!("whole elements of {dtype} ({} bytes each)", dtype.size()),
                 format!("{bytes} bytes"),
@@ -46,12 +46,12 @@ impl Raw<'_> {
         }
     }
 
-    /// One count for each member, and their sum.
+    /// Checks that there is one count for each member, and returns their sum.
     pub(super) fn check_counts(&self, verb: Verb, counts: &[usize]) -> Result<usize> {
         let total = counts.iter().try_fold(0usize, |total, &count| total.checked_add(count));
         match total.filter(|_| counts.len() == self.group.size()) {
             Some(total) => Ok(total),
-            None => Err(self.refuse(
+            None => Err(self.reject(
                 verb,
                 format!("{} counts, one for each member", self.group.size()),
                 counts.len().to_string(),
@@ -70,7 +70,7 @@ impl Raw<'_> {
     ) -> Result<()> {
         match Some(bytes) == count.checked_mul(dtype.size()) {
             true => Ok(()),
-            false => Err(self.refuse(
+            false => Err(self.reject(
                 verb,
                 format!("{what} of {count} x {dtype}"),
                 format!("{bytes} bytes"),
@@ -82,7 +82,7 @@ impl Raw<'_> {
     pub(super) fn check_operation(&self, verb: Verb, dtype: DType, operation: ReduceOp) -> Result<()> {
         match operation == ReduceOp::Avg && !dtype.is_float() {
             false => Ok(()),
-            true => Err(self.refuse(
+            true => Err(self.reject(
                 verb,
                 "a floating type for avg",
                 dtype.name(),

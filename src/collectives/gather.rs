@@ -1,8 +1,8 @@
-//! gather: the root gets everybody's values, one after another in rank order.
+//! gather: the root gets all ranks' values, concatenated in rank order.
 //!
-//! Over messages: everybody sends to the root.
+//! Over messages: every rank sends to the root.
 
-use super::{Raw, ranges};
+use super::{Raw, byte_ranges};
 use crate::error::Result;
 use crate::memory::{DType, Element};
 use crate::transport::arena::channel::Piece;
@@ -10,13 +10,13 @@ use crate::transport::{Call, Incoming, Outgoing, Signature, Verb};
 use crate::world::Group;
 
 impl Group {
-    /// Collects the members' values, all of the same length, at the root; the others pass no output.
+    /// Concatenates the members' values, all of the same length, at the root; the others pass no output.
     pub fn gather<T: Element>(&self, input: &[T], output: Option<&mut [T]>, root: usize) -> Result<()> {
         let counts = vec![input.len(); self.size()];
         self.gather_varied(input, output, &counts, root)
     }
 
-    /// Collects the members' values at the root; `counts` says how many each has.
+    /// Concatenates the members' values at the root; `counts` is the number of elements of each member.
     pub fn gather_varied<T: Element>(
         &self,
         input: &[T],
@@ -55,7 +55,8 @@ impl Group {
 }
 
 impl Raw<'_> {
-    /// Collects the members' values at the root; `counts` says how many each has. Only the root's output is used.
+    /// Concatenates the members' values at the root; `counts` is the number of elements of each member. Only the root's
+    /// output is used.
     pub fn gather(
         &self,
         input: &[u8],
@@ -74,7 +75,7 @@ impl Raw<'_> {
             self.check_length(Verb::Gather, "an output at the root", bytes, total, dtype)?;
             output.get_or_insert_default();
         }
-        let places = ranges(counts, dtype.size());
+        let part_ranges = byte_ranges(counts, dtype.size());
         group.call(Verb::Gather, |call| {
             let signature =
                 self.signature(Verb::Gather, call).of(dtype, total as u64).parts(counts).root(root);
@@ -90,9 +91,9 @@ impl Raw<'_> {
             };
             let copy = |start: usize, pieces: &[Piece]| {
                 let Some(output) = output.as_deref_mut() else { return };
-                for (piece, place) in pieces.iter().zip(&places) {
-                    // SAFETY: members show pieces of valid memory, and never of the root's output.
-                    unsafe { piece.copy_to(output, place.start + start) };
+                for (piece, range) in pieces.iter().zip(&part_ranges) {
+                    // SAFETY: members publish pieces of valid memory, and never of the root's output.
+                    unsafe { piece.copy_to(output, range.start + start) };
                 }
             };
             // SAFETY: `input` is borrowed by this function and not written to.
@@ -102,7 +103,7 @@ impl Raw<'_> {
                     signature,
                     Piece::of(input),
                     Some(root),
-                    |member| places[member].len(),
+                    |member| part_ranges[member].len(),
                     copy,
                 )
             }

@@ -1,4 +1,4 @@
-//! send and recv: a message from one member to another. Messages with the same tag between two members arrive in order.
+//! send and recv: point-to-point messages. Messages with the same tag between two members arrive in order.
 
 use super::Raw;
 use crate::error::Result;
@@ -7,13 +7,13 @@ use crate::transport::{Cancel, Incoming, Outgoing, Signature, Slot, Ticket, Verb
 use crate::world::{Group, Pending};
 
 impl Group {
-    /// Sends values to a member. Returns when they may be overwritten: short messages at once, long ones when the other
-    /// side receives them.
+    /// Sends values to a member. Returns when the buffer may be overwritten: at once for short messages, when the other side
+    /// receives them for long ones.
     pub fn send<T: Element>(&self, values: &[T], to: usize, tag: u32) -> Result<()> {
         self.raw().send(bytemuck::cast_slice(values), T::DTYPE, to, tag)
     }
 
-    /// Receives values from a member; type and length must be the sender's.
+    /// Receives values from a member; type and length must equal the sender's.
     pub fn recv<T: Element>(&self, values: &mut [T], from: usize, tag: u32) -> Result<()> {
         self.raw().recv(bytemuck::cast_slice_mut(values), T::DTYPE, from, tag)
     }
@@ -28,7 +28,7 @@ impl Raw<'_> {
         })
     }
 
-    /// Receives bytes from a member; type and length must be the sender's.
+    /// Receives bytes from a member; type and length must equal the sender's.
     pub fn recv(&self, bytes: &mut [u8], dtype: DType, from: usize, tag: u32) -> Result<()> {
         let slot = self.message_slot(Verb::Recv, bytes.len(), dtype, from, tag)?;
         self.group.message_call(Verb::Recv, |call| {
@@ -36,7 +36,7 @@ impl Raw<'_> {
         })
     }
 
-    /// Sends in the background and gives the buffer back when it may be overwritten.
+    /// Sends in the background, and returns the buffer when it may be overwritten.
     pub fn start_send<B>(&self, buffer: B, dtype: DType, to: usize, tag: u32) -> Result<Pending<B>>
     where
         B: AsRef<[u8]> + Send + 'static,
@@ -51,7 +51,7 @@ impl Raw<'_> {
         Ok(self.finish(Verb::Send, buffer, ticket))
     }
 
-    /// Receives in the background and gives the buffer back when it is filled.
+    /// Receives in the background, and returns the buffer when it is filled.
     pub fn start_recv<B>(&self, buffer: B, dtype: DType, from: usize, tag: u32) -> Result<Pending<B>>
     where
         B: AsMut<[u8]> + Send + 'static,
@@ -83,10 +83,10 @@ impl Raw<'_> {
     fn finish<B: Send + 'static>(&self, verb: Verb, buffer: Box<B>, ticket: Ticket) -> Pending<B> {
         let transport = self.group.core.common.transport.clone();
         let waited = transport.clone();
-        // The buffer must outlive the ticket, whatever happens: fields are dropped in this order.
-        let held = (Cancel(move || transport.cancel(ticket)), buffer);
+        // The buffer must outlive the ticket, whatever happens: tuple fields are dropped in this order.
+        let guarded = (Cancel(move || transport.cancel(ticket)), buffer);
         self.group.start_beside(move |group| {
-            let (cancel, buffer) = held;
+            let (cancel, buffer) = guarded;
             let outcome = group.message_call(verb, |call| waited.complete(call, &ticket));
             drop(cancel);
             outcome.map(|()| *buffer)
@@ -104,17 +104,17 @@ impl Raw<'_> {
         let count = self.elements(verb, bytes, dtype)? as u64;
         if peer >= self.group.size() {
             let expected = format!("a rank below {}", self.group.size());
-            return Err(self.refuse(verb, expected, peer.to_string(), "ranks count from 0"));
+            return Err(self.reject(verb, expected, peer.to_string(), "ranks count from 0"));
         }
         if tag >= Slot::TAGS {
-            return Err(self.refuse(
+            return Err(self.reject(
                 verb,
                 format!("a tag below {}", Slot::TAGS),
                 tag.to_string(),
                 "use a smaller one",
             ));
         }
-        // One signature for both ends: they are compared.
+        // One signature for both sides: they are compared.
         let signature = Signature::new(Verb::Send, 0).of(dtype, count).on_device(self.on_device);
         Ok(Slot { context: self.group.core.context, tag, signature })
     }

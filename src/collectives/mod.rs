@@ -1,5 +1,5 @@
-//! Layer 4: the verbs. One verb, one file: its typed form, its untyped form, and the algorithm over messages that serves
-//! every transport. Groups that share memory take the faster way through their channel.
+//! Layer 4: the collectives. One file each: its typed form, its untyped form, and the algorithm over messages that works on
+//! every transport. Groups that share memory take the faster path through their channel.
 
 mod all_gather;
 mod all_reduce;
@@ -21,7 +21,7 @@ use std::ops::Range;
 use crate::transport::{Call, Signature, Slot, Verb};
 use crate::world::Group;
 
-/// The verbs on bytes, for bindings: every count is in elements and explicit.
+/// The collectives on bytes, for bindings: every count is explicit and in elements.
 ///
 /// ```
 /// use unisono::{DType, ReduceOp, testing};
@@ -33,14 +33,14 @@ use crate::world::Group;
 /// ```
 pub struct Raw<'a> {
     group: &'a Group,
-    /// Whether the bytes stand for ones in the memory of a device.
+    /// Whether the bytes represent device memory.
     on_device: bool,
-    /// The call over several hosts that this one is a step of: members then compare that call.
+    /// The call over several hosts that this one is a step of: members then compare the signature of that call.
     enclosing: Option<Signature>,
 }
 
 impl Raw<'_> {
-    /// The same verbs as steps of a call with this signature.
+    /// The same collectives as steps of a call with this signature.
     fn steps_of(self, enclosing: Signature) -> Self {
         Raw { enclosing: Some(enclosing), ..self }
     }
@@ -52,7 +52,7 @@ impl Raw<'_> {
 }
 
 impl Group {
-    /// The same verbs on bytes.
+    /// The same collectives on bytes.
     pub fn raw(&self) -> Raw<'_> {
         Raw { group: self, on_device: false, enclosing: None }
     }
@@ -62,14 +62,14 @@ impl Group {
         Signature::new(verb, call.number)
     }
 
-    /// Where the messages of a collective with this signature meet.
+    /// The slot of the messages of a collective with this signature.
     fn slot(&self, signature: Signature) -> Slot {
         Slot { context: self.core.context, tag: Slot::COLLECTIVE, signature }
     }
 }
 
-/// The bytes of each rank's part, one after another, for parts of so many elements.
-fn ranges(counts: &[usize], element: usize) -> Vec<Range<usize>> {
+/// The byte range of each rank's part, for consecutive parts of `counts` elements.
+fn byte_ranges(counts: &[usize], element: usize) -> Vec<Range<usize>> {
     let mut start = 0;
     let range = |count: &usize| {
         let end = start + count * element;
@@ -78,7 +78,7 @@ fn ranges(counts: &[usize], element: usize) -> Vec<Range<usize>> {
     counts.iter().map(range).collect()
 }
 
-/// `count` elements shared out as evenly as possible: the first ranks get one more.
-fn even(count: usize, size: usize) -> Vec<usize> {
+/// `count` elements divided as evenly as possible: the first ranks get one more.
+fn balanced_counts(count: usize, size: usize) -> Vec<usize> {
     (0..size).map(|rank| count / size + usize::from(rank < count % size)).collect()
 }

@@ -1,8 +1,8 @@
-//! reduce: the root gets the combined values.
+//! reduce: the root gets the reduced values.
 //!
-//! Over messages: reduce_scatter, then the root collects the parts.
+//! Over messages: reduce_scatter, then the root gathers the parts.
 
-use super::{Raw, even, ranges};
+use super::{Raw, balanced_counts, byte_ranges};
 use crate::error::Result;
 use crate::memory::{DType, Element, ReduceOp, reduce};
 use crate::transport::arena::channel::Piece;
@@ -10,12 +10,12 @@ use crate::transport::{Call, Incoming, Outgoing, Signature, Verb};
 use crate::world::Group;
 
 impl Group {
-    /// Combines the members' values in the root's buffer; the other members' buffers do not change.
+    /// Reduces the members' values into the root's buffer; the other members' buffers do not change.
     pub fn reduce<T: Element>(&self, values: &mut [T], operation: ReduceOp, root: usize) -> Result<()> {
         self.raw().reduce(bytemuck::cast_slice_mut(values), T::DTYPE, operation, root)
     }
 
-    /// As [`Group::reduce`], into another buffer: `output` is the root's; `None` will do elsewhere. No input changes.
+    /// As [`Group::reduce`], out of place: `output` is the root's; other ranks may pass `None`. No input changes.
     ///
     /// ```
     /// use unisono::{ReduceOp, testing};
@@ -46,9 +46,9 @@ impl Group {
         (dtype, operation): (DType, ReduceOp),
         root: usize,
     ) -> Result<()> {
-        let counts = even(input.bytes / dtype.size(), self.size());
-        let places = ranges(&counts, dtype.size());
-        let mut part = vec![0u8; places[self.rank()].len()];
+        let counts = balanced_counts(input.bytes / dtype.size(), self.size());
+        let part_ranges = byte_ranges(&counts, dtype.size());
+        let mut part = vec![0u8; part_ranges[self.rank()].len()];
         // SAFETY: the caller vouches for the input; the output is a vector of this rank's part.
         unsafe {
             let output = part.as_mut_ptr();
@@ -65,11 +65,11 @@ impl Group {
         if self.rank() != root {
             return self.exchange(call, &slot, vec![Outgoing { to: root, bytes: &part }], Vec::new());
         }
-        // SAFETY: the caller vouches for the output, and the input, which may be the same, is not used any more.
+        // SAFETY: the caller vouches for the output, and the input, which may be the same memory, is no longer used.
         let mut rest = unsafe { std::slice::from_raw_parts_mut(output, input.bytes) };
         let mut receives = Vec::with_capacity(self.size());
-        for (from, place) in places.iter().enumerate() {
-            let (bytes, after) = rest.split_at_mut(place.len());
+        for (from, range) in part_ranges.iter().enumerate() {
+            let (bytes, after) = rest.split_at_mut(range.len());
             rest = after;
             match from == root {
                 true => bytes.copy_from_slice(&part),
@@ -81,7 +81,7 @@ impl Group {
 }
 
 impl Raw<'_> {
-    /// Combines the members' values in the root's buffer; the other members' buffers do not change.
+    /// Reduces the members' values into the root's buffer; the other members' buffers do not change.
     pub fn reduce(&self, bytes: &mut [u8], dtype: DType, operation: ReduceOp, root: usize) -> Result<()> {
         let target = bytes.as_mut_ptr();
         let input = Piece { pointer: target, bytes: bytes.len() };
@@ -89,7 +89,7 @@ impl Raw<'_> {
         unsafe { self.reduce_between(input, target, (dtype, operation), root) }
     }
 
-    /// Combines the members' inputs in the root's output; outputs of others are not used.
+    /// Reduces the members' inputs into the root's output; outputs of other ranks are not used.
     pub fn reduce_to(
         &self,
         input: &[u8],
@@ -111,8 +111,8 @@ impl Raw<'_> {
     }
 
     /// # Safety
-    /// `input` is valid for reading and, at the root, `output` for writing as many bytes; they are the same or do not
-    /// overlap.
+    /// `input` is valid for reading and, at the root, `output` for writing the same number of bytes; they are identical or
+    /// do not overlap.
     unsafe fn reduce_between(
         &self,
         input: Piece,
@@ -140,11 +140,11 @@ impl Raw<'_> {
             let fold = |start: usize, pieces: &[Piece]| {
                 let sources: Vec<*const u8> = pieces.iter().map(|piece| piece.pointer).collect();
                 let (count, target) = (pieces[root].bytes / dtype.size(), output.wrapping_add(start));
-                // SAFETY: every member shows the same window; the target is as long, and exactly the root's own piece of
-                // it or apart from all of them.
+                // SAFETY: every member publishes the same window; the target has the same length, and is exactly the root's
+                // own piece of it or overlaps none of them.
                 unsafe { reduce::combine(dtype, operation, count, &sources, &[target]) };
             };
-            // SAFETY: the caller vouches for both; only the root consumes, and writes to windows that it was given.
+            // SAFETY: the caller vouches for both; only the root consumes, and writes only to windows that it was given.
             unsafe { channel.share(call, signature, input, Some(root), |_| input.bytes, fold) }
         })
     }

@@ -1,8 +1,8 @@
-//! reduce_scatter: everybody gets its part of the combined values.
+//! reduce_scatter: every rank gets its part of the reduced values.
 //!
-//! Over messages: every rank receives its part from all and folds them in rank order.
+//! Over messages: every rank receives its part from all ranks and folds them in rank order.
 
-use super::{Raw, ranges};
+use super::{Raw, byte_ranges};
 use crate::error::Result;
 use crate::memory::{DType, Element, ReduceOp, reduce};
 use crate::transport::arena::channel::Piece;
@@ -10,7 +10,7 @@ use crate::transport::{Call, Incoming, Outgoing, Signature, Verb};
 use crate::world::Group;
 
 impl Group {
-    /// Combines the members' inputs and gives every member an equal part of the result, in rank order.
+    /// Reduces the members' inputs, and gives every member an equal part of the result, in rank order.
     pub fn reduce_scatter<T: Element>(
         &self,
         input: &[T],
@@ -21,7 +21,7 @@ impl Group {
         self.reduce_scatter_varied(input, output, &counts, operation)
     }
 
-    /// As [`Group::reduce_scatter`]; `counts` says how many elements each member gets.
+    /// As [`Group::reduce_scatter`]; `counts` is the number of elements that each member gets.
     pub fn reduce_scatter_varied<T: Element>(
         &self,
         input: &[T],
@@ -33,11 +33,11 @@ impl Group {
         self.raw().reduce_scatter(input, output, counts, T::DTYPE, operation)
     }
 
-    /// reduce_scatter as part of a call: the combined part of this rank goes to `output`, which is as long as that part
-    /// and may be it.
+    /// reduce_scatter as a step of a call: this rank's reduced part goes to `output`, which has the length of that part and
+    /// may be that part of the input.
     ///
     /// # Safety
-    /// `input` is valid for reading the sum of `counts`, `output` for writing this rank's part of it; they do not
+    /// `input` is valid for reading the sum of `counts` elements, `output` for writing this rank's part of them; they do not
     /// overlap, except that `output` may be exactly this rank's part of `input`.
     pub(super) unsafe fn reduce_scatter_by_messages(
         &self,
@@ -48,13 +48,13 @@ impl Group {
         counts: &[usize],
         (dtype, operation): (DType, ReduceOp),
     ) -> Result<()> {
-        let places = ranges(counts, dtype.size());
-        let mine = &places[self.rank()];
+        let part_ranges = byte_ranges(counts, dtype.size());
+        let mine = &part_ranges[self.rank()];
         let others = || (0..self.size()).filter(|&rank| rank != self.rank());
         let mut arrived = vec![0u8; mine.len() * (self.size() - 1)];
         let send = |to: usize| {
             // SAFETY: the part lies inside the input, for which the caller vouches.
-            let bytes = unsafe { std::slice::from_raw_parts(input.add(places[to].start), places[to].len()) };
+            let bytes = unsafe { std::slice::from_raw_parts(input.add(part_ranges[to].start), part_ranges[to].len()) };
             Outgoing { to, bytes }
         };
         let sends = others().map(send).collect();
@@ -78,7 +78,8 @@ impl Group {
 }
 
 impl Raw<'_> {
-    /// Combines the members' inputs and gives every member its part of the result; `counts` says how many each gets.
+    /// Reduces the members' inputs, and gives every member its part of the result; `counts` is the number of elements of
+    /// each part.
     pub fn reduce_scatter(
         &self,
         input: &[u8],
@@ -107,18 +108,18 @@ impl Raw<'_> {
                     group.reduce_scatter_by_messages(call, signature, input.as_ptr(), target, counts, kinds)
                 };
             };
-            let places = ranges(counts, dtype.size());
-            let mine = places[group.rank()].len();
+            let part_ranges = byte_ranges(counts, dtype.size());
+            let mine = part_ranges[group.rank()].len();
             channel.parts(
                 call,
                 signature,
                 input,
-                |member| places[member].clone(),
+                |member| part_ranges[member].clone(),
                 |_| mine,
                 |start, pieces: &[Piece]| {
                     let sources: Vec<*const u8> = pieces.iter().map(|piece| piece.pointer).collect();
                     let count = pieces[group.rank()].bytes / dtype.size();
-                    // SAFETY: every member shows a piece of the same part, and the window lies inside the output.
+                    // SAFETY: every member publishes a piece of the same part, and the window lies inside the output.
                     unsafe {
                         reduce::combine(dtype, operation, count, &sources, &[target.wrapping_add(start)])
                     };

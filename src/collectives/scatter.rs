@@ -1,8 +1,8 @@
-//! scatter: everybody gets its part of the root's values.
+//! scatter: every rank gets its part of the root's values.
 //!
-//! Over messages: the root sends to everybody.
+//! Over messages: the root sends to every rank.
 
-use super::{Raw, ranges};
+use super::{Raw, byte_ranges};
 use crate::error::Result;
 use crate::memory::{DType, Element};
 use crate::transport::arena::channel::Piece;
@@ -10,13 +10,13 @@ use crate::transport::{Call, Incoming, Outgoing, Signature, Verb};
 use crate::world::Group;
 
 impl Group {
-    /// Hands out equal parts of the root's values in rank order; the others pass no input.
+    /// Distributes equal parts of the root's values in rank order; the others pass no input.
     pub fn scatter<T: Element>(&self, input: Option<&[T]>, output: &mut [T], root: usize) -> Result<()> {
         let counts = vec![output.len(); self.size()];
         self.scatter_varied(input, &counts, output, root)
     }
 
-    /// Hands out parts of the root's values; `counts` says how many each member gets.
+    /// Distributes parts of the root's values; `counts` is the number of elements of each part.
     pub fn scatter_varied<T: Element>(
         &self,
         input: Option<&[T]>,
@@ -41,16 +41,17 @@ impl Group {
         if self.rank() != root {
             return self.exchange(call, &slot, Vec::new(), vec![Incoming { from: root, bytes: output }]);
         }
-        let places = ranges(counts, element);
-        output.copy_from_slice(&input[places[root].clone()]);
+        let part_ranges = byte_ranges(counts, element);
+        output.copy_from_slice(&input[part_ranges[root].clone()]);
         let others = (0..self.size()).filter(|&rank| rank != root);
-        let sends = others.map(|to| Outgoing { to, bytes: &input[places[to].clone()] }).collect();
+        let sends = others.map(|to| Outgoing { to, bytes: &input[part_ranges[to].clone()] }).collect();
         self.exchange(call, &slot, sends, Vec::new())
     }
 }
 
 impl Raw<'_> {
-    /// Hands out parts of the root's values; `counts` says how many each member gets. Only the root's input is used.
+    /// Distributes parts of the root's values; `counts` is the number of elements of each part. Only the root's input is
+    /// used.
     pub fn scatter(
         &self,
         input: Option<&[u8]>,
@@ -68,7 +69,7 @@ impl Raw<'_> {
         if rank == root {
             self.check_length(Verb::Scatter, "an input at the root", input.len(), total, dtype)?;
         }
-        let places = ranges(counts, dtype.size());
+        let part_ranges = byte_ranges(counts, dtype.size());
         group.call(Verb::Scatter, |call| {
             let signature =
                 self.signature(Verb::Scatter, call).of(dtype, total as u64).parts(counts).root(root);
@@ -82,10 +83,10 @@ impl Raw<'_> {
                     (dtype.size(), root),
                 );
             };
-            let part = |member: usize| if rank == root { places[member].clone() } else { 0..0 };
-            let expected = |member: usize| if member == root { places[rank].len() } else { 0 };
+            let part = |member: usize| if rank == root { part_ranges[member].clone() } else { 0..0 };
+            let expected = |member: usize| if member == root { part_ranges[rank].len() } else { 0 };
             channel.parts(call, signature, input, part, expected, |start, pieces: &[Piece]| {
-                // SAFETY: the root shows valid memory, and never of this member's output.
+                // SAFETY: the root publishes valid memory, and never this member's output.
                 unsafe { pieces[root].copy_to(output, start) };
             })
         })

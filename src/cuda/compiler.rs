@@ -1,4 +1,4 @@
-//! NVRTC: compiles CUDA C at run time. It needs no device.
+//! NVRTC: compiles CUDA C++ at run time. It needs no device.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ pub(super) struct Compiler {
 }
 
 impl Compiler {
-    /// This process's compiler.
+    /// The process-wide compiler.
     pub fn get() -> Result<&'static Compiler> {
         static COMPILER: OnceLock<Result<Compiler>> = OnceLock::new();
         COMPILER.get_or_init(Compiler::find).as_ref().map_err(Clone::clone)
@@ -44,7 +44,7 @@ impl Compiler {
 
     fn find() -> Result<Compiler> {
         let loaded = NVRTC.load()?;
-        // SAFETY: the table is written as in NVRTC's header, and the library is never unloaded.
+        // SAFETY: the table declares the functions as NVRTC's header does, and the library is never unloaded.
         let functions = unsafe { Functions::load(loaded.library) };
         let functions = functions.map_err(|problem| NVRTC.too_old(&loaded, &problem))?;
         Ok(Compiler { path: loaded.path, functions })
@@ -57,10 +57,10 @@ impl Compiler {
         format!("{major}.{minor}")
     }
 
-    /// The architectures that it knows, in ascending order.
+    /// The architectures that it supports, in ascending order.
     pub fn architectures(&self) -> Vec<u32> {
         let mut count = 0;
-        // SAFETY: writes one number, then as many as it said.
+        // SAFETY: writes one number, then that many numbers.
         let known = unsafe {
             (self.functions.count)(&mut count);
             let mut known: Vec<c_int> = vec![0; count.max(0) as usize];
@@ -71,8 +71,8 @@ impl Compiler {
     }
 }
 
-/// Compiles for an architecture (90 is "sm_90"): machine code where the compiler knows it, else text for the newest that it
-/// knows, which the driver translates.
+/// Compiles for an architecture (90 is "sm_90"): to machine code (CUBIN) if the compiler supports it, else to PTX for the
+/// newest architecture that it supports, which the driver translates.
 pub(super) fn compile(source: &Source, macros: &[&str], architecture: u32) -> Result<Vec<u8>> {
     let compiler = Compiler::get()?;
     let known = compiler.architectures();
@@ -96,7 +96,7 @@ pub(super) fn compile(source: &Source, macros: &[&str], architecture: u32) -> Re
     program.result(exact)
 }
 
-/// One source on its way.
+/// One source being compiled.
 struct Compilation {
     functions: &'static Functions,
     program: Program,
@@ -108,7 +108,7 @@ impl Compilation {
         let (code, name) = (text(source.code)?, text(source.name)?);
         let mut program = std::ptr::null_mut();
         let none = std::ptr::null();
-        // SAFETY: both texts end with a zero; the compiler copies them.
+        // SAFETY: both strings are NUL-terminated; the compiler copies them.
         let result =
             unsafe { (functions.create)(&mut program, code.as_ptr(), name.as_ptr(), 0, none, none.cast()) };
         match result {
@@ -120,7 +120,7 @@ impl Compilation {
     fn compile(&self, source: &Source, options: &[String]) -> Result<()> {
         let options: Vec<CString> = options.iter().map(|option| text(option)).collect::<Result<_>>()?;
         let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
-        // SAFETY: as many texts as are counted, each of which ends with a zero.
+        // SAFETY: as many strings as are counted, each of them NUL-terminated.
         let code =
             unsafe { (self.functions.compile)(self.program, pointers.len() as c_int, pointers.as_ptr()) };
         if code == 0 {
@@ -149,7 +149,7 @@ impl Compilation {
         content: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
     ) -> Vec<u8> {
         let mut length = 0;
-        // SAFETY: the first call says how many bytes the second writes.
+        // SAFETY: the first call returns the number of bytes that the second writes.
         unsafe {
             bytes(self.program, &mut length);
             let mut buffer = vec![0u8; length];
@@ -161,7 +161,7 @@ impl Compilation {
 
 impl Drop for Compilation {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, and used by nobody else.
+        // SAFETY: created in `new`, and not used elsewhere.
         unsafe { (self.functions.destroy)(&mut self.program) };
     }
 }
@@ -170,8 +170,7 @@ fn text(text: &str) -> Result<CString> {
     CString::new(text).map_err(|_| Error::internal("CUDA kernel", "a text with a zero in it"))
 }
 
-/// For tests of kernels where there is no device: compiles for an H200; false, and a line that says so, where there is no
-/// compiler.
+/// For tests of kernels without a device: compiles for an H200; without a compiler it prints so and returns false.
 #[cfg(test)]
 pub(crate) fn compiles(source: &Source, macros: &[&str]) -> bool {
     let Ok(compiler) = Compiler::get() else {

@@ -1,4 +1,4 @@
-//! A device's primary context: the one that PyTorch, CuPy and JAX use too, so that their addresses are ours.
+//! A device's primary context: the one that PyTorch, CuPy and JAX use too, so that addresses are valid across libraries.
 
 use std::ffi::c_int;
 
@@ -6,7 +6,7 @@ use super::driver::{Driver, Functions, Handle};
 use super::error::NOT_READY;
 use crate::error::Result;
 
-/// The context of one device, retained as long as the process lives.
+/// The context of one device, retained for the lifetime of the process.
 #[derive(Clone, Copy)]
 pub(super) struct Context {
     pub driver: &'static Driver,
@@ -19,18 +19,18 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// Makes this the thread's current context until the result is dropped; then the one before is current again. Meanwhile
-    /// no function of the driver disturbs a CUDA graph that any thread of this process captures: ours have no part in it.
-    pub fn enter(self) -> Result<Entered> {
+    /// Makes this the thread's current context until the guard is dropped; then the previous one is current again. Meanwhile
+    /// no driver function disturbs a CUDA graph capture of any thread of this process: our work is never part of it.
+    pub fn enter(self) -> Result<ContextGuard> {
         // SAFETY: the context is never destroyed.
         let code = unsafe { (self.driver.functions.context_push)(self.raw) };
         self.driver.check(code, "CUDA", || "the device's context cannot be used".into())?;
-        let mut entered = Entered { driver: self.driver, mode: RELAXED };
+        let mut entered = ContextGuard { driver: self.driver, mode: RELAXED };
         entered.exchange_mode();
         Ok(entered)
     }
 
-    /// Whether what is asked for has ended; fails if it, or anything before it, went wrong.
+    /// Whether the queried work has ended; fails if it, or anything before it, failed.
     pub fn is_done(self, ask: impl FnOnce(&Functions) -> c_int) -> Result<bool> {
         let _entered = self.enter()?;
         match ask(&self.driver.functions) {
@@ -40,28 +40,28 @@ impl Context {
     }
 }
 
-/// The mode in which a thread may call what would end captures of other threads.
+/// The mode in which a thread may call functions that would otherwise invalidate captures of other threads.
 const RELAXED: c_int = 2;
 
-/// A context that is current.
-pub(crate) struct Entered {
+/// Keeps a context current.
+pub(crate) struct ContextGuard {
     driver: &'static Driver,
-    /// The thread's mode towards captures: ours, and once exchanged the one before.
+    /// The thread's capture mode: ours, and after the exchange the previous one.
     mode: c_int,
 }
 
-impl Entered {
+impl ContextGuard {
     fn exchange_mode(&mut self) {
-        // SAFETY: reads and writes one number, which is a mode of the driver's.
+        // SAFETY: reads and writes one number, which is a valid capture mode.
         unsafe { (self.driver.functions.capture_mode)(&mut self.mode) };
     }
 }
 
-impl Drop for Entered {
+impl Drop for ContextGuard {
     fn drop(&mut self) {
         self.exchange_mode();
         let mut before = std::ptr::null_mut();
-        // SAFETY: takes off what `enter` put on; threads do not move between the two.
+        // SAFETY: pops what `enter` pushed, on the same thread.
         unsafe { (self.driver.functions.context_pop)(&mut before) };
     }
 }

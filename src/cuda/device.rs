@@ -1,11 +1,11 @@
-//! A device: its context, its own stream, and the kernels that were compiled for it.
+//! A device: its context, its own streams, and the kernels compiled for it.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::compiler;
-use super::context::{Context, Entered};
+use super::context::{Context, ContextGuard};
 use super::driver::{Driver, Handle};
 use super::error::ALREADY_ENABLED;
 use super::kernel::{Kernel, Source};
@@ -29,23 +29,23 @@ pub struct Device {
     name: String,
     uuid: [u8; 16],
     multiprocessors: u32,
-    /// As in "sm_90".
+    /// Compute capability as in "sm_90".
     architecture: u32,
     bytes: usize,
     pub(super) context: Context,
     stream: Stream,
-    courier: Stream,
+    copy_stream: Stream,
     modules: Mutex<HashMap<(&'static str, String), Module>>,
 }
 
-/// Compiled code of one source, loaded on the device for good.
+/// Compiled code of one source, loaded on the device and never unloaded.
 #[derive(Clone, Copy)]
 struct Module(Handle);
 
-// SAFETY: a handle of the driver's, for use by any thread.
+// SAFETY: a driver handle that any thread may use.
 unsafe impl Send for Module {}
 
-/// How many devices this process sees.
+/// The number of devices that this process sees.
 pub(super) fn count(driver: &Driver) -> Result<u32> {
     let mut count = 0;
     // SAFETY: writes one number.
@@ -54,7 +54,7 @@ pub(super) fn count(driver: &Driver) -> Result<u32> {
     Ok(count as u32)
 }
 
-/// Which device has this number.
+/// The UUID of the device with this ordinal.
 fn identity(driver: &Driver, ordinal: u32) -> Option<[u8; 16]> {
     let (mut raw, mut uuid) = (0, [0u8; 16]);
     // SAFETY: each call writes one result into memory of its size.
@@ -66,7 +66,7 @@ fn identity(driver: &Driver, ordinal: u32) -> Option<[u8; 16]> {
 }
 
 impl Device {
-    /// The device with this number, as CUDA_VISIBLE_DEVICES counts them. There is one for each number in a process.
+    /// The device with this ordinal, as CUDA_VISIBLE_DEVICES counts them. A process has one object per ordinal.
     pub fn get(ordinal: u32) -> Result<Arc<Device>> {
         static DEVICES: Mutex<Vec<Arc<Device>>> = Mutex::new(Vec::new());
         let driver = Driver::get()?;
@@ -79,13 +79,13 @@ impl Device {
         Ok(device)
     }
 
-    /// Lets this device's kernels use the memory of another one of this process (by its identity).
+    /// Lets this device's kernels access the memory of another device of this process (by its UUID).
     pub(crate) fn reach(&self, uuid: &[u8; 16]) -> Result<()> {
         if self.uuid == *uuid {
             return Ok(());
         }
         let driver = self.context.driver;
-        // Only the one that is meant gets a context: each takes memory of its device.
+        // Only the intended device gets a context: each context takes memory of its device.
         let is_other = |ordinal: &u32| identity(driver, *ordinal) == Some(*uuid);
         let Some(other) = (0..count(driver)?).find(is_other) else { return Ok(()) };
         let other = Device::get(other)?;
@@ -128,32 +128,32 @@ impl Device {
             bytes,
             context,
             stream: Stream::of(context)?,
-            courier: Stream::of(context)?,
+            copy_stream: Stream::of(context)?,
             modules: Mutex::default(),
         })
     }
 
-    /// Makes this the thread's current device until the result is dropped, for libraries that ask which one is.
-    pub(crate) fn enter(&self) -> Result<Entered> {
+    /// Makes this the thread's current device until the guard is dropped, for libraries that use the current one.
+    pub(crate) fn enter(&self) -> Result<ContextGuard> {
         self.context.enter()
     }
 
-    /// Its number in this process.
+    /// Its ordinal in this process.
     pub fn ordinal(&self) -> u32 {
         self.ordinal
     }
 
-    /// What it is called ("NVIDIA H200").
+    /// Its name ("NVIDIA H200").
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Which device it is, the same in every process of its host.
+    /// Its UUID, the same in every process of its host.
     pub fn uuid(&self) -> [u8; 16] {
         self.uuid
     }
 
-    /// Its multiprocessors: a launch wants a few blocks for each.
+    /// The number of multiprocessors: a launch should have several blocks for each.
     pub fn multiprocessors(&self) -> u32 {
         self.multiprocessors
     }
@@ -163,12 +163,13 @@ impl Device {
         self.architecture
     }
 
-    /// Bytes of its memory.
+    /// The size of its memory, in bytes.
     pub fn memory(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes of its memory that nobody uses now. Every process with a context on the device, this one too, has taken some.
+    /// Bytes of its memory that are free now. Every process with a context on the device, including this one, has taken
+    /// some.
     pub fn free_memory(&self) -> Result<usize> {
         let driver = self.context.driver;
         let _entered = self.context.enter()?;
@@ -180,14 +181,14 @@ impl Device {
         Ok(free)
     }
 
-    /// A stream of our own, which waits for no other stream by itself. Callers order their work before ours on it.
+    /// The library's own stream, which never waits for other streams implicitly. Callers order their work before ours on it.
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// A stream for copies of messages, on which nobody orders anything else.
-    pub(crate) fn courier(&self) -> &Stream {
-        &self.courier
+    /// A stream for copies of messages, on which nothing else is ordered.
+    pub(crate) fn copy_stream(&self) -> &Stream {
+        &self.copy_stream
     }
 
     /// A kernel by its name, compiled at first use.
@@ -195,7 +196,7 @@ impl Device {
         self.kernel_with(source, &[], name)
     }
 
-    /// As [`Device::kernel`], compiled with these macros ("TYPE=float"): each choice of them is compiled at its first use.
+    /// As [`Device::kernel`], compiled with these macros ("TYPE=float"): each combination is compiled at its first use.
     pub fn kernel_with(&self, source: &Source, macros: &[&str], name: &str) -> Result<Kernel> {
         let driver = self.context.driver;
         let _entered = self.context.enter()?;
@@ -206,7 +207,7 @@ impl Device {
             None => {
                 let image = compiler::compile(source, macros, self.architecture)?;
                 let mut raw = std::ptr::null_mut();
-                // SAFETY: the image is complete, or text that ends with a zero, as the driver expects it.
+                // SAFETY: the image is complete, or NUL-terminated PTX, as the driver expects it.
                 let code = unsafe { (driver.functions.module_load)(&mut raw, image.as_ptr().cast()) };
                 driver.check(code, "CUDA kernel", || format!("{} cannot be loaded", source.name))?;
                 modules.insert(key, Module(raw));

@@ -1,4 +1,4 @@
-//! The driver's functions, as its C header declares them, found once for a process.
+//! The driver's functions, as its C header declares them, loaded once per process.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::path::PathBuf;
@@ -67,14 +67,14 @@ functions! {
     }
 }
 
-/// A driver that has been started.
+/// An initialised driver.
 pub(super) struct Driver {
     pub path: PathBuf,
     pub functions: Functions,
 }
 
 impl Driver {
-    /// This process's driver.
+    /// The process-wide driver.
     pub fn get() -> Result<&'static Driver> {
         static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
         DRIVER.get_or_init(Driver::start).as_ref().map_err(Clone::clone)
@@ -82,22 +82,22 @@ impl Driver {
 
     fn start() -> Result<Driver> {
         let loaded = DRIVER.load()?;
-        // SAFETY: the table is written as in the driver's header, and the library is never unloaded.
+        // SAFETY: the table declares the functions as the driver's header does, and the library is never unloaded.
         let functions = unsafe { Functions::load(loaded.library) };
         let functions = functions.map_err(|problem| DRIVER.too_old(&loaded, &problem))?;
         let driver = Driver { path: loaded.path, functions };
-        // SAFETY: takes a number that must be zero.
+        // SAFETY: takes flags, which must be zero.
         let code = unsafe { (driver.functions.init)(0) };
         driver.check(code, "start of CUDA", || "the driver does not start".into())?;
         Ok(driver)
     }
 
-    /// An error unless the driver said that all went well.
+    /// An error unless the driver reported success.
     pub fn check(&self, code: c_int, operation: &str, what: impl FnOnce() -> String) -> Result<()> {
         if code == 0 { Ok(()) } else { Err(failure(self, code, operation, what())) }
     }
 
-    /// The newest CUDA that the driver knows, as 13.0.
+    /// The newest CUDA version that the driver supports, such as 13.0.
     pub fn version(&self) -> String {
         let mut version = 0;
         // SAFETY: writes one number.

@@ -1,4 +1,4 @@
-//! What the driver refuses, in words: its own name for it, and what users can do.
+//! The driver's error codes as errors: the driver's name for the code, and advice.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::io;
@@ -11,10 +11,10 @@ const NO_DEVICE: c_int = 100;
 const UNKNOWN_DEVICE: c_int = 101;
 const NO_IMAGE_FOR_DEVICE: c_int = 209;
 
-/// Devices reach each other already.
+/// Peer access between the devices is already enabled.
 pub(super) const ALREADY_ENABLED: c_int = 704;
 
-/// The device still works.
+/// The device is still working.
 pub(super) const NOT_READY: c_int = 600;
 
 /// The error for a code that is not success.
@@ -38,11 +38,11 @@ pub(super) fn failure(driver: &Driver, code: c_int, operation: &str, what: Strin
 
 fn text(function: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int, code: c_int) -> String {
     let mut words = std::ptr::null();
-    // SAFETY: writes a pointer to text that lives as long as the driver, or leaves it empty.
+    // SAFETY: writes a pointer to a string that lives as long as the driver, or leaves it null.
     unsafe { function(code, &mut words) };
     if words.is_null() {
         return format!("error {code}");
     }
-    // SAFETY: the driver's own text, which ends with a zero.
+    // SAFETY: a string of the driver, NUL-terminated.
     unsafe { CStr::from_ptr(words) }.to_string_lossy().into_owned()
 }

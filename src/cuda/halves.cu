@@ -1,4 +1,5 @@
-// The two half types: bits in memory, single precision in between. To the nearest, ties to even; a NaN stays a quiet NaN.
+// The two half types: bits in memory, single precision in registers. Rounds to nearest, ties to even; a NaN stays a quiet
+// NaN.
 
 struct f16 { unsigned short bits; };
 struct bf16 { unsigned short bits; };

@@ -1,4 +1,4 @@
-//! Kernels: CUDA C in a string, compiled at first use, and launched with plain arguments.
+//! Kernels: CUDA C++ in a string, compiled at first use, and launched with plain arguments.
 
 use std::ffi::{CString, c_void};
 
@@ -7,16 +7,16 @@ use super::driver::Handle;
 use super::stream::Stream;
 use crate::error::{Error, Result};
 
-/// CUDA C code with kernels in it, each declared `extern "C"`.
+/// CUDA C++ code with kernels in it, each declared `extern "C"`.
 #[derive(Debug)]
 pub struct Source {
-    /// Its file's name, which errors show; two sources must not have the same.
+    /// The name of its file, which errors show; must be unique among sources.
     pub name: &'static str,
-    /// The code. Its multiplications and additions are never fused, so results are those of the host.
+    /// The code. Multiplications and additions are never fused, so results equal those of the host.
     pub code: &'static str,
 }
 
-/// What a kernel is given, by value, in the order of its parameters.
+/// A kernel argument, passed by value, in the order of the parameters.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs)]
 pub enum Argument<'a> {
@@ -52,14 +52,14 @@ fn padded(bytes: &[u8]) -> [u8; 8] {
     padded
 }
 
-/// A kernel that is ready on its device; see [`Device::kernel`](super::Device::kernel).
+/// A kernel that is loaded on its device; see [`Device::kernel`](super::Device::kernel).
 #[derive(Clone, Copy)]
 pub struct Kernel {
     context: Context,
     raw: Handle,
 }
 
-// SAFETY: a handle of the driver's, for use by any thread; code is never unloaded.
+// SAFETY: a driver handle that any thread may use; code is never unloaded.
 unsafe impl Send for Kernel {}
 // SAFETY: as above.
 unsafe impl Sync for Kernel {}
@@ -69,17 +69,17 @@ impl Kernel {
         let text =
             CString::new(name).map_err(|_| Error::internal("CUDA kernel", "a name with a zero in it"))?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the module is loaded for good and the name ends with a zero.
+        // SAFETY: the module is never unloaded, and the name is NUL-terminated.
         let code = unsafe { (context.driver.functions.module_function)(&mut raw, module, text.as_ptr()) };
         context.driver.check(code, "CUDA kernel", || format!("{} has no kernel {name}", source.name))?;
         Ok(Kernel { context, raw })
     }
 
-    /// Launches so many blocks of so many threads, in order with the stream's other work.
+    /// Launches `blocks` blocks of `threads` threads, in order with the stream's other work.
     ///
     /// # Safety
-    /// The arguments are of the kernel's parameter types, and the memory that it touches stays valid and is touched by
-    /// nobody else until the stream was waited for.
+    /// The arguments have the kernel's parameter types, and the memory that it accesses stays valid and is accessed by
+    /// nothing else until the stream was waited for.
     pub unsafe fn launch(
         &self,
         stream: &Stream,
@@ -91,7 +91,7 @@ impl Kernel {
         unsafe { self.launch_grid(stream, (blocks, 1), threads, arguments) }
     }
 
-    /// As [`Kernel::launch`], with blocks in two directions.
+    /// As [`Kernel::launch`], with a two-dimensional grid of blocks.
     ///
     /// # Safety
     /// As [`Kernel::launch`].

@@ -8,50 +8,50 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use crate::error::Error;
 
-/// A library, and where to look for it.
-pub(crate) struct Wanted {
-    /// What users call it.
+/// A library, and where to search for it.
+pub(crate) struct LibrarySpec {
+    /// Its name for users.
     pub title: &'static str,
-    /// Its file names, best first.
+    /// Its file names, preferred first.
     names: &'static [&'static str],
-    /// The variable that may hold its full path.
+    /// The environment variable that may hold its full path.
     variable: &'static str,
-    /// How users get it.
+    /// How users can install it.
     advice: &'static str,
 }
 
-pub(super) const DRIVER: Wanted = Wanted {
+pub(super) const DRIVER: LibrarySpec = LibrarySpec {
     title: "the NVIDIA driver",
     names: &["libcuda.so.1"],
     variable: "UNISONO_LIBCUDA",
     advice: "install NVIDIA's driver, or name its library in UNISONO_LIBCUDA; arrays in host memory need none of it",
 };
 
-pub(super) const NVRTC: Wanted = Wanted {
+pub(super) const NVRTC: LibrarySpec = LibrarySpec {
     title: "NVIDIA's run-time compiler (NVRTC)",
     names: &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
     variable: "UNISONO_LIBNVRTC",
     advice: "install it with `pip install nvidia-cuda-nvrtc` (PyTorch for CUDA brings it), or name it in UNISONO_LIBNVRTC",
 };
 
-pub(crate) const NCCL: Wanted = Wanted {
+pub(crate) const NCCL: LibrarySpec = LibrarySpec {
     title: "NCCL",
     names: &["libnccl.so.2", "libnccl.so"],
     variable: "UNISONO_LIBNCCL",
     advice: "install it with `pip install nvidia-nccl-cu13` (PyTorch for CUDA brings it), or name it in UNISONO_LIBNCCL",
 };
 
-/// A library that is part of this process. It is never unloaded: these leave threads and exit handlers behind.
-pub(crate) struct Loaded {
+/// A library that is loaded in this process. It is never unloaded: these libraries leave threads and exit handlers behind.
+pub(crate) struct LoadedLibrary {
     pub path: PathBuf,
     pub library: &'static Library,
 }
 
-/// Where a Python environment keeps NVIDIA's packages, as its binding knows it.
+/// Folders of NVIDIA's packages in a Python environment, set by the binding.
 static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Has NVIDIA's libraries looked for in these folders too, before the loader's own. For bindings, which know where their
-/// language installs packages; call it before anything else of CUDA.
+/// Adds folders in which NVIDIA's libraries are searched for, before the loader's own path. For bindings, which know where
+/// their language installs packages; call it before any other CUDA function.
 ///
 /// ```
 /// unisono::cuda::look_in(["/opt/environment/lib/python3.12/site-packages/nvidia/nccl/lib".into()]);
@@ -65,7 +65,7 @@ pub fn look_in(folders: impl IntoIterator<Item = PathBuf>) {
     }
 }
 
-/// Folders beside those that the loader knows.
+/// The folders to search in addition to the loader's path.
 fn folders() -> Vec<PathBuf> {
     let mut folders = FOLDERS.lock().unwrap_or_else(PoisonError::into_inner).clone();
     if let Some(environment) = env::var_os("VIRTUAL_ENV") {
@@ -92,8 +92,9 @@ fn packages(lib: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-impl Wanted {
-    /// What to try, in order: what this process already uses, what the user names, the known folders, the loader's path.
+impl LibrarySpec {
+    /// What to try, in order: what this process has loaded already, what the user names, the known folders, the loader's
+    /// path.
     fn candidates(&self) -> Vec<PathBuf> {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let mut found = self.in_maps(&maps);
@@ -108,7 +109,7 @@ impl Wanted {
         found
     }
 
-    /// The files of this library that a process's memory map names.
+    /// The files of this library in a process's memory map.
     fn in_maps(&self, maps: &str) -> Vec<PathBuf> {
         let stem = self.names[0].split(".so").next().unwrap_or_default();
         let is_it = |path: &&Path| {
@@ -121,8 +122,8 @@ impl Wanted {
         found
     }
 
-    /// Loads the first of the candidates that can be.
-    pub fn load(&self) -> Result<Loaded, Error> {
+    /// Loads the first candidate that can be loaded.
+    pub fn load(&self) -> Result<LoadedLibrary, Error> {
         if !cfg!(feature = "cuda") {
             let advice = "build with the feature `cuda`; the Python package has it";
             return Err(Error::unsupported("CUDA", "this build of unisono is without CUDA", advice));
@@ -133,7 +134,7 @@ impl Wanted {
             match unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) } {
                 Ok(library) => {
                     tracing::debug!(path = %path.display(), "found {}", self.title);
-                    return Ok(Loaded { path, library: Box::leak(Box::new(library)) });
+                    return Ok(LoadedLibrary { path, library: Box::leak(Box::new(library)) });
                 }
                 Err(_) if !path.is_absolute() => tried.push(format!("{} (loader's path)", path.display())),
                 Err(problem) => tried.push(format!("{} ({problem})", path.display())),
@@ -144,13 +145,13 @@ impl Wanted {
     }
 
     /// The error for a library that lacks a function.
-    pub fn too_old(&self, loaded: &Loaded, problem: &libloading::Error) -> Error {
+    pub fn too_old(&self, loaded: &LoadedLibrary, problem: &libloading::Error) -> Error {
         let what = format!("{} ({}) cannot be used: {problem}", self.title, loaded.path.display());
         Error::unsupported("CUDA", what, format!("use a newer one; {}", self.advice))
     }
 }
 
-/// Declares a table of C functions and how to fill it from a library; each function returns an `int`.
+/// Declares a table of C functions and how to load it from a library; each function returns an `int`.
 macro_rules! functions {
     ($(#[$note:meta])* $table:ident { $($name:ident = $symbol:literal ($($argument:ty),*);)* }) => {
         $(#[$note])*
@@ -176,7 +177,7 @@ pub(crate) use functions;
 mod tests {
     use super::*;
 
-    const NOWHERE: Wanted = Wanted {
+    const NOWHERE: LibrarySpec = LibrarySpec {
         title: "a library that nobody has",
         names: &["libunisono-nowhere.so.1"],
         variable: "UNISONO_LIBNOWHERE",

@@ -1,4 +1,4 @@
-//! Memory that belongs to us: on the device, pinned in the host, and somebody's host memory pinned for a while.
+//! Owned memory: on the device, pinned on the host, and other host memory that is pinned temporarily.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::error::Result;
 /// Pinned for every device of the process.
 const PORTABLE: u32 = 1;
 
-/// Bytes on a device, freed when dropped. What they hold at first is not defined.
+/// Bytes on a device, freed when dropped. Their initial contents are undefined.
 ///
 /// ```
 /// # fn main() -> unisono::Result<()> {
@@ -31,7 +31,7 @@ pub struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// So many bytes, aligned to 256. Other processes of the host can open them.
+    /// Allocates `bytes` bytes, aligned to 256. Other processes of the host can open them.
     pub fn new(device: &Arc<Device>, bytes: usize) -> Result<DeviceMemory> {
         let context = device.context;
         let _entered = context.enter()?;
@@ -43,17 +43,17 @@ impl DeviceMemory {
         Ok(DeviceMemory { context, device, address, bytes })
     }
 
-    /// The first byte's address.
+    /// The address of the first byte.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// How many bytes there are.
+    /// The number of bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The number of the device that they are on.
+    /// The ordinal of the device.
     pub fn device(&self) -> u32 {
         self.device
     }
@@ -63,7 +63,7 @@ impl DeviceMemory {
     /// # Safety
     /// As [`Span::lent`]: the memory outlives the calls that take the span.
     pub unsafe fn span(&self) -> Span {
-        // SAFETY: the memory is this device's; the caller vouches for the rest.
+        // SAFETY: the memory is on this device; the caller vouches for the rest.
         unsafe { Span::lent(self.device, self.address, self.bytes) }
     }
 }
@@ -77,20 +77,20 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// Host memory that the device copies at full speed, freed when dropped. It is zero at first.
+/// Pinned host memory, which the device copies at full speed; freed when dropped. It is initially zero.
 pub struct PinnedMemory {
     context: Context,
     pointer: *mut u8,
     bytes: usize,
 }
 
-// SAFETY: plain memory that belongs to this value.
+// SAFETY: plain memory that this value owns.
 unsafe impl Send for PinnedMemory {}
-// SAFETY: as above; it changes through a mutable borrow alone.
+// SAFETY: as above; it changes only through a mutable borrow.
 unsafe impl Sync for PinnedMemory {}
 
 impl PinnedMemory {
-    /// So many bytes.
+    /// Allocates `bytes` bytes.
     pub fn new(device: &Arc<Device>, bytes: usize) -> Result<PinnedMemory> {
         let context = device.context;
         let _entered = context.enter()?;
@@ -104,7 +104,7 @@ impl PinnedMemory {
         Ok(PinnedMemory { context, pointer, bytes })
     }
 
-    /// The first byte's address, for copies.
+    /// The address of the first byte, for copies.
     pub fn address(&self) -> u64 {
         self.pointer.addr() as u64
     }
@@ -134,21 +134,21 @@ impl Drop for PinnedMemory {
     }
 }
 
-/// Somebody's host memory, pinned until this is dropped, so that the device copies it at full speed.
+/// Host memory that another owner allocated, pinned until this is dropped, so that the device copies it at full speed.
 pub struct Registered {
     context: Context,
     pointer: *mut u8,
-    /// Where kernels find the first byte.
+    /// The address of the first byte for kernels.
     address: u64,
 }
 
-// SAFETY: only the driver's book about the memory is kept here, and the driver serves any thread.
+// SAFETY: only the driver's registration of the memory is held here, and the driver may be called from any thread.
 unsafe impl Send for Registered {}
 // SAFETY: as above.
 unsafe impl Sync for Registered {}
 
 impl Registered {
-    /// Pins so many bytes, which may be shared with other processes.
+    /// Pins `bytes` bytes, which may be shared with other processes.
     ///
     /// # Safety
     /// The memory stays mapped as long as the result lives.
@@ -166,7 +166,7 @@ impl Registered {
         Ok(registered)
     }
 
-    /// Where kernels find the first byte.
+    /// The address of the first byte for kernels.
     pub fn address(&self) -> u64 {
         self.address
     }

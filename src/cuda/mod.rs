@@ -1,7 +1,8 @@
-//! Layer 1: an NVIDIA device by its driver: memory, streams, kernels, and addresses that processes share. It knows no ranks.
+//! Layer 1: NVIDIA devices through the driver: memory, streams, kernels, and memory shared between processes. It knows no
+//! ranks.
 //!
-//! Nothing of CUDA is needed to build. The driver, its compiler NVRTC and NCCL are found at run time; every type here always
-//! exists, and what makes one fails with a clear error where something is missing.
+//! Building needs no part of CUDA. The driver, its compiler NVRTC and NCCL are found at run time; every type here always
+//! exists, and its construction fails with a clear error if something is missing.
 
 pub(crate) mod compiler;
 mod context;
@@ -12,7 +13,7 @@ mod ipc;
 mod kernel;
 mod library;
 mod memory;
-mod opened;
+mod mapping_cache;
 mod owner;
 mod process;
 mod span;
@@ -20,7 +21,7 @@ mod stream;
 mod survey;
 
 pub use device::Device;
-pub(crate) use ipc::{Exported, Mapped, export, forget, forget_process, open};
+pub(crate) use ipc::{Exported, Mapped, export, release_mapping, release_process, open};
 pub use kernel::{Argument, Kernel, Source};
 pub use library::look_in;
 pub(crate) use library::{NCCL, functions};

@@ -1,8 +1,8 @@
-//! Bytes of device memory that somebody lends for a call.
+//! Bytes of device memory that a caller lends for a call.
 
 use crate::error::{Error, Result};
 
-/// Some bytes on a device: where they are, not whose they are.
+/// Some bytes on a device: their location, not their ownership.
 ///
 /// ```
 /// use unisono::cuda::Span;
@@ -19,11 +19,11 @@ pub struct Span {
 }
 
 impl Span {
-    /// Bytes that begin at an address of a device (its number in this process).
+    /// Bytes that begin at an address of a device (its ordinal in this process).
     ///
     /// # Safety
-    /// They are that device's memory in its primary context. They stay, and nobody else uses them, until the calls that take
-    /// the span have returned; they are ready when such a call begins, or ordered before our stream's work.
+    /// They are that device's memory in its primary context. They stay valid, and nothing else uses them, until the calls
+    /// that take the span have returned; they are ready when such a call begins, or ordered before our stream's work.
     pub const unsafe fn lent(device: u32, address: u64, bytes: usize) -> Span {
         Span { device, address, bytes }
     }
@@ -33,22 +33,22 @@ impl Span {
         Span { device, address: 0, bytes: 0 }
     }
 
-    /// The device's number in this process.
+    /// The device's ordinal in this process.
     pub fn device(&self) -> u32 {
         self.device
     }
 
-    /// The first byte's address.
+    /// The address of the first byte.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// How many bytes there are.
+    /// The number of bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// So many of the bytes, from `start` on.
+    /// The `bytes` bytes from `start` on.
     pub fn part(&self, start: usize, bytes: usize) -> Result<Span> {
         match start.checked_add(bytes).is_some_and(|end| end <= self.bytes) {
             true => Ok(Span { device: self.device, address: self.address + start as u64, bytes }),
@@ -61,7 +61,7 @@ impl Span {
         }
     }
 
-    /// Whether the two have bytes in common.
+    /// Whether the two spans overlap.
     pub fn overlaps(&self, other: &Span) -> bool {
         let end = |span: &Span| span.address + span.bytes as u64;
         self.device == other.device && self.address < end(other) && other.address < end(self)
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn parts_stay_inside() {
-        // SAFETY: nobody follows the address.
+        // SAFETY: the address is never dereferenced.
         let span = unsafe { Span::lent(1, 4096, 100) };
         let part = span.part(10, 90).unwrap();
         assert_eq!((part.device(), part.address(), part.bytes()), (1, 4106, 90));

@@ -1,4 +1,4 @@
-//! What this machine has of CUDA, for `unisono doctor`.
+//! Which parts of CUDA this machine has, for `unisono doctor`.
 
 use super::compiler::Compiler;
 use super::device::{self, Device};
@@ -6,10 +6,10 @@ use super::driver::Driver;
 use super::library::NCCL;
 use crate::error::{Error, Result};
 
-/// A library that was found, or why not.
+/// A library that was found, or why it was not.
 pub type Component = Result<String, Error>;
 
-/// What was found. Each line names a version and a file, or says what is missing and where it was looked for.
+/// What was found. Each entry names a version and a file, or states what is missing and where it was searched for.
 ///
 /// ```
 /// let survey = unisono::cuda::survey();
@@ -22,9 +22,9 @@ pub type Component = Result<String, Error>;
 pub struct Survey {
     /// The driver.
     pub driver: Component,
-    /// The devices, in words.
+    /// The devices, as text.
     pub devices: Vec<Component>,
-    /// The compiler of kernels.
+    /// The kernel compiler, NVRTC.
     pub compiler: Component,
     /// NVIDIA's collectives between devices.
     pub nccl: Component,
@@ -49,7 +49,7 @@ pub fn survey() -> Survey {
     }
 }
 
-/// How much of a device's memory is free, in words.
+/// The free and total memory of a device, as text.
 fn memory(free: usize, all: usize) -> String {
     let gibibytes = |bytes: usize| bytes as f64 / (1u64 << 30) as f64;
     format!("{:.1} of {:.1} GiB free", gibibytes(free), gibibytes(all))

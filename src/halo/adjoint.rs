@@ -1,17 +1,17 @@
-//! The plan reversed: what every rank has for the elements it needed goes back to their owners and is summed there.
+//! The reversed plan: every rank's contributions to elements that it received are sent back to the owners and summed there.
 
 use super::exchange::Exchange;
-use super::loads::{Load, Outgoing, Ways};
-use super::neighbours::Begun;
+use super::packing::{PackUnpack, PackArrays, Transfers};
+use super::neighbours::StartedCall;
 use crate::error::Result;
 use crate::memory::strided::{narrow, wide_size};
 use crate::memory::{DType, Element};
 use crate::transport::{Call, Verb};
 
 impl Exchange {
-    /// The adjoint of [`Exchange::forward`], as backpropagation needs it: `part` becomes, for each of this rank's elements,
-    /// the sum over everywhere that forward puts it. A rank adds up its own first and then its neighbours' in rank order,
-    /// so every run gives the same bits. What stands in the constant boundary goes nowhere.
+    /// The adjoint of [`Exchange::forward`], as backpropagation needs it: each element of `part` becomes the sum over all
+    /// positions to which forward copies it. A rank adds its own contributions first and then its neighbours' in rank order,
+    /// so every run gives the same bits. Values in the constant boundary are dropped.
     pub fn adjoint<T: Element>(&mut self, padded: &[T], part: &mut [T]) -> Result<()> {
         self.check_type::<T>()?;
         self.adjoint_fields(&[bytemuck::cast_slice(padded)], &mut [bytemuck::cast_slice_mut(part)])
@@ -22,22 +22,23 @@ impl Exchange {
         self.check_adjoint(padded, parts)?;
         let group = self.group.clone();
         group.call(Verb::HaloAdjoint, |call| {
-            let begun = self.send_padded(call, padded)?;
+            let started = self.send_padded(call, padded)?;
             self.sum_own(padded, parts);
-            self.receive_sums(call, begun, parts)
+            self.receive_sums(call, started, parts)
         })
     }
 
-    /// Begins the adjoint: sends what belongs to others, and sums what is known here. [`Exchange::end`] adds the rest.
+    /// Begins the adjoint: sends contributions to elements of other ranks, and sums the local ones. [`Exchange::end`] adds
+    /// the rest.
     pub fn begin_adjoint(&mut self, padded: &[&[u8]], parts: &mut [&mut [u8]]) -> Result<()> {
         self.check_adjoint(padded, parts)?;
         let group = self.group.clone();
-        let begun = group.call(Verb::HaloAdjoint, |call| {
-            let begun = self.send_padded(call, padded)?;
+        let started = group.call(Verb::HaloAdjoint, |call| {
+            let started = self.send_padded(call, padded)?;
             self.sum_own(padded, parts);
-            Ok(begun)
+            Ok(started)
         })?;
-        self.under_way = Some(begun);
+        self.in_flight = Some(started);
         Ok(())
     }
 
@@ -47,17 +48,17 @@ impl Exchange {
         self.check_lengths(parts.iter().map(|x| x.len()), self.plan.own().elements(), "parts")
     }
 
-    pub(super) fn send_padded(&mut self, call: &Call, padded: &[impl AsRef<[u8]>]) -> Result<Begun> {
-        let begun = Begun { verb: Verb::HaloAdjoint, number: call.number };
+    pub(super) fn send_padded(&mut self, call: &Call, padded: &[impl AsRef<[u8]>]) -> Result<StartedCall> {
+        let started = StartedCall { verb: Verb::HaloAdjoint, number: call.number };
         let fingerprint = self.fingerprint();
         let Exchange { plan, group, wire, sends, receives, dtype, fields, .. } = self;
-        let ways = Ways::forward(plan, (sends, receives), (dtype.size(), *fields)).reversed();
-        let mut load = Outgoing { ways, arrays: padded };
-        wire.send(group, call, (begun, *dtype, fingerprint), &mut load, false)?;
-        Ok(begun)
+        let transfers = Transfers::forward(plan, (sends, receives), (dtype.size(), *fields)).reversed();
+        let mut packer = PackArrays { transfers, arrays: padded };
+        wire.send(group, call, (started, *dtype, fingerprint), &mut packer, false)?;
+        Ok(started)
     }
 
-    /// Sums what this rank has for its own elements.
+    /// Sums this rank's own contributions to its elements.
     fn sum_own(&mut self, padded: &[&[u8]], parts: &mut [&mut [u8]]) {
         let (dtype, elements) = (self.dtype, self.plan.own().elements());
         let halves = wide_size(dtype) != dtype.size();
@@ -69,22 +70,22 @@ impl Exchange {
                 }
                 None => &mut part[..],
             };
-            // Where one box has every element, it need not be added to zeroes.
+            // If one box covers every element, it is copied instead of added to zeroes.
             let whole = self.plan.first_of_sums().filter(|_| !halves);
             match whole {
                 Some(at) => self.plan.local[at].copy_in(dtype.size(), sums, padded),
                 None => sums.fill(0),
             }
             let rest = self.plan.local.iter().enumerate().filter(|(at, _)| Some(*at) != whole);
-            rest.for_each(|(_, common)| common.add_in(dtype, sums, padded));
+            rest.for_each(|(_, pair)| pair.add_in(dtype, sums, padded));
         }
     }
 
-    pub(super) fn receive_sums(&mut self, call: &Call, begun: Begun, parts: &mut [&mut [u8]]) -> Result<()> {
+    pub(super) fn receive_sums(&mut self, call: &Call, started: StartedCall, parts: &mut [&mut [u8]]) -> Result<()> {
         let Exchange { plan, group, wire, sends, receives, dtype, fields, sums, .. } = self;
-        let (dtype, ways) =
-            (*dtype, Ways::forward(plan, (sends, receives), (dtype.size(), *fields)).reversed());
-        wire.receive(group, call, begun, &mut Sums { ways, dtype, sums, parts }, true)?;
+        let (dtype, transfers) =
+            (*dtype, Transfers::forward(plan, (sends, receives), (dtype.size(), *fields)).reversed());
+        wire.receive(group, call, started, &mut SumArrays { transfers, dtype, sums, parts }, true)?;
         for (sums, part) in sums.iter().zip(parts) {
             narrow(dtype, sums, part);
         }
@@ -92,26 +93,26 @@ impl Exchange {
     }
 }
 
-/// Parts to which parcels are added, or sums in a wider type that become parts in the end.
-pub(super) struct Sums<'a, 'b> {
-    pub ways: Ways<'a>,
+/// Parts to which parcels are added, or sums in a wider type that are narrowed to parts at the end.
+pub(super) struct SumArrays<'a, 'b> {
+    pub transfers: Transfers<'a>,
     pub dtype: DType,
     pub sums: &'a mut [Vec<u8>],
     pub parts: &'a mut [&'b mut [u8]],
 }
 
-impl Load for Sums<'_, '_> {
+impl PackUnpack for SumArrays<'_, '_> {
     fn lengths(&self, lane: usize) -> (usize, usize) {
-        self.ways.lengths(lane)
+        self.transfers.lengths(lane)
     }
 
-    /// Whole parcels are added: sums have one order.
+    /// Only complete parcels are added: the order of summation is fixed.
     fn unpack(&mut self, lane: usize, done: usize, bytes: &[u8]) -> usize {
-        let Some(parcel) = self.ways.from.get(lane) else { return done };
+        let Some(parcel) = self.transfers.from.get(lane) else { return done };
         for (field, bytes) in bytes.chunks_exact(parcel.bytes(self.dtype.size(), 1)).enumerate() {
             let part = &mut self.parts[field][..];
             let target = self.sums.get_mut(field).map_or(part, |sums| &mut sums[..]);
-            parcel.boxes.iter().for_each(|common| common.add_in(self.dtype, target, bytes));
+            parcel.boxes.iter().for_each(|pair| pair.add_in(self.dtype, target, bytes));
         }
         bytes.len()
     }

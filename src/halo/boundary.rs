@@ -1,10 +1,10 @@
-//! Boundaries: what a window finds where it reaches beyond the array.
+//! Boundary conditions: what a window reads beyond the edges of the array.
 
 use std::fmt;
 
 use crate::error::{Error, Result};
 
-/// What is beyond one edge of a dimension.
+/// The values beyond one edge of a dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Boundary {
     /// Zeroes.
@@ -12,15 +12,15 @@ pub enum Boundary {
     Zero,
     /// This value.
     Constant(f64),
-    /// The element at the edge, again and again.
+    /// The element at the edge, repeated.
     Replicate,
-    /// The array as in a mirror at the element of the edge, which is not repeated.
+    /// The array mirrored at the edge element, which is not repeated.
     Reflect,
-    /// The array again from its other end.
+    /// The array repeated from its other end.
     Periodic,
 }
 
-/// Both edges of a dimension.
+/// The boundaries at both edges of a dimension.
 ///
 /// ```
 /// use unisono::halo::{Boundary, Edges};
@@ -47,8 +47,8 @@ impl Edges {
         if position < 0 { self.before } else { self.after }
     }
 
-    /// The index whose element stands at a position of an array of this length; `None` where a constant does. However
-    /// far the position lies outside, mirrors and periods go on.
+    /// The index of the element that a position maps to in an array of this length; `None` if it maps to a constant. Mirrors
+    /// and periods continue however far outside the position is.
     pub fn source(&self, position: i64, length: usize) -> Option<usize> {
         let length = length as i64;
         if (0..length).contains(&position) {
@@ -60,7 +60,7 @@ impl Edges {
             Boundary::Replicate => Some(position.clamp(0, length - 1) as usize),
             Boundary::Periodic => Some(position.rem_euclid(length) as usize),
             Boundary::Reflect => {
-                // There and back; a single element is its own mirror image.
+                // One period is forth and back; a single element is its own mirror image.
                 let period = (2 * (length - 1)).max(1);
                 let at = position.rem_euclid(period);
                 Some(at.min(period - at).min(length - 1) as usize)
@@ -68,7 +68,7 @@ impl Edges {
         }
     }
 
-    /// The constant at a position that has no source.
+    /// The constant at a position that maps to no element.
     pub(crate) fn value(&self, position: i64) -> f64 {
         match self.at(position) {
             Boundary::Constant(value) => value,
@@ -76,7 +76,7 @@ impl Edges {
         }
     }
 
-    /// Fails if elements are wanted beyond an edge of a dimension that has none.
+    /// Fails if elements are required beyond an edge of a dimension that has none.
     pub(crate) fn check(&self, dimension: usize, length: usize, outside: bool) -> Result<()> {
         let takes_elements = |boundary| !matches!(boundary, Boundary::Zero | Boundary::Constant(_));
         if length > 0 || !outside || !(takes_elements(self.before) || takes_elements(self.after)) {

@@ -1,11 +1,11 @@
-//! Carrying out a plan: every rank's needed region is gathered into one padded array.
+//! Executes a plan: gathers every rank's needed region into one padded array.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::loads::{Incoming, Outgoing, Parcels, Ways};
-use super::neighbours::Begun;
-use super::plan::{Parcel, Plan};
+use super::packing::{UnpackArrays, PackArrays, ParcelTable, Transfers};
+use super::neighbours::StartedCall;
+use super::plan::{HaloParcel, Plan};
 use super::wire::{Neighbour, Wire};
 use crate::error::{Error, Result};
 use crate::memory::strided::{value_of, wide_size};
@@ -13,26 +13,26 @@ use crate::memory::{DType, Element};
 use crate::transport::{Call, Verb};
 use crate::world::Group;
 
-/// How an exchange is made.
+/// Options of an exchange.
 #[derive(Debug, Clone, Copy)]
 pub struct ExchangeOptions {
-    /// The type of the elements.
+    /// The element type.
     pub dtype: DType,
-    /// How many arrays travel together.
+    /// The number of arrays that are exchanged together.
     pub fields: usize,
-    /// Whether to keep room in shared memory for it, where ranks share some. Otherwise it goes by messages.
+    /// Whether to allocate buffers in shared memory, if the ranks share some. Otherwise the exchange uses messages.
     pub direct: bool,
 }
 
 impl ExchangeOptions {
-    /// One array of this type, the fastest way there is.
+    /// One array of this type, over the fastest path available.
     pub fn of(dtype: DType) -> ExchangeOptions {
         ExchangeOptions { dtype, fields: 1, direct: true }
     }
 }
 
-/// A plan with everything that it takes to carry it out again and again without allocating. All ranks make it together,
-/// and make its calls in the same order, as with every call on a group.
+/// A plan with the buffers to execute it repeatedly without allocating. Construction is collective, and all ranks make its
+/// calls in the same order, as with every call on a group.
 ///
 /// ```
 /// use unisono::halo::{Boundary, Edges, Exchange, ExchangeOptions, Grid, Layout, Plan, Window};
@@ -56,17 +56,17 @@ pub struct Exchange {
     pub(super) dtype: DType,
     pub(super) fields: usize,
     pub(super) wire: Wire,
-    /// For each neighbour, where its parcels are in the plan's lists.
+    /// For each neighbour, the index of its parcel in the plan's lists; `None` if there is none.
     pub(super) sends: Vec<Option<usize>>,
     pub(super) receives: Vec<Option<usize>>,
-    pub(super) under_way: Option<Begun>,
+    pub(super) in_flight: Option<StartedCall>,
     /// Sums of half types, which are rounded once at the end.
     pub(super) sums: Vec<Vec<u8>>,
     fingerprint: u64,
 }
 
 impl Exchange {
-    /// Makes room for everything. Every rank of the group calls it with its own part of the same plan.
+    /// Allocates all buffers. Collective: every rank of the group passes its own part of the same plan.
     pub fn new(group: &Group, plan: impl Into<Arc<Plan>>, options: ExchangeOptions) -> Result<Exchange> {
         let plan = plan.into();
         let ExchangeOptions { dtype, fields, direct } = options;
@@ -80,9 +80,9 @@ impl Exchange {
             return Err(error.at_rank(group.members()[group.rank()]));
         }
         let element = dtype.size() * fields;
-        let most = |parcel: Option<&Parcel>| parcel.map_or(0, |parcel| parcel.elements * element);
+        let most = |parcel: Option<&HaloParcel>| parcel.map_or(0, |parcel| parcel.elements * element);
         let find =
-            |parcels: &[Parcel], member: usize| parcels.iter().position(|parcel| parcel.peer == member);
+            |parcels: &[HaloParcel], member: usize| parcels.iter().position(|parcel| parcel.peer == member);
         let mut neighbours = Vec::new();
         let (mut sends, mut receives) = (Vec::new(), Vec::new());
         for member in 0..ranks {
@@ -90,7 +90,7 @@ impl Exchange {
             if send.is_none() && receive.is_none() {
                 continue;
             }
-            // The adjoint sends what forward receives, through the same room.
+            // The adjoint sends what forward receives, through the same buffers.
             let bytes = most(send.map(|at| &plan.sends[at])).max(most(receive.map(|at| &plan.receives[at])));
             neighbours.push(Neighbour { member, to: bytes, from: bytes });
             sends.push(send);
@@ -101,30 +101,30 @@ impl Exchange {
         let halves = wide_size(dtype) != dtype.size();
         let sums = if halves { vec![Vec::new(); fields] } else { Vec::new() };
         let group = group.clone();
-        Ok(Exchange { plan, group, dtype, fields, wire, sends, receives, under_way: None, sums, fingerprint })
+        Ok(Exchange { plan, group, dtype, fields, wire, sends, receives, in_flight: None, sums, fingerprint })
     }
 
-    /// The plan that it carries out.
+    /// The plan that this exchange executes.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }
 
-    /// The type of the elements.
+    /// The element type.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// Whether parcels go straight through shared memory.
+    /// Whether parcels go directly through shared memory.
     pub fn is_direct(&self) -> bool {
         self.wire.is_direct()
     }
 
-    /// The deadline that each call gets.
+    /// Sets the timeout of each call.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.group = self.group.with_timeout(timeout);
     }
 
-    /// Counts a call that was refused before it was made; see [`Group::skip_call`].
+    /// Counts a call that was rejected before it was made; see [`Group::skip_call`].
     pub fn skip_call(&self) {
         self.group.skip_call();
     }
@@ -135,19 +135,19 @@ impl Exchange {
         self.forward_fields(&[bytemuck::cast_slice(part)], &mut [bytemuck::cast_slice_mut(padded)])
     }
 
-    /// Gathers the needed regions of all fields, as bytes: each rank's parts in, padded arrays out.
+    /// Gathers the needed regions of all fields, as bytes, from each rank's parts into the padded arrays.
     pub fn forward_fields(&mut self, parts: &[&[u8]], padded: &mut [&mut [u8]]) -> Result<()> {
         self.check_forward(parts, padded)?;
         let group = self.group.clone();
         group.call(Verb::HaloForward, |call| {
-            let begun = self.send(call, parts)?;
+            let started = self.send(call, parts)?;
             self.fill_own(parts, padded);
-            self.receive_padded(call, begun, padded)
+            self.receive_padded(call, started, padded)
         })
     }
 
-    /// Brings the halos of an array up to date that lies in its padded form already: nothing else is touched, and the
-    /// constants beyond the edges stay as they are.
+    /// Refreshes the halos of an array that is already in its padded form. Nothing else is written; constants beyond the
+    /// edges keep their values.
     pub fn refresh<T: Element>(&mut self, padded: &mut [T]) -> Result<()> {
         self.check_type::<T>()?;
         self.refresh_fields(&mut [bytemuck::cast_slice_mut(padded)])
@@ -158,9 +158,9 @@ impl Exchange {
         self.check_idle()?;
         self.check_lengths(padded.iter().map(|x| x.len()), self.plan.needed().elements(), "padded arrays")?;
         let plan = self.plan.clone();
-        let Some(within) = &plan.within else {
+        let Some(in_place) = &plan.in_place else {
             let expected = "a window whose padded arrays hold all of each part";
-            return Err(self.refuse(
+            return Err(self.reject(
                 expected,
                 "one that leaves some out",
                 "use forward with a part of its own",
@@ -168,53 +168,53 @@ impl Exchange {
         };
         let (group, element) = (self.group.clone(), self.dtype.size());
         group.call(Verb::HaloForward, |call| {
-            let begun = Begun { verb: Verb::HaloForward, number: call.number };
-            let terms = (begun, self.dtype, self.fingerprint);
-            let ways = Ways::forward(&plan, (&self.sends, &self.receives), (element, self.fields));
-            let sends = Some(Parcels(&within.sends, &self.sends));
-            let mut load = Incoming { ways, within: sends, arrays: padded };
-            self.wire.send(&group, call, terms, &mut load, true)?;
-            for array in load.arrays.iter_mut() {
-                within.local.iter().for_each(|common| common.copy_within(element, array));
+            let started = StartedCall { verb: Verb::HaloForward, number: call.number };
+            let terms = (started, self.dtype, self.fingerprint);
+            let transfers = Transfers::forward(&plan, (&self.sends, &self.receives), (element, self.fields));
+            let sends = Some(ParcelTable(&in_place.sends, &self.sends));
+            let mut packer = UnpackArrays { transfers, in_place: sends, arrays: padded };
+            self.wire.send(&group, call, terms, &mut packer, true)?;
+            for array in packer.arrays.iter_mut() {
+                in_place.local.iter().for_each(|pair| pair.copy_within(element, array));
             }
-            self.wire.receive(&group, call, begun, &mut load, false)
+            self.wire.receive(&group, call, started, &mut packer, false)
         })
     }
 
-    /// Begins to gather: sends what others need, and fills what is known here. The halos are missing until [`Exchange::end`];
-    /// meanwhile the interior of `padded` may be used, and `parts` may be changed.
+    /// Begins to gather: sends what other ranks need, and fills what this rank has. The halos are undefined until
+    /// [`Exchange::end`]; until then the caller may use the interior of `padded` and may change `parts`.
     pub fn begin(&mut self, parts: &[&[u8]], padded: &mut [&mut [u8]]) -> Result<()> {
         self.check_forward(parts, padded)?;
         let group = self.group.clone();
-        let begun = group.call(Verb::HaloForward, |call| {
-            let begun = self.send(call, parts)?;
+        let started = group.call(Verb::HaloForward, |call| {
+            let started = self.send(call, parts)?;
             self.fill_own(parts, padded);
-            Ok(begun)
+            Ok(started)
         })?;
-        self.under_way = Some(begun);
+        self.in_flight = Some(started);
         Ok(())
     }
 
-    /// Ends what `begin` or `begin_adjoint` began, with the same outputs.
+    /// Completes what `begin` or `begin_adjoint` started, with the same outputs.
     pub fn end(&mut self, outputs: &mut [&mut [u8]]) -> Result<()> {
-        let Some(begun) = self.under_way else {
-            return Err(self.refuse("an exchange that has begun", "none", "call begin first"));
+        let Some(started) = self.in_flight else {
+            return Err(self.reject("an exchange that has begun", "none", "call begin first"));
         };
         let group = self.group.clone();
-        match begun.verb == Verb::HaloAdjoint {
+        match started.verb == Verb::HaloAdjoint {
             false => {
                 self.check_lengths(
                     outputs.iter().map(|x| x.len()),
                     self.plan.needed().elements(),
                     "padded arrays",
                 )?;
-                self.under_way = None;
-                group.call(Verb::HaloEnd, |call| self.receive_padded(call, begun, outputs))
+                self.in_flight = None;
+                group.call(Verb::HaloEnd, |call| self.receive_padded(call, started, outputs))
             }
             true => {
                 self.check_lengths(outputs.iter().map(|x| x.len()), self.plan.own().elements(), "parts")?;
-                self.under_way = None;
-                group.call(Verb::HaloEnd, |call| self.receive_sums(call, begun, outputs))
+                self.in_flight = None;
+                group.call(Verb::HaloEnd, |call| self.receive_sums(call, started, outputs))
             }
         }
     }
@@ -225,32 +225,32 @@ impl Exchange {
         self.check_lengths(padded.iter().map(|x| x.len()), self.plan.needed().elements(), "padded arrays")
     }
 
-    /// Sends what others need.
-    fn send(&mut self, call: &Call, parts: &[&[u8]]) -> Result<Begun> {
-        let begun = Begun { verb: Verb::HaloForward, number: call.number };
+    /// Sends the parcels that other ranks need.
+    fn send(&mut self, call: &Call, parts: &[&[u8]]) -> Result<StartedCall> {
+        let started = StartedCall { verb: Verb::HaloForward, number: call.number };
         let Exchange { plan, group, wire, sends, receives, dtype, fields, fingerprint, .. } = self;
-        let ways = Ways::forward(plan, (sends, receives), (dtype.size(), *fields));
-        let mut load = Outgoing { ways, arrays: parts };
-        wire.send(group, call, (begun, *dtype, *fingerprint), &mut load, false)?;
-        Ok(begun)
+        let transfers = Transfers::forward(plan, (sends, receives), (dtype.size(), *fields));
+        let mut packer = PackArrays { transfers, arrays: parts };
+        wire.send(group, call, (started, *dtype, *fingerprint), &mut packer, false)?;
+        Ok(started)
     }
 
-    /// Copies what this rank has itself, and fills what is beyond the edges.
+    /// Copies this rank's own elements, and fills the constants beyond the edges.
     fn fill_own(&self, parts: &[&[u8]], padded: &mut [&mut [u8]]) {
         let element = self.dtype.size();
         for (part, padded) in parts.iter().zip(padded.iter_mut()) {
-            self.plan.local.iter().for_each(|common| common.copy_out(element, part, padded));
+            self.plan.local.iter().for_each(|pair| pair.copy_out(element, part, padded));
         }
-        for (common, value) in &self.plan.fills {
+        for (pair, value) in &self.plan.fills {
             let value = value_of(self.dtype, *value);
-            padded.iter_mut().for_each(|array| common.fill(element, array, &value));
+            padded.iter_mut().for_each(|array| pair.fill(element, array, &value));
         }
     }
 
-    fn receive_padded(&mut self, call: &Call, begun: Begun, padded: &mut [&mut [u8]]) -> Result<()> {
+    fn receive_padded(&mut self, call: &Call, started: StartedCall, padded: &mut [&mut [u8]]) -> Result<()> {
         let Exchange { plan, group, wire, sends, receives, dtype, fields, .. } = self;
-        let ways = Ways::forward(plan, (sends, receives), (dtype.size(), *fields));
-        wire.receive(group, call, begun, &mut Incoming { ways, within: None, arrays: padded }, false)
+        let transfers = Transfers::forward(plan, (sends, receives), (dtype.size(), *fields));
+        wire.receive(group, call, started, &mut UnpackArrays { transfers, in_place: None, arrays: padded }, false)
     }
 
     pub(super) fn fingerprint(&self) -> u64 {
@@ -262,15 +262,15 @@ impl Exchange {
             true => Ok(()),
             false => {
                 let expected = format!("{}, the type that it was made for", self.dtype);
-                Err(self.refuse(&expected, T::DTYPE.name(), "make an exchange for this type"))
+                Err(self.reject(&expected, T::DTYPE.name(), "make an exchange for this type"))
             }
         }
     }
 
     pub(super) fn check_idle(&self) -> Result<()> {
-        match self.under_way {
+        match self.in_flight {
             None => Ok(()),
-            Some(_) => Err(self.refuse("the end of what has begun", "a second begin", "call end first")),
+            Some(_) => Err(self.reject("the end of what has begun", "a second begin", "call end first")),
         }
     }
 
@@ -290,11 +290,11 @@ impl Exchange {
             Some(length) => format!("one of {length} bytes"),
             None => format!("{count} of them"),
         };
-        Err(self.refuse(&expected, &received, "pass this rank's own part, whole and without gaps"))
+        Err(self.reject(&expected, &received, "pass this rank's own part, whole and without gaps"))
     }
 
-    /// The error for a call that cannot be right; it counts as a call, because the others may be making it.
-    pub(super) fn refuse(&self, expected: &str, received: &str, advice: &str) -> Error {
+    /// The error for an invalid call. It counts as a call, because the other ranks may be making it.
+    pub(super) fn reject(&self, expected: &str, received: &str, advice: &str) -> Error {
         self.group.skip_call();
         let rank = self.group.members()[self.group.rank()];
         Error::usage("halo", expected, received, advice).at_rank(rank)
@@ -303,9 +303,9 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        if let Some(begun) = self.under_way {
-            let came = if begun.verb == Verb::HaloAdjoint { &self.sends } else { &self.receives };
-            self.wire.abandon(|lane| usize::from(came[lane].is_some()));
+        if let Some(started) = self.in_flight {
+            let came = if started.verb == Verb::HaloAdjoint { &self.sends } else { &self.receives };
+            self.wire.cancel(|lane| usize::from(came[lane].is_some()));
         }
     }
 }

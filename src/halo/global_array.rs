@@ -1,4 +1,4 @@
-//! One array that ranks share in space: who has which part, how it is spread and collected, and its parts with their halos.
+//! An array distributed over ranks: its layout, how it is scattered and gathered, and its parts with their halos.
 
 use super::exchange::{Exchange, ExchangeOptions};
 use super::{Edges, Layout, Plan, Region, Window};
@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::memory::Element;
 use crate::world::Group;
 
-/// The user's view of an array that is divided between the ranks of a group.
+/// An array that is distributed over the ranks of a group.
 ///
 /// ```
 /// use unisono::halo::{GlobalArray, Grid, Layout};
@@ -40,17 +40,17 @@ impl GlobalArray {
         Ok(GlobalArray { group: group.clone(), layout, region })
     }
 
-    /// Who has what.
+    /// The layout: which rank has which part.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// The indices that this rank has.
+    /// The region of indices that this rank has.
     pub fn region(&self) -> &Region {
         &self.region
     }
 
-    /// Where an element of the whole array is in this rank's part; `None` if another rank has it.
+    /// The local index of an element of the global array; `None` if another rank has it.
     pub fn to_local(&self, index: &[usize]) -> Option<Vec<usize>> {
         let signed: Vec<i64> = index.iter().map(|&index| index as i64).collect();
         let inside = index.len() == self.region.dimensions() && self.region.contains(&signed);
@@ -58,39 +58,39 @@ impl GlobalArray {
             .then(|| index.iter().zip(self.region.start()).map(|(&at, start)| at - start as usize).collect())
     }
 
-    /// Where an element of this rank's part is in the whole array.
+    /// The global index of an element of this rank's part.
     pub fn to_global(&self, index: &[usize]) -> Vec<usize> {
         index.iter().zip(self.region.start()).map(|(&at, start)| at + start as usize).collect()
     }
 
-    /// Everybody gets its part of the array that the root has.
+    /// Scatters the root's array: every rank gets its part.
     pub fn scatter<T: Element>(&self, whole: Option<&[T]>, root: usize) -> Result<Vec<T>> {
         let plan = Plan::scatter(&self.layout, root, self.group.rank())?;
         let whole = whole.filter(|_| self.group.rank() == root).unwrap_or_default();
-        self.once(plan, whole)
+        self.execute_once(plan, whole)
     }
 
-    /// The parts together, at the root or without one everywhere.
+    /// Gathers the parts at the root, or at every rank if there is no root.
     pub fn gather<T: Element>(&self, part: &[T], root: Option<usize>) -> Result<Option<Vec<T>>> {
         let plan = Plan::gather(&self.layout, root, self.group.rank())?;
-        let whole = self.once(plan, part)?;
+        let whole = self.execute_once(plan, part)?;
         Ok((root.is_none() || root == Some(self.group.rank())).then_some(whole))
     }
 
-    /// This rank's part when the array is divided in another way.
+    /// Repartitions the array: this rank's part in another layout.
     pub fn repartition<T: Element>(&self, part: &[T], to: &Layout) -> Result<Vec<T>> {
-        self.once(Plan::repartition(&self.layout, to, self.group.rank())?, part)
+        self.execute_once(Plan::repartition(&self.layout, to, self.group.rank())?, part)
     }
 
-    /// Carries a plan out once; for that it is not worth while to keep room in shared memory.
-    fn once<T: Element>(&self, plan: Plan, input: &[T]) -> Result<Vec<T>> {
+    /// Executes a plan once, without buffers in shared memory: allocating them would not pay off.
+    fn execute_once<T: Element>(&self, plan: Plan, input: &[T]) -> Result<Vec<T>> {
         let options = ExchangeOptions { direct: false, ..ExchangeOptions::of(T::DTYPE) };
         let mut output = vec![T::zeroed(); plan.needed().elements()];
         Exchange::new(&self.group, plan, options)?.forward(input, &mut output)?;
         Ok(output)
     }
 
-    /// This rank's part with what its outputs need around it, again and again without allocating.
+    /// A view of this rank's part with the halos that its outputs need; it is reused without allocating.
     pub fn view<T: Element>(&self, windows: &[Window], edges: &[Edges]) -> Result<LocalView<T>> {
         let plan = Plan::window(&self.layout, windows, edges, None, self.group.rank())?;
         let (padded, part) =
@@ -103,7 +103,7 @@ impl GlobalArray {
     }
 }
 
-/// One rank's part of an array, with the halos that a window needs. See [`GlobalArray::view`].
+/// One rank's part of an array with the halos that a window needs. See [`GlobalArray::view`].
 pub struct LocalView<T> {
     exchange: Exchange,
     padded: Vec<T>,
@@ -111,18 +111,19 @@ pub struct LocalView<T> {
 }
 
 impl<T: Element> LocalView<T> {
-    /// The plan behind it.
+    /// The plan of the exchange.
     pub fn plan(&self) -> &Plan {
         self.exchange.plan()
     }
 
-    /// The part with its halos, before a layer is computed.
+    /// The part with its halos, for the forward pass of a layer.
     pub fn get_fprop_view(&mut self, part: &[T]) -> Result<&[T]> {
         self.exchange.forward(part, &mut self.padded)?;
         Ok(&self.padded)
     }
 
-    /// The gradient of the part from gradients of parts with halos: everybody's sum for what is this rank's.
+    /// The gradient of the part, from gradients of padded parts: the sum of all ranks' contributions to this rank's
+    /// elements.
     pub fn get_bprop_view(&mut self, gradient: &[T]) -> Result<&[T]> {
         self.exchange.adjoint(gradient, &mut self.part)?;
         Ok(&self.part)

@@ -21,7 +21,7 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// A grid of `ranks` ranks. One axis may be −1: it gets what the others leave.
+    /// A grid of `ranks` ranks. The size of one axis may be −1: it is then computed from the others.
     pub fn new(axes: &[(&str, i64)], ranks: usize) -> Result<Grid> {
         let wrong = |expected: &str, received: String, advice: &str| {
             Err(Error::usage("grid", expected, received, advice))
@@ -62,7 +62,7 @@ impl Grid {
         Ok(Grid { axes: axes.iter().map(|(name, given)| (name.to_string(), size(*given))).collect() })
     }
 
-    /// The grid that a text such as `data=2,h=2,w=-1` describes.
+    /// Parses a grid from text such as `data=2,h=2,w=-1`.
     pub fn parse(text: &str, ranks: usize) -> Result<Grid> {
         let mut axes = Vec::new();
         for part in text.split(',') {
@@ -82,7 +82,7 @@ impl Grid {
         Grid::new(&axes, ranks)
     }
 
-    /// How many ranks it has.
+    /// The number of ranks.
     pub fn size(&self) -> usize {
         self.axes.iter().map(|(_, size)| size).product()
     }
@@ -92,7 +92,7 @@ impl Grid {
         self.axes.iter().map(|(name, size)| (name.as_str(), *size))
     }
 
-    /// The number of the axis of this name.
+    /// The index of the axis with this name.
     pub fn axis(&self, name: &str) -> Result<usize> {
         self.axes.iter().position(|(other, _)| other == name).ok_or_else(|| {
             let names: Vec<&str> = self.axes().map(|(name, _)| name).collect();
@@ -105,12 +105,12 @@ impl Grid {
         })
     }
 
-    /// How many ranks an axis has.
+    /// The number of ranks along an axis.
     pub fn extent(&self, axis: usize) -> usize {
         self.axes[axis].1
     }
 
-    /// Where a rank is on each axis.
+    /// The coordinates of a rank.
     pub fn coordinates(&self, rank: usize) -> Vec<usize> {
         let mut rest = rank;
         let mut coordinates: Vec<usize> = self
@@ -132,7 +132,7 @@ impl Grid {
         self.axes.iter().zip(coordinates).fold(0, |rank, ((_, size), coordinate)| rank * size + coordinate)
     }
 
-    /// The ranks that differ from this one along one axis only, in order: the members of a smaller group.
+    /// The ranks that differ from this one along one axis only, in order: the members of a subgroup.
     pub fn along(&self, name: &str, rank: usize) -> Result<Vec<usize>> {
         let axis = self.axis(name)?;
         let mut coordinates = self.coordinates(rank);

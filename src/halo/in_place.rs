@@ -1,16 +1,17 @@
-//! The adjoint inside of the padded arrays: for who needs them no more, it takes no other array and moves only the halos.
+//! The in-place adjoint, for callers that no longer need the padded arrays: it needs no other array and moves only the
+//! halos.
 
-use super::adjoint::Sums;
+use super::adjoint::SumArrays;
 use super::exchange::Exchange;
-use super::loads::{Parcels, Ways};
+use super::packing::{ParcelTable, Transfers};
 use crate::error::Result;
 use crate::memory::Element;
 use crate::memory::strided::wide_size;
 use crate::transport::Verb;
 
 impl Exchange {
-    /// As [`Exchange::adjoint`], with the same bits, but the sums are where the part lies in `padded`. What is around them is
-    /// left over. It takes a window whose padded arrays hold all of each part, and no half type.
+    /// As [`Exchange::adjoint`], with the same bits, but the sums replace the part inside `padded`; the values around it are
+    /// unspecified afterwards. Requires a window whose padded arrays contain all of each part, and no half type.
     ///
     /// ```
     /// use unisono::halo::{Edges, Exchange, ExchangeOptions, Grid, Layout, Plan, Window};
@@ -35,19 +36,19 @@ impl Exchange {
         self.check_idle()?;
         self.check_lengths(padded.iter().map(|x| x.len()), self.plan.needed().elements(), "padded arrays")?;
         let (plan, group, dtype) = (self.plan.clone(), self.group.clone(), self.dtype);
-        let Some(within) = plan.within.as_ref().filter(|_| wide_size(dtype) == dtype.size()) else {
+        let Some(in_place) = plan.in_place.as_ref().filter(|_| wide_size(dtype) == dtype.size()) else {
             let expected = "a window whose padded arrays hold all of each part, and no half type";
-            return Err(self.refuse(expected, &format!("another one, of {dtype}"), "use adjoint"));
+            return Err(self.reject(expected, &format!("another one, of {dtype}"), "use adjoint"));
         };
         group.call(Verb::HaloAdjoint, |call| {
-            let begun = self.send_padded(call, padded)?;
+            let started = self.send_padded(call, padded)?;
             for array in padded.iter_mut() {
-                within.local.iter().for_each(|common| common.add_within(dtype, array));
+                in_place.local.iter().for_each(|pair| pair.add_within(dtype, array));
             }
-            let ways = Ways::forward(&plan, (&self.sends, &self.receives), (dtype.size(), self.fields));
-            let ways = Ways { from: Parcels(&within.sends, &self.sends), ..ways.reversed() };
-            let mut load = Sums { ways, dtype, sums: &mut [], parts: padded };
-            self.wire.receive(&group, call, begun, &mut load, true)
+            let transfers = Transfers::forward(&plan, (&self.sends, &self.receives), (dtype.size(), self.fields));
+            let transfers = Transfers { from: ParcelTable(&in_place.sends, &self.sends), ..transfers.reversed() };
+            let mut packer = SumArrays { transfers, dtype, sums: &mut [], parts: padded };
+            self.wire.receive(&group, call, started, &mut packer, true)
         })
     }
 }

@@ -3,8 +3,8 @@
 use super::{Grid, Partition, Region, Window};
 use crate::error::{Error, Result};
 
-/// The shape of a whole array, and how its dimensions are divided along the axes of a grid. A dimension that is not
-/// divided is whole on every rank; ranks that differ only along axes that divide nothing have the same part.
+/// The shape of a global array, and how its dimensions are partitioned along the axes of a grid. An undivided dimension is
+/// complete on every rank; ranks that differ only along axes that divide nothing have the same part.
 ///
 /// ```
 /// use unisono::halo::{Grid, Layout};
@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 pub struct Layout {
     grid: Grid,
     shape: Vec<usize>,
-    /// For each dimension: the axis that divides it, and how.
+    /// For each dimension: the axis that divides it, and its partition.
     splits: Vec<Option<(usize, Partition)>>,
 }
 
@@ -64,12 +64,12 @@ impl Layout {
         Ok(layout)
     }
 
-    /// The same grid and shape with nothing divided.
+    /// The same grid and shape with no dimension divided.
     pub(crate) fn undivided(&self) -> Layout {
         Layout { splits: vec![None; self.shape.len()], ..self.clone() }
     }
 
-    /// Where the outputs of windows over this array are, if they are divided as evenly as possible along the same axes.
+    /// The layout of the outputs of windows over this array, divided as evenly as possible along the same axes.
     pub fn outputs(&self, windows: &[Window]) -> Result<Layout> {
         if windows.len() != self.shape.len() {
             let expected = format!("{} windows, one for each dimension", self.shape.len());
@@ -82,7 +82,7 @@ impl Layout {
         }
         let mut outputs = self.clone();
         for (dimension, window) in windows.iter().enumerate() {
-            // Where nothing changes, the parts stay as they are.
+            // If nothing changes, the partition stays as it is.
             if *window == Window::IDENTITY {
                 continue;
             }
@@ -95,27 +95,27 @@ impl Layout {
         Ok(outputs)
     }
 
-    /// The ranks and their axes.
+    /// The grid of ranks.
     pub fn grid(&self) -> &Grid {
         &self.grid
     }
 
-    /// The shape of the whole array.
+    /// The shape of the global array.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// The axis that divides a dimension, and how it does.
+    /// The axis that divides a dimension, and its partition.
     pub fn split(&self, dimension: usize) -> Option<(usize, &Partition)> {
         self.splits[dimension].as_ref().map(|(axis, partition)| (*axis, partition))
     }
 
-    /// Which part of a dimension is at these coordinates of the grid; 0 where it is not divided.
+    /// The index of the part of a dimension at these grid coordinates; 0 if the dimension is not divided.
     pub(crate) fn part(&self, dimension: usize, coordinates: &[usize]) -> usize {
         self.splits[dimension].as_ref().map_or(0, |(axis, _)| coordinates[*axis])
     }
 
-    /// The indices of a part of a dimension.
+    /// The index range of a part of a dimension.
     pub(crate) fn range(&self, dimension: usize, part: usize) -> std::ops::Range<i64> {
         let range = match &self.splits[dimension] {
             Some((_, partition)) => partition.range(part),
@@ -124,7 +124,7 @@ impl Layout {
         range.start as i64..range.end as i64
     }
 
-    /// The part that an index of a dimension lies in, and where it is in that part.
+    /// The part of a dimension that contains an index, and the offset in that part.
     pub(crate) fn locate(&self, dimension: usize, index: usize) -> (usize, usize) {
         match &self.splits[dimension] {
             Some((_, partition)) => {
@@ -135,14 +135,14 @@ impl Layout {
         }
     }
 
-    /// The part that a rank has.
+    /// The region that a rank has.
     pub fn region(&self, rank: usize) -> Region {
         let coordinates = self.grid.coordinates(rank);
         let range = |dimension| self.range(dimension, self.part(dimension, &coordinates));
         Region::new(&(0..self.shape.len()).map(range).collect::<Vec<_>>())
     }
 
-    /// The rank that has an element, of those that are where `near` is on the axes that divide nothing.
+    /// The rank that has an element, among those with `near`'s coordinates on the axes that divide nothing.
     pub fn owner(&self, index: &[usize], near: usize) -> usize {
         let mut coordinates = self.grid.coordinates(near);
         for (dimension, split) in self.splits.iter().enumerate() {

@@ -1,19 +1,20 @@
-//! Layer 5: halos. One array, divided between ranks in space; every rank gets what its outputs need of its neighbours' parts.
+//! Layer 5: halo exchange. An array is partitioned over ranks; every rank receives what its outputs need of its neighbours'
+//! parts.
 
 mod adjoint;
-mod alone;
+mod bench_copies;
 mod boundary;
-mod copy;
+mod box_pair;
 mod cuda;
 mod exchange;
 mod global_array;
 mod grid;
 mod in_place;
 mod layout;
-mod loads;
+mod packing;
 mod neighbours;
 mod partition;
-mod pieces;
+mod chunks;
 mod plan;
 mod region;
 mod segments;

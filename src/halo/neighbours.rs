@@ -1,4 +1,4 @@
-//! Waiting for neighbours: until the deadline, and only while they live and make the same call.
+//! Waits for neighbours: until the deadline, and only while they are alive and make the same call.
 
 use crate::error::{Lost, Missing, Result};
 use crate::transport::arena::channel::Channel;
@@ -6,54 +6,55 @@ use crate::transport::wait::Awaited;
 use crate::transport::{Call, Verb};
 use crate::world::Group;
 
-/// The call in which the awaited neighbours do their part.
+/// The call in which the awaited neighbours send their data.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Begun {
+pub(super) struct StartedCall {
     pub verb: Verb,
     pub number: u64,
 }
 
-/// Waits until `done`. `missing` says whether a member of the group is still needed; `begun` is the call that it does its
-/// part in, where a member that makes another call instead will never do it.
+/// Waits until `done`. `missing` tells whether a member of the group is still awaited; `started` is the call in which it
+/// sends its data: a member that makes another call instead will never send it.
 pub(super) fn wait(
     group: &Group,
     call: &Call,
-    begun: Option<Begun>,
+    started: Option<StartedCall>,
     done: impl Fn() -> bool,
     missing: impl Fn(usize) -> bool,
 ) -> Result<()> {
     let Some(seat) = &group.core.common.seat else { return Ok(()) };
     let mut suspects = Vec::new();
-    let check = || look(group, call, begun, &missing, &mut suspects);
+    let check = || check_neighbours(group, call, started, &missing, &mut suspects);
     seat.patience.wait(call, &seat.place().bell, done, check, || false)
 }
 
-/// Fails if there is no sense in waiting any longer.
-fn look(
+/// Fails if waiting any longer is pointless.
+fn check_neighbours(
     group: &Group,
     call: &Call,
-    begun: Option<Begun>,
+    started: Option<StartedCall>,
     missing: &impl Fn(usize) -> bool,
     suspects: &mut Vec<(usize, String)>,
 ) -> Result<()> {
     let (Some(channel), Some(_)) = (&group.core.channel, &group.core.common.seat) else {
         return call.check_interrupt();
     };
-    // Read first who is elsewhere, then who is missing: a member that did its part and went on is not.
-    let elsewhere: Vec<Option<String>> =
-        (0..group.size()).map(|member| begun.and_then(|begun| elsewhere(group, member, begun))).collect();
+    // Read first which members make another call, then which are missing: a member that sent its data and went on is not
+    // missing.
+    let diverging_call: Vec<Option<String>> =
+        (0..group.size()).map(|member| started.and_then(|started| diverging_call(group, member, started))).collect();
     let neighbours = Neighbours { group, channel, missing };
     if call.check(&neighbours, || Ok(neighbours.awaited().is_empty()))? {
         return Ok(());
     }
     let (awaited, rank) = (neighbours.awaited(), |member: usize| group.members()[member]);
-    // A member's notes are read while it may be writing them: only what is seen twice counts.
-    let words = |member: usize| elsewhere[member].clone().map(|words| (rank(member), words));
+    // A member's activity is read while it may be writing it: only what is seen twice counts.
+    let words = |member: usize| diverging_call[member].clone().map(|words| (rank(member), words));
     let found: Vec<(usize, String)> = awaited.into_iter().filter_map(words).collect();
     if !found.is_empty() && found == *suspects {
         let mine = (call.rank, format!("{} #{}", call.operation, call.number));
         let error = call.mismatch(std::iter::once(mine).chain(found).collect());
-        // The others see each other's parts missing too, but only we know why.
+        // The other ranks also notice missing data, but only this rank knows the cause.
         group.give_up(&error);
         return Err(error);
     }
@@ -61,7 +62,7 @@ fn look(
     Ok(())
 }
 
-/// The members whose part is missing.
+/// The members whose data is missing.
 struct Neighbours<'a, F> {
     group: &'a Group,
     channel: &'a Channel,
@@ -83,13 +84,13 @@ impl<F: Fn(usize) -> bool> Awaited for Neighbours<'_, F> {
     }
 }
 
-/// What a member does instead of the call, in words.
-fn elsewhere(group: &Group, member: usize, begun: Begun) -> Option<String> {
+/// Describes the call that a member makes instead of the expected one, if it does.
+fn diverging_call(group: &Group, member: usize, started: StartedCall) -> Option<String> {
     let seat = group.core.common.seat.as_ref()?;
     let activity = seat.arena.place(seat.seat_of(group.members()[member])?).activity();
     let verb = activity.verb?;
-    let past = activity.number > begun.number || (activity.number == begun.number && !activity.inside);
-    let other = activity.number == begun.number && verb != begun.verb;
+    let past = activity.number > started.number || (activity.number == started.number && !activity.inside);
+    let other = activity.number == started.number && verb != started.verb;
     (activity.context == group.core.context && (past || other))
         .then(|| format!("{} #{}", verb.name(), activity.number))
 }

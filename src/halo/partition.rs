@@ -1,4 +1,4 @@
-//! A partition: how the indices of one dimension are divided between the parts of a grid's axis.
+//! A partition: how the indices of one dimension are divided between the parts along a grid axis.
 
 use std::ops::Range;
 
@@ -39,36 +39,36 @@ impl Partition {
         Partition { bounds }
     }
 
-    /// How many parts there are.
+    /// The number of parts.
     pub fn parts(&self) -> usize {
         self.bounds.len() - 1
     }
 
-    /// How many indices there are in all.
+    /// The total number of indices.
     pub fn length(&self) -> usize {
         self.bounds[self.parts()]
     }
 
-    /// The indices of a part.
+    /// The index range of a part.
     pub fn range(&self, part: usize) -> Range<usize> {
         self.bounds[part]..self.bounds[part + 1]
     }
 
-    /// How many indices each part has.
+    /// The number of indices in each part.
     pub fn sizes(&self) -> Vec<usize> {
         self.bounds.windows(2).map(|bounds| bounds[1] - bounds[0]).collect()
     }
 
-    /// The part that an index lies in.
+    /// The part that contains an index.
     ///
     /// # Panics
-    /// The index is not below the length.
+    /// If the index is not below the length.
     pub fn owner(&self, index: usize) -> usize {
         assert!(index < self.length(), "index {index} of {}", self.length());
         self.bounds.partition_point(|&bound| bound <= index) - 1
     }
 
-    /// Fails unless it divides `length` indices into `parts` parts.
+    /// Fails unless the partition divides `length` indices into `parts` parts.
     pub(crate) fn check(&self, what: &str, length: usize, parts: usize) -> Result<()> {
         if self.parts() == parts && self.length() == length {
             return Ok(());

@@ -1,35 +1,35 @@
-//! A plan: what a rank sends, receives, copies and fills so that everybody has the region that its outputs need.
+//! A plan: what a rank sends, receives, copies and fills so that every rank gets the region that its outputs need.
 //!
-//! Windows, boundaries and partitions act on each dimension by itself. So every dimension of a needed region is cut into
-//! segments of one origin, and every product of segments is a box that one rank has.
+//! Windows, boundaries and partitions act on each dimension independently. So every dimension of a needed region is cut into
+//! segments with a single origin, and every product of segments is a box that a single rank has.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::copy::{Common, Line};
-use super::segments::{Origin, Segment, cut};
+use super::box_pair::{BoxPair, Line};
+use super::segments::{SegmentOrigin, AxisSegment, cut};
 use super::{Edges, Layout, Region, Window};
 use crate::error::{Error, Result};
 
-/// The boxes that travel between this rank and another.
+/// The boxes that are exchanged between this rank and a peer, in one direction.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Parcel {
+pub(crate) struct HaloParcel {
     pub peer: usize,
-    /// Elements of all boxes of one field.
+    /// Elements of all boxes in one field.
     pub elements: usize,
-    pub boxes: Vec<Common>,
+    pub boxes: Vec<BoxPair>,
 }
 
-/// The same moves for arrays that lie in their padded form already.
+/// The same moves for arrays that are already in their padded form.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Within {
-    /// Which of the plan's local copies leaves everything where it is.
-    pub still: Option<usize>,
-    pub local: Vec<Common>,
-    pub sends: Vec<Parcel>,
+pub(crate) struct InPlaceMoves {
+    /// Index of the plan's local copy whose source and target coincide in the padded array.
+    pub identity: Option<usize>,
+    pub local: Vec<BoxPair>,
+    pub sends: Vec<HaloParcel>,
 }
 
-/// Who has what before and after, and the moves of one rank. A plan is made once, without a message, and used again and
-/// again; [`Exchange`](super::Exchange) carries it out.
+/// The layouts before and after, and the moves of one rank. A plan is computed once, without communication, and used
+/// repeatedly; [`Exchange`](super::Exchange) executes it.
 ///
 /// ```
 /// use unisono::halo::{Edges, Grid, Layout, Plan, Window};
@@ -50,29 +50,29 @@ pub struct Plan {
     own: Region,
     needed: Region,
     fingerprint: u64,
-    pub(super) local: Vec<Common>,
-    pub(super) fills: Vec<(Common, f64)>,
-    pub(super) sends: Vec<Parcel>,
-    pub(super) receives: Vec<Parcel>,
-    /// Only where a rank needs all that it has.
-    pub(super) within: Option<Within>,
+    pub(super) local: Vec<BoxPair>,
+    pub(super) fills: Vec<(BoxPair, f64)>,
+    pub(super) sends: Vec<HaloParcel>,
+    pub(super) receives: Vec<HaloParcel>,
+    /// Present only if the rank needs all of its own part.
+    pub(super) in_place: Option<InPlaceMoves>,
 }
 
-/// What all ranks of a plan have in common.
-struct Terms<'a> {
+/// The inputs of a plan, equal on all ranks.
+struct PlanSpec<'a> {
     source: &'a Layout,
     target: &'a Layout,
     windows: &'a [Window],
     edges: &'a [Edges],
-    /// The rank that has all of the source, if it is not divided between all.
-    holder: Option<usize>,
-    /// The rank that needs the target, if not all do.
-    taker: Option<usize>,
+    /// The rank that has all of the source, if it is not divided between all ranks.
+    source_rank: Option<usize>,
+    /// The rank that needs the target, if not all ranks do.
+    target_rank: Option<usize>,
 }
 
 impl Plan {
-    /// What the outputs of windows need: `windows` and `edges` have one entry for each dimension, and the outputs are
-    /// divided as evenly as possible unless `outputs` says otherwise.
+    /// The plan for what the outputs of windows need: `windows` and `edges` have one entry for each dimension, and the
+    /// outputs are divided as evenly as possible unless `outputs` is given.
     pub fn window(
         source: &Layout,
         windows: &[Window],
@@ -97,10 +97,10 @@ impl Plan {
                 "use the default for the rest",
             ));
         }
-        Plan::make(&Terms { source, target, windows, edges, holder: None, taker: None }, rank)
+        Plan::make(&PlanSpec { source, target, windows, edges, source_rank: None, target_rank: None }, rank)
     }
 
-    /// The same array, divided in another way.
+    /// Repartitions an array from one layout to another.
     pub fn repartition(from: &Layout, to: &Layout, rank: usize) -> Result<Plan> {
         if from.shape() != to.shape() || from.grid() != to.grid() {
             let expected = format!("the shape {:?} on the grid {}", from.shape(), from.grid());
@@ -110,12 +110,12 @@ impl Plan {
         Plan::unchanged(from, to, None, None, rank)
     }
 
-    /// One rank has the whole array; everybody gets a part.
+    /// Scatters an array that one rank has: every rank gets its part.
     pub fn scatter(layout: &Layout, root: usize, rank: usize) -> Result<Plan> {
         Plan::unchanged(&layout.undivided(), layout, Some(root), None, rank)
     }
 
-    /// The parts come together at one rank, or without a root at every rank.
+    /// Gathers the parts at one rank, or at every rank if there is no root.
     pub fn gather(layout: &Layout, root: Option<usize>, rank: usize) -> Result<Plan> {
         Plan::unchanged(layout, &layout.undivided(), None, root, rank)
     }
@@ -123,187 +123,187 @@ impl Plan {
     fn unchanged(
         source: &Layout,
         target: &Layout,
-        holder: Option<usize>,
-        taker: Option<usize>,
+        source_rank: Option<usize>,
+        target_rank: Option<usize>,
         rank: usize,
     ) -> Result<Plan> {
         let windows = vec![Window::IDENTITY; source.shape().len()];
         let edges = vec![Edges::default(); source.shape().len()];
-        Plan::make(&Terms { source, target, windows: &windows, edges: &edges, holder, taker }, rank)
+        Plan::make(&PlanSpec { source, target, windows: &windows, edges: &edges, source_rank, target_rank }, rank)
     }
 
-    fn make(terms: &Terms, rank: usize) -> Result<Plan> {
-        let ranks = terms.source.grid().size();
-        if rank >= ranks || terms.holder.or(terms.taker).is_some_and(|root| root >= ranks) {
-            let received = format!("rank {rank}, root {:?}", terms.holder.or(terms.taker));
+    fn make(spec: &PlanSpec, rank: usize) -> Result<Plan> {
+        let ranks = spec.source.grid().size();
+        if rank >= ranks || spec.source_rank.or(spec.target_rank).is_some_and(|root| root >= ranks) {
+            let received = format!("rank {rank}, root {:?}", spec.source_rank.or(spec.target_rank));
             return Err(Error::usage("plan", format!("ranks below {ranks}"), received, "ranks count from 0"));
         }
-        let needed = terms.needed(rank);
-        for (dimension, edges) in terms.edges.iter().enumerate() {
-            let length = terms.source.shape()[dimension];
-            let all = terms.windows[dimension].needed(0..terms.target.shape()[dimension] as i64);
+        let needed = spec.needed(rank);
+        for (dimension, edges) in spec.edges.iter().enumerate() {
+            let length = spec.source.shape()[dimension];
+            let all = spec.windows[dimension].needed(0..spec.target.shape()[dimension] as i64);
             edges.check(dimension, length, all.start < 0 || all.end > length as i64)?;
         }
         let mut plan = Plan {
             rank,
-            source: terms.source.clone(),
-            target: terms.target.clone(),
-            own: terms.own(rank),
+            source: spec.source.clone(),
+            target: spec.target.clone(),
+            own: spec.own(rank),
             needed,
-            fingerprint: terms.fingerprint(),
+            fingerprint: spec.fingerprint(),
             local: Vec::new(),
             fills: Vec::new(),
             sends: Vec::new(),
             receives: Vec::new(),
-            within: None,
+            in_place: None,
         };
-        plan.within = plan.inset().map(|_| Within::default());
-        plan.receive(terms);
-        plan.send(terms);
+        plan.in_place = plan.inset().map(|_| InPlaceMoves::default());
+        plan.receive(spec);
+        plan.send(spec);
         Ok(plan)
     }
 
-    /// Cuts what this rank needs, and notes where each box comes from.
-    fn receive(&mut self, terms: &Terms) {
+    /// Cuts the region that this rank needs, and records the origin of each box.
+    fn receive(&mut self, spec: &PlanSpec) {
         let (shape, insets) = (self.needed.shape(), self.inset());
-        for choice in products(&terms.cuts(self.rank)) {
+        for choice in products(&spec.cuts(self.rank)) {
             let extents: Vec<usize> = choice.iter().map(|segment| segment.length).collect();
             let target: Vec<Line> = choice.iter().map(|segment| Line::from(segment.at)).collect();
-            // Where several dimensions are outside, the last one says what is there, as if they were padded in order.
+            // If several dimensions are outside, the last one determines the value, as if they were padded in order.
             let constant = choice.iter().rev().find_map(|segment| match segment.origin {
-                Origin::Constant(value) => Some(value),
-                Origin::Part(..) => None,
+                SegmentOrigin::Constant(value) => Some(value),
+                SegmentOrigin::Part(..) => None,
             });
             if let Some(value) = constant {
-                self.fills.push((Common::of_one_value(&extents, (&shape, &target)), value));
+                self.fills.push((BoxPair::of_one_value(&extents, (&shape, &target)), value));
                 continue;
             }
-            let (peer, lines) = terms.origin(&choice, self.rank);
+            let (peer, lines) = spec.origin(&choice, self.rank);
             if peer == self.rank {
                 let own = self.own.shape();
-                self.local.push(Common::new(&extents, (&own, &lines), (&shape, &target)));
-                if let (Some(lines), Some(within)) = (inset(&insets, &lines), &mut self.within) {
+                self.local.push(BoxPair::new(&extents, (&own, &lines), (&shape, &target)));
+                if let (Some(lines), Some(in_place)) = (inset(&insets, &lines), &mut self.in_place) {
                     match lines == target {
-                        true => within.still = Some(self.local.len() - 1),
+                        true => in_place.identity = Some(self.local.len() - 1),
                         false => {
-                            within.local.push(Common::new(&extents, (&shape, &lines), (&shape, &target)));
+                            in_place.local.push(BoxPair::new(&extents, (&shape, &lines), (&shape, &target)));
                         }
                     }
                 }
             } else {
                 let parcel = parcel_of(&mut self.receives, peer);
-                let common = Common::in_message(&extents, (&shape, &target), parcel.elements);
-                parcel.push(common);
+                let pair = BoxPair::in_message(&extents, (&shape, &target), parcel.elements);
+                parcel.push(pair);
             }
         }
         self.receives.sort_by_key(|parcel| parcel.peer);
     }
 
-    /// Does the same for every other rank, and notes what it has from this one, in the same order.
-    fn send(&mut self, terms: &Terms) {
+    /// Does the same for every other rank, and records the boxes that it gets from this one, in the same order.
+    fn send(&mut self, spec: &PlanSpec) {
         let (own, padded, insets) = (self.own.shape(), self.needed.shape(), self.inset());
-        for peer in (0..terms.source.grid().size()).filter(|&peer| peer != self.rank) {
-            for choice in products(&terms.cuts_from(peer, self.rank)) {
+        for peer in (0..spec.source.grid().size()).filter(|&peer| peer != self.rank) {
+            for choice in products(&spec.cuts_from(peer, self.rank)) {
                 let extents: Vec<usize> = choice.iter().map(|segment| segment.length).collect();
-                let (_, lines) = terms.origin(&choice, peer);
+                let (_, lines) = spec.origin(&choice, peer);
                 let parcel = parcel_of(&mut self.sends, peer);
-                let common = Common::in_message(&extents, (&own, &lines), parcel.elements);
-                parcel.push(common);
-                if let (Some(lines), Some(within)) = (inset(&insets, &lines), &mut self.within) {
-                    let parcel = parcel_of(&mut within.sends, peer);
-                    let common = Common::in_message(&extents, (&padded, &lines), parcel.elements);
-                    parcel.push(common);
+                let pair = BoxPair::in_message(&extents, (&own, &lines), parcel.elements);
+                parcel.push(pair);
+                if let (Some(lines), Some(in_place)) = (inset(&insets, &lines), &mut self.in_place) {
+                    let parcel = parcel_of(&mut in_place.sends, peer);
+                    let pair = BoxPair::in_message(&extents, (&padded, &lines), parcel.elements);
+                    parcel.push(pair);
                 }
             }
         }
     }
 
-    /// Where this rank's part begins in the padded array, if all of it is there.
+    /// The offset of this rank's part in the padded array, if the padded array contains all of it.
     fn inset(&self) -> Option<Vec<usize>> {
         let inside = self.own.intersect(&self.needed) == self.own;
         let starts = self.own.start().into_iter().zip(self.needed.start());
         inside.then(|| starts.map(|(own, needed)| (own - needed) as usize).collect())
     }
 
-    /// The local copy with which sums may begin, because it has every element of the part: the one that leaves all where it
-    /// is, or else the first.
+    /// The local copy that initialises the sums, because it covers every element of the part: preferably the one whose
+    /// source and target coincide, else the first.
     pub(super) fn first_of_sums(&self) -> Option<usize> {
-        let (elements, still) = (self.own.elements(), self.within.as_ref().and_then(|within| within.still));
-        still.into_iter().chain(0..self.local.len()).find(|&at| self.local[at].covers(elements))
+        let (elements, identity) = (self.own.elements(), self.in_place.as_ref().and_then(|in_place| in_place.identity));
+        identity.into_iter().chain(0..self.local.len()).find(|&at| self.local[at].covers(elements))
     }
 
-    /// This rank.
+    /// The rank that the plan is for.
     pub fn rank(&self) -> usize {
         self.rank
     }
 
-    /// Where the inputs are.
+    /// The layout of the inputs.
     pub fn inputs(&self) -> &Layout {
         &self.source
     }
 
-    /// Where the outputs are.
+    /// The layout of the outputs.
     pub fn outputs(&self) -> &Layout {
         &self.target
     }
 
-    /// The part of the inputs that this rank has.
+    /// The region of the inputs that this rank has.
     pub fn own(&self) -> &Region {
         &self.own
     }
 
-    /// The region that this rank's outputs need; it may reach outside the array, where the boundary is.
+    /// The region that this rank's outputs need; it may extend beyond the array, into the boundary.
     pub fn needed(&self) -> &Region {
         &self.needed
     }
 
-    /// The ranks that send to this one, and how many elements of one field.
+    /// The ranks that send to this one, and the number of elements per field.
     pub fn sources(&self) -> impl Iterator<Item = (usize, usize)> {
         self.receives.iter().map(|parcel| (parcel.peer, parcel.elements))
     }
 
-    /// The ranks that this one sends to, and how many elements of one field.
+    /// The ranks that this one sends to, and the number of elements per field.
     pub fn destinations(&self) -> impl Iterator<Item = (usize, usize)> {
         self.sends.iter().map(|parcel| (parcel.peer, parcel.elements))
     }
 
-    /// The same number on all ranks that have made the same plan.
+    /// A fingerprint that is equal on all ranks that have made the same plan.
     pub(crate) fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
 }
 
-impl Parcel {
-    fn push(&mut self, common: Common) {
-        self.elements += common.elements();
-        self.boxes.push(common);
+impl HaloParcel {
+    fn push(&mut self, pair: BoxPair) {
+        self.elements += pair.elements();
+        self.boxes.push(pair);
     }
 }
 
-/// Lines of a part as lines of the padded array that it lies in.
+/// Converts lines of a part to lines of the padded array that contains it.
 fn inset(insets: &Option<Vec<usize>>, lines: &[Line]) -> Option<Vec<Line>> {
     let moved = |(line, inset): (&Line, &usize)| Line { start: line.start + inset, ..*line };
     Some(lines.iter().zip(insets.as_ref()?).map(moved).collect())
 }
 
-fn parcel_of(parcels: &mut Vec<Parcel>, peer: usize) -> &mut Parcel {
+fn parcel_of(parcels: &mut Vec<HaloParcel>, peer: usize) -> &mut HaloParcel {
     let index = parcels.iter().position(|parcel| parcel.peer == peer).unwrap_or_else(|| {
-        parcels.push(Parcel { peer, ..Parcel::default() });
+        parcels.push(HaloParcel { peer, ..HaloParcel::default() });
         parcels.len() - 1
     });
     &mut parcels[index]
 }
 
-impl Terms<'_> {
+impl PlanSpec<'_> {
     fn own(&self, rank: usize) -> Region {
-        match self.holder {
-            Some(holder) if holder != rank => nothing(self.source.shape().len()),
+        match self.source_rank {
+            Some(source_rank) if source_rank != rank => nothing(self.source.shape().len()),
             _ => self.source.region(rank),
         }
     }
 
     fn needed(&self, rank: usize) -> Region {
-        if self.taker.is_some_and(|taker| taker != rank) {
+        if self.target_rank.is_some_and(|target_rank| target_rank != rank) {
             return nothing(self.source.shape().len());
         }
         let outputs = self.target.region(rank);
@@ -313,19 +313,19 @@ impl Terms<'_> {
         Region::new(&ranges)
     }
 
-    /// The segments of each dimension of what a rank needs.
-    fn cuts(&self, rank: usize) -> Vec<Vec<Segment>> {
+    /// The segments of each dimension of the region that a rank needs.
+    fn cuts(&self, rank: usize) -> Vec<Vec<AxisSegment>> {
         let needed = self.needed(rank);
         let dimensions = 0..self.windows.len();
         dimensions.map(|d| cut(needed.range(d), self.source, d, &self.edges[d])).collect()
     }
 
-    /// Those of them that one rank has.
-    fn cuts_from(&self, rank: usize, holder: usize) -> Vec<Vec<Segment>> {
-        let (there, here) = (self.source.grid().coordinates(holder), self.source.grid().coordinates(rank));
-        let serves = match self.holder {
-            Some(only) => only == holder,
-            // Along axes that divide nothing, everybody is served by its own replica.
+    /// Those of these segments that `source_rank` has.
+    fn cuts_from(&self, rank: usize, source_rank: usize) -> Vec<Vec<AxisSegment>> {
+        let (there, here) = (self.source.grid().coordinates(source_rank), self.source.grid().coordinates(rank));
+        let serves = match self.source_rank {
+            Some(only) => only == source_rank,
+            // Along axes that divide nothing, every rank is served by its own replica.
             None => (0..there.len()).all(|axis| {
                 there[axis] == here[axis]
                     || (0..self.windows.len())
@@ -335,31 +335,31 @@ impl Terms<'_> {
         if !serves {
             return vec![Vec::new(); self.windows.len()];
         }
-        let has = |dimension: usize, segment: &Segment| matches!(segment.origin, Origin::Part(part, _) if part == self.source.part(dimension, &there));
+        let has = |dimension: usize, segment: &AxisSegment| matches!(segment.origin, SegmentOrigin::Part(part, _) if part == self.source.part(dimension, &there));
         let mut cuts = self.cuts(rank);
         cuts.iter_mut().enumerate().for_each(|(d, segments)| segments.retain(|segment| has(d, segment)));
         cuts
     }
 
-    /// The rank that a box without constants comes from, and where it is in that rank's part.
-    fn origin(&self, choice: &[&Segment], receiver: usize) -> (usize, Vec<Line>) {
+    /// The rank that a box without constants comes from, and the position of the box in that rank's part.
+    fn origin(&self, choice: &[&AxisSegment], receiver: usize) -> (usize, Vec<Line>) {
         let mut coordinates = self.source.grid().coordinates(receiver);
         let mut lines = Vec::with_capacity(choice.len());
         for (dimension, segment) in choice.iter().enumerate() {
-            if let Origin::Part(part, line) = &segment.origin {
+            if let SegmentOrigin::Part(part, line) = &segment.origin {
                 if let Some((axis, _)) = self.source.split(dimension) {
                     coordinates[axis] = *part;
                 }
                 lines.push(*line);
             }
         }
-        (self.holder.unwrap_or_else(|| self.source.grid().rank(&coordinates)), lines)
+        (self.source_rank.unwrap_or_else(|| self.source.grid().rank(&coordinates)), lines)
     }
 
     fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        (self.source, self.target, self.windows, self.holder, self.taker).hash(&mut hasher);
-        // Numbers with a fraction cannot be hashed, but their words can.
+        (self.source, self.target, self.windows, self.source_rank, self.target_rank).hash(&mut hasher);
+        // Floats cannot be hashed, but their text can.
         self.edges.iter().for_each(|edges| format!("{edges:?}").hash(&mut hasher));
         hasher.finish()
     }
@@ -370,7 +370,7 @@ fn nothing(dimensions: usize) -> Region {
 }
 
 /// Every choice of one segment from each dimension, the last dimension fastest.
-fn products(cuts: &[Vec<Segment>]) -> Vec<Vec<&Segment>> {
+fn products(cuts: &[Vec<AxisSegment>]) -> Vec<Vec<&AxisSegment>> {
     cuts.iter().fold(vec![Vec::new()], |choices, segments| {
         let longer = |choice: Vec<_>| {
             segments.iter().map(move |segment| choice.iter().copied().chain([segment]).collect::<Vec<_>>())

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
-/// The indices from `start` to before `end` in each dimension. It may reach outside an array, where padding is.
+/// The indices from `start` up to but excluding `end`, in each dimension. A region may extend beyond an array, into its
+/// padding.
 ///
 /// ```
 /// use unisono::halo::Region;
@@ -29,12 +30,12 @@ impl Region {
         Region { ranges: shape.iter().map(|&extent| (0, extent as i64)).collect() }
     }
 
-    /// How many dimensions it has.
+    /// The number of dimensions.
     pub fn dimensions(&self) -> usize {
         self.ranges.len()
     }
 
-    /// The indices of one dimension.
+    /// The index range of one dimension.
     pub fn range(&self, dimension: usize) -> Range<i64> {
         let (start, end) = self.ranges[dimension];
         start..end
@@ -55,12 +56,12 @@ impl Region {
         self.ranges.iter().map(|(start, end)| (end - start) as usize).collect()
     }
 
-    /// How many indices there are.
+    /// The number of indices.
     pub fn elements(&self) -> usize {
         self.ranges.iter().map(|(start, end)| (end - start) as usize).product()
     }
 
-    /// Whether there are none.
+    /// Whether the region has no indices.
     pub fn is_empty(&self) -> bool {
         self.ranges.iter().any(|(start, end)| start == end)
     }
@@ -70,7 +71,7 @@ impl Region {
         self.ranges.iter().zip(index).all(|((start, end), index)| (start..end).contains(&index))
     }
 
-    /// What both have in common.
+    /// The intersection of both regions.
     #[must_use]
     pub fn intersect(&self, other: &Region) -> Region {
         let common = |(a, b): (&(i64, i64), &(i64, i64))| {
@@ -80,14 +81,14 @@ impl Region {
         Region { ranges: self.ranges.iter().zip(&other.ranges).map(common).collect() }
     }
 
-    /// The same box, moved.
+    /// The region shifted by `by`.
     #[must_use]
     pub fn shifted(&self, by: &[i64]) -> Region {
         let moved = |((start, end), by): (&(i64, i64), &i64)| (start + by, end + by);
         Region { ranges: self.ranges.iter().zip(by).map(moved).collect() }
     }
 
-    /// The box with so many more indices before and after it, in each dimension.
+    /// The region with `by` more indices before and after it, in each dimension.
     #[must_use]
     pub fn grown(&self, by: &[(i64, i64)]) -> Region {
         let grow = |((start, end), (before, after)): (&(i64, i64), &(i64, i64))| {
@@ -111,7 +112,7 @@ impl Region {
     }
 }
 
-/// As Python writes slices: `[0:4, 2:6]`.
+/// Formatted as Python slices: `[0:4, 2:6]`.
 impl fmt::Display for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[")?;

@@ -1,54 +1,54 @@
-//! Segments: one dimension of what a part of the outputs needs, cut where its origin changes.
+//! Segments: one dimension of the region that a part of the outputs needs, cut where the origin of the elements changes.
 
 use std::ops::Range;
 
-use super::copy::Line;
+use super::box_pair::Line;
 use super::{Edges, Layout};
 
-/// Positions in a row with one origin.
+/// Consecutive positions with a single origin.
 #[derive(Debug, Clone)]
-pub(super) struct Segment {
-    /// Where it begins in the needed range.
+pub(super) struct AxisSegment {
+    /// Offset of the segment in the needed range.
     pub at: usize,
     pub length: usize,
-    pub origin: Origin,
+    pub origin: SegmentOrigin,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Origin {
-    /// Elements of a part of the dimension: which part, and where in it.
+pub(super) enum SegmentOrigin {
+    /// Elements of a part of the dimension: the part's index, and the position in it.
     Part(usize, Line),
     /// No element: this constant.
     Constant(f64),
 }
 
-/// Cuts the needed positions of a dimension.
-pub(super) fn cut(needed: Range<i64>, source: &Layout, dimension: usize, edges: &Edges) -> Vec<Segment> {
+/// Cuts the needed range of a dimension into segments.
+pub(super) fn cut(needed: Range<i64>, source: &Layout, dimension: usize, edges: &Edges) -> Vec<AxisSegment> {
     let length = source.shape()[dimension];
-    let mut segments: Vec<Segment> = Vec::new();
+    let mut segments: Vec<AxisSegment> = Vec::new();
     for (at, position) in needed.enumerate() {
         let origin = match edges.source(position, length) {
             Some(index) => {
                 let (part, start) = source.locate(dimension, index);
-                Origin::Part(part, Line::from(start))
+                SegmentOrigin::Part(part, Line::from(start))
             }
-            None => Origin::Constant(edges.value(position)),
+            None => SegmentOrigin::Constant(edges.value(position)),
         };
-        // A segment never crosses the array's edge: what a part has itself stays whole.
+        // A segment never crosses the array's edge, so a part's own elements stay in one segment.
         let at_edge = position == 0 || position == length as i64;
         if at_edge || !segments.last_mut().is_some_and(|last| last.takes(&origin)) {
-            segments.push(Segment { at, length: 1, origin });
+            segments.push(AxisSegment { at, length: 1, origin });
         }
     }
     segments
 }
 
-impl Segment {
-    /// Grows by one position if that continues the segment.
-    fn takes(&mut self, next: &Origin) -> bool {
+impl AxisSegment {
+    /// Extends the segment by one position if that continues it.
+    fn takes(&mut self, next: &SegmentOrigin) -> bool {
         let continues = match (&mut self.origin, next) {
-            (Origin::Constant(value), Origin::Constant(other)) => value.to_bits() == other.to_bits(),
-            (Origin::Part(part, line), Origin::Part(other, place)) if part == other => {
+            (SegmentOrigin::Constant(value), SegmentOrigin::Constant(other)) => value.to_bits() == other.to_bits(),
+            (SegmentOrigin::Part(part, line), SegmentOrigin::Part(other, place)) if part == other => {
                 let (start, next) = (line.start as isize, place.start as isize);
                 if self.length == 1 && (-1..=1).contains(&(next - start)) {
                     line.step = next - start;
@@ -76,9 +76,9 @@ mod tests {
         let layout = Layout::new(&grid, &[sizes.iter().sum()], &[("x", 0)]).unwrap();
         let layout = layout.with_sizes("x", sizes).unwrap();
         let segments = cut(needed, &layout, 0, &Edges::both(boundary));
-        let flat = |segment: &Segment| match segment.origin {
-            Origin::Part(part, line) => (segment.at, segment.length, part, line.start, line.step),
-            Origin::Constant(_) => (segment.at, segment.length, 99, 0, 0),
+        let flat = |segment: &AxisSegment| match segment.origin {
+            SegmentOrigin::Part(part, line) => (segment.at, segment.length, part, line.start, line.step),
+            SegmentOrigin::Constant(_) => (segment.at, segment.length, 99, 0, 0),
         };
         segments.iter().map(flat).collect()
     }

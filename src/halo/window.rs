@@ -1,4 +1,4 @@
-//! A window in one dimension: what convolutions and poolings look at, and so which inputs an output needs.
+//! A window in one dimension: which inputs each output of a convolution or pooling needs.
 
 use std::ops::Range;
 
@@ -15,25 +15,25 @@ use crate::error::{Error, Result};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Window {
-    /// How many inputs an output looks at.
+    /// The number of inputs of an output.
     pub kernel: usize,
-    /// How far neighbouring windows are apart.
+    /// The distance between adjacent windows.
     pub stride: usize,
-    /// How far the inputs of one window are apart.
+    /// The distance between adjacent inputs of one window.
     pub dilation: usize,
-    /// Positions before the first and after the last input; the boundary says what is there.
+    /// Positions before the first and after the last input; the boundary defines their values.
     pub padding: (usize, usize),
-    /// Whether inputs and outputs are exchanged, as in a transposed convolution: every input spreads over `kernel` outputs
-    /// that are `dilation` apart, `stride` further for each input, and `padding` outputs are cut off at the ends.
+    /// Whether inputs and outputs are exchanged, as in a transposed convolution: every input contributes to `kernel` outputs
+    /// that are `dilation` apart, shifted by `stride` for each input, and `padding` outputs are cropped at the ends.
     pub transposed: bool,
-    /// Further outputs after the last, of a transposed window.
+    /// Additional outputs after the last one, of a transposed window.
     pub output_padding: usize,
-    /// Whether a last window counts that begins inside and ends outside.
+    /// Whether a last window counts that begins inside and ends outside the inputs.
     pub ceil: bool,
 }
 
 impl Window {
-    /// Every output looks at the input of the same index: for batches, channels, and everything pointwise.
+    /// Every output depends on the input of the same index: for batches, channels and pointwise operations.
     pub const IDENTITY: Window = Window {
         kernel: 1,
         stride: 1,
@@ -44,34 +44,34 @@ impl Window {
         ceil: false,
     };
 
-    /// From the first to the last input of a window, both included.
+    /// The distance from the first to the last input of a window, both included.
     fn span(&self) -> usize {
         self.dilation * (self.kernel - 1) + 1
     }
 
     fn check(&self) -> Result<()> {
-        let refuse = |expected: &str, received: String| {
+        let reject = |expected: &str, received: String| {
             Err(Error::usage("window", expected, received, "correct the window of this dimension"))
         };
         if self.kernel == 0 || self.stride == 0 || self.dilation == 0 {
             let received =
                 format!("kernel {}, stride {}, dilation {}", self.kernel, self.stride, self.dilation);
-            return refuse("kernel, stride and dilation of 1 or more", received);
+            return reject("kernel, stride and dilation of 1 or more", received);
         }
         if !self.transposed && self.output_padding > 0 {
-            return refuse("output_padding for transposed windows only", self.output_padding.to_string());
+            return reject("output_padding for transposed windows only", self.output_padding.to_string());
         }
         if self.transposed && self.ceil {
-            return refuse("no ceil mode for a transposed window", "both".into());
+            return reject("no ceil mode for a transposed window", "both".into());
         }
         if self.transposed && self.output_padding >= self.stride.max(self.dilation) {
             let expected = "an output_padding below the stride or the dilation";
-            return refuse(expected, format!("{} with stride {}", self.output_padding, self.stride));
+            return reject(expected, format!("{} with stride {}", self.output_padding, self.stride));
         }
         Ok(())
     }
 
-    /// How many outputs there are for so many inputs.
+    /// The number of outputs for this number of inputs.
     pub fn outputs(&self, inputs: usize) -> Result<usize> {
         self.check()?;
         let (before, after) = self.padding;
@@ -95,14 +95,14 @@ impl Window {
             return too_large(format!("{inputs} inputs with padding {before} and {after}"));
         };
         let mut outputs = room / self.stride + 1;
-        // A window that would begin in the padding after the inputs sees nothing: it does not count.
+        // A window that would begin in the padding after the inputs covers no input: it does not count.
         if self.ceil && !room.is_multiple_of(self.stride) && outputs * self.stride < inputs + before {
             outputs += 1;
         }
         Ok(outputs)
     }
 
-    /// The inputs from the first to the last that these outputs need; they may reach outside the array.
+    /// The range of inputs that these outputs need; it may extend beyond the array.
     pub fn needed(&self, outputs: Range<i64>) -> Range<i64> {
         let (first, end) = (outputs.start, outputs.end);
         let (stride, before) = (self.stride as i64, self.padding.0 as i64);
@@ -115,7 +115,7 @@ impl Window {
         if !self.transposed {
             return first * stride - before..(end - 1) * stride - before + span;
         }
-        // Input i spreads over the outputs i * stride - before … + span - 1.
+        // Input i contributes to the outputs i * stride - before … + span - 1.
         let start = -(-(first + before - span + 1)).div_euclid(stride);
         start..((end - 1 + before).div_euclid(stride) + 1).max(start)
     }
@@ -137,7 +137,7 @@ mod tests {
         })
     }
 
-    /// The inputs that one output touches, by the definition.
+    /// The inputs of one output, by definition.
     fn touched(window: &Window, output: i64) -> Vec<i64> {
         let taps = (0..window.kernel as i64).map(|tap| tap * window.dilation as i64);
         let (stride, before) = (window.stride as i64, window.padding.0 as i64);

@@ -1,14 +1,14 @@
-//! How parcels travel between neighbours: through lanes in shared memory, or as messages.
+//! How parcels travel between neighbours: through SPSC buffers in shared memory, or as messages.
 
-use super::loads::Load;
-use super::neighbours::{Begun, wait};
+use super::packing::PackUnpack;
+use super::neighbours::{StartedCall, wait};
 use crate::error::{Error, Result};
 use crate::memory::DType;
 use crate::transport::arena::lanes::{Inbox, Outbox, STEPS};
 use crate::transport::{Call, Posted, Signature, Slot, Verb};
 use crate::world::Group;
 
-/// A neighbour, and how many bytes there must be room for in each direction of travel.
+/// A neighbour, and the buffer space that each direction needs, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Neighbour {
     pub member: usize,
@@ -16,45 +16,45 @@ pub(super) struct Neighbour {
     pub from: usize,
 }
 
-/// The way to all neighbours, by their number in the list of neighbours.
+/// The connections to all neighbours. A lane is the index of a neighbour in the list.
 pub(super) struct Wire {
     neighbours: Vec<Neighbour>,
     /// Bytes that have been unpacked of the parcel from each neighbour.
     unpacked: Vec<usize>,
-    way: Way,
+    backend: WireBackend,
 }
 
-/// Bytes that are packed before others are unpacked: with the rows that they come from, they stay in the second cache.
-pub(super) const PIECE: usize = 24 << 10;
+/// Bytes that are packed before others are unpacked: with the rows that they come from, they stay in the L2 cache.
+pub(super) const CHUNK_BYTES: usize = 24 << 10;
 
-enum Way {
-    Lanes { outbox: Outbox, inbox: Inbox, number: u64 },
+enum WireBackend {
+    SharedMemory { outbox: Outbox, inbox: Inbox, number: u64 },
     Messages(Messages),
 }
 
-/// Buffers of messages that are not under way, and the messages that are.
+/// Buffers of messages that are not in flight, and the messages that are.
 struct Messages {
     sends: Vec<Vec<u8>>,
     receives: Vec<Vec<u8>>,
     posted: Option<Posted>,
 }
 
-/// Says that a rank has no room for lanes.
-const NOWHERE: i64 = -1;
+/// Sent in place of an offset by a rank that has no SPSC buffer for the receiver.
+const NO_BUFFER: i64 = -1;
 
 impl Wire {
-    /// Made together by all members of the group; `fingerprint` must be the same on all of them.
+    /// Collective over the group; `fingerprint` must be equal on all members.
     pub fn new(group: &Group, neighbours: Vec<Neighbour>, fingerprint: u64, direct: bool) -> Result<Wire> {
         let seat = group.core.common.seat.as_ref().filter(|_| direct && group.core.channel.is_some());
         let seat_of = |member: usize| seat.and_then(|seat| seat.seat_of(group.members()[member]));
         let lanes: Option<Vec<(usize, usize)>> =
             neighbours.iter().map(|one| Some((seat_of(one.member)?, one.to))).collect();
-        // Without room in the arena it works all the same, by messages.
+        // Without space in the arena, the exchange falls back to messages.
         let outbox = seat.zip(lanes).and_then(|(seat, lanes)| Outbox::new(seat, &lanes).ok());
 
-        // Everybody tells everybody: the fingerprint, whether there is room, and where the lane for that member is.
+        // Each rank sends to each: the fingerprint, whether it has SPSC buffers, and the offset of the one for that member.
         const NUMBERS: usize = 3;
-        let mut mine = [fingerprint as i64, i64::from(outbox.is_some()), NOWHERE].repeat(group.size());
+        let mut mine = [fingerprint as i64, i64::from(outbox.is_some()), NO_BUFFER].repeat(group.size());
         if let Some(outbox) = &outbox {
             for (lane, neighbour) in neighbours.iter().enumerate() {
                 mine[NUMBERS * neighbour.member + 2] = outbox.offset(lane) as i64;
@@ -62,85 +62,86 @@ impl Wire {
         }
         let mut theirs = vec![0i64; mine.len()];
         group.all_to_all(&mine, &mut theirs)?;
-        let told = |member: usize| &theirs[NUMBERS * member..NUMBERS * (member + 1)];
-        check_agreement(group, fingerprint, |member| told(member)[0] as u64)?;
+        let received_from = |member: usize| &theirs[NUMBERS * member..NUMBERS * (member + 1)];
+        check_agreement(group, fingerprint, |member| received_from(member)[0] as u64)?;
 
-        let all_have_room = (0..group.size()).all(|member| told(member)[1] == 1);
-        let way = match (outbox, seat) {
+        let all_have_room = (0..group.size()).all(|member| received_from(member)[1] == 1);
+        let backend = match (outbox, seat) {
             (Some(outbox), Some(seat)) if all_have_room => {
                 let lane = |one: &Neighbour| {
-                    let offset = told(one.member)[2];
+                    let offset = received_from(one.member)[2];
                     (seat_of(one.member).unwrap_or(seat.index), offset as usize, one.from)
                 };
-                if neighbours.iter().any(|one| told(one.member)[2] == NOWHERE) {
+                if neighbours.iter().any(|one| received_from(one.member)[2] == NO_BUFFER) {
                     return Err(Error::internal("halo plan", "a neighbour that does not know of this rank"));
                 }
                 let inbox = Inbox::new(seat, neighbours.iter().map(lane));
-                Way::Lanes { outbox, inbox, number: 0 }
+                WireBackend::SharedMemory { outbox, inbox, number: 0 }
             }
-            _ => Way::Messages(Messages {
+            _ => WireBackend::Messages(Messages {
                 sends: neighbours.iter().map(|one| Vec::with_capacity(one.to)).collect(),
                 receives: neighbours.iter().map(|one| Vec::with_capacity(one.from)).collect(),
                 posted: None,
             }),
         };
         let unpacked = vec![0; neighbours.len()];
-        Ok(Wire { neighbours, unpacked, way })
+        Ok(Wire { neighbours, unpacked, backend })
     }
 
-    /// Whether parcels go straight through shared memory.
+    /// Whether parcels go directly through shared memory.
     pub fn is_direct(&self) -> bool {
-        matches!(self.way, Way::Lanes { .. })
+        matches!(self.backend, WireBackend::SharedMemory { .. })
     }
 
-    /// Packs and sends parcels. It returns when the caller's arrays have been read. With `in_turns`, what has come meanwhile is
-    /// unpacked beside what was just packed, because the two lie next to each other in memory: [`Wire::receive`] does the rest.
+    /// Packs and sends parcels. Returns when the caller's arrays have been read. With `interleaved`, what has arrived
+    /// meanwhile is unpacked along with what was just packed, because the two are adjacent in memory; [`Wire::receive`]
+    /// unpacks the rest.
     pub fn send(
         &mut self,
         group: &Group,
         call: &Call,
-        (begun, dtype, fingerprint): (Begun, DType, u64),
-        load: &mut impl Load,
-        in_turns: bool,
+        (started, dtype, fingerprint): (StartedCall, DType, u64),
+        packer: &mut impl PackUnpack,
+        interleaved: bool,
     ) -> Result<()> {
-        let Wire { neighbours, unpacked, way } = self;
+        let Wire { neighbours, unpacked, backend } = self;
         unpacked.fill(0);
-        match way {
-            Way::Lanes { outbox, inbox, number: last } => {
-                let number = number_of(begun, *last);
+        match backend {
+            WireBackend::SharedMemory { outbox, inbox, number: last } => {
+                let number = sequence_number(started, *last);
                 *last = number;
                 for (lane, neighbour) in neighbours.iter().enumerate() {
-                    let (to, from) = load.lengths(lane);
+                    let (to, from) = packer.lengths(lane);
                     if to == 0 {
                         continue;
                     }
                     let missing = |member: usize| neighbour.member == member && !outbox.is_free(lane);
                     wait(group, call, None, || outbox.is_free(lane), missing)?;
-                    let piece = if in_turns { PIECE.max(to / STEPS as usize) } else { usize::MAX };
+                    let piece = if interleaved { CHUNK_BYTES.max(to / STEPS as usize) } else { usize::MAX };
                     let mut packed = 0;
                     while packed < to {
                         packed =
-                            outbox.send(lane, number, to, |done, room| load.pack(lane, done, piece, room));
-                        if in_turns {
+                            outbox.send(lane, number, to, |done, room| packer.pack(lane, done, piece, room));
+                        if interleaved {
                             // Not further than was packed: beyond that, memory would be fetched twice.
                             let limit = (from as u128 * packed as u128 / to as u128) as usize;
                             let span = (unpacked[lane], limit);
-                            let unpack = |bytes: &[u8]| load.unpack(lane, span.0, bytes);
+                            let unpack = |bytes: &[u8]| packer.unpack(lane, span.0, bytes);
                             unpacked[lane] = inbox.look(lane, number, from, span, unpack);
                         }
                     }
                 }
                 Ok(())
             }
-            Way::Messages(messages) => {
+            WireBackend::Messages(messages) => {
                 let rank = |lane: usize| group.members()[neighbours[lane].member];
                 let (mut sends, mut receives) = (Vec::new(), Vec::new());
                 for lane in 0..neighbours.len() {
-                    let (to, from) = load.lengths(lane);
+                    let (to, from) = packer.lengths(lane);
                     if to > 0 {
                         let mut buffer = std::mem::take(&mut messages.sends[lane]);
                         buffer.resize(to, 0);
-                        load.pack(lane, 0, usize::MAX, &mut buffer);
+                        packer.pack(lane, 0, usize::MAX, &mut buffer);
                         sends.push((rank(lane), buffer));
                     }
                     if from > 0 {
@@ -151,7 +152,7 @@ impl Wire {
                 }
                 let ranks = (0..neighbours.len()).map(rank);
                 group.check_reachable(call, ranks)?;
-                let signature = Signature::new(begun.verb, begun.number).of(dtype, Signature::VARIES);
+                let signature = Signature::new(started.verb, started.number).of(dtype, Signature::VARIES);
                 let signature = signature.plan(fingerprint);
                 let slot = Slot { context: group.core.context, tag: Slot::COLLECTIVE, signature };
                 let posted = Posted::begin(&group.core.common.transport, &slot, sends, receives);
@@ -162,40 +163,40 @@ impl Wire {
         }
     }
 
-    /// Waits for all parcels and lets them be unpacked: in the order of neighbours if `in_order`, else as they come.
+    /// Waits for all parcels and unpacks them: in the order of neighbours if `in_order`, else as they arrive.
     pub fn receive(
         &mut self,
         group: &Group,
         call: &Call,
-        begun: Begun,
-        load: &mut impl Load,
+        started: StartedCall,
+        packer: &mut impl PackUnpack,
         in_order: bool,
     ) -> Result<()> {
-        let Wire { neighbours, unpacked, way } = self;
-        match way {
-            Way::Lanes { inbox, number, .. } => {
+        let Wire { neighbours, unpacked, backend } = self;
+        match backend {
+            WireBackend::SharedMemory { inbox, number, .. } => {
                 let number = *number;
-                let mut open = Open::all(neighbours.len(), |lane| load.lengths(lane).1);
-                while let Some(first) = open.first() {
-                    let waited_for = |lane: usize| if in_order { lane == first } else { open.holds(lane) };
+                let mut pending = PendingLanes::all(neighbours.len(), |lane| packer.lengths(lane).1);
+                while let Some(first) = pending.first() {
+                    let waited_for = |lane: usize| if in_order { lane == first } else { pending.contains(lane) };
                     let ready = |lane: usize| waited_for(lane) && inbox.is_ready(lane, number);
                     let any = || (0..neighbours.len()).find(|&lane| ready(lane));
                     let missing = |member: usize| {
                         let lane = neighbours.iter().position(|one| one.member == member);
                         lane.is_some_and(|lane| waited_for(lane) && !inbox.is_ready(lane, number))
                     };
-                    wait(group, call, Some(begun), || any().is_some(), missing)?;
+                    wait(group, call, Some(started), || any().is_some(), missing)?;
                     if let Some(lane) = any() {
-                        let (done, bytes) = (unpacked[lane], load.lengths(lane).1);
+                        let (done, bytes) = (unpacked[lane], packer.lengths(lane).1);
                         inbox
-                            .look(lane, number, bytes, (done, bytes), |bytes| load.unpack(lane, done, bytes));
+                            .look(lane, number, bytes, (done, bytes), |bytes| packer.unpack(lane, done, bytes));
                         inbox.take(lane, number);
-                        open.close(lane);
+                        pending.remove(lane);
                     }
                 }
                 Ok(())
             }
-            Way::Messages(messages) => {
+            WireBackend::Messages(messages) => {
                 let Some(posted) = messages.posted.take() else { return Ok(()) };
                 let (sends, receives) = posted.finish(call)?;
                 let lane_of =
@@ -207,7 +208,7 @@ impl Wire {
                 }
                 for (rank, buffer) in receives {
                     if let Some(lane) = lane_of(rank) {
-                        load.unpack(lane, 0, &buffer);
+                        packer.unpack(lane, 0, &buffer);
                         messages.receives[lane] = buffer;
                     }
                 }
@@ -216,50 +217,50 @@ impl Wire {
         }
     }
 
-    /// Gives up what was sent and not received.
-    pub fn abandon(&mut self, lengths: impl Fn(usize) -> usize) {
-        match &mut self.way {
-            Way::Lanes { inbox, number, .. } => {
+    /// Cancels the exchange: discards what was sent and not received.
+    pub fn cancel(&mut self, lengths: impl Fn(usize) -> usize) {
+        match &mut self.backend {
+            WireBackend::SharedMemory { inbox, number, .. } => {
                 (0..self.neighbours.len())
                     .filter(|&lane| lengths(lane) > 0)
                     .for_each(|lane| inbox.forget(lane, *number));
             }
-            Way::Messages(messages) => messages.posted = None,
+            WireBackend::Messages(messages) => messages.posted = None,
         }
     }
 }
 
-/// The number of a load after another one. It tells the call, because a rank may be refused one, and go on to the next; and
-/// of the two loads that a call may send, which it is.
-fn number_of(begun: Begun, last: u64) -> u64 {
-    let call = 2 * begun.number + u64::from(begun.verb == Verb::HaloAdjoint);
+/// The sequence number of a transfer after another one. It identifies the call, because a rank may have one call rejected
+/// and go on to the next; and it tells apart the two transfers that a call may make.
+fn sequence_number(started: StartedCall, last: u64) -> u64 {
+    let call = 2 * started.number + u64::from(started.verb == Verb::HaloAdjoint);
     let first = (2 * call + 1) * STEPS;
     if last == first { first + STEPS } else { first }
 }
 
-/// The lanes that have not been unpacked: a bit for each of the first 128 neighbours, a list for more.
-struct Open(Bits);
+/// The lanes that have not been unpacked: one bit each for up to 128 neighbours, a list for more.
+struct PendingLanes(Bits);
 
 enum Bits {
     Few(u128),
     Many(Vec<bool>),
 }
 
-impl Open {
-    fn all(lanes: usize, lengths: impl Fn(usize) -> usize) -> Open {
+impl PendingLanes {
+    fn all(lanes: usize, lengths: impl Fn(usize) -> usize) -> PendingLanes {
         let wanted = (0..lanes).map(|lane| lengths(lane) > 0);
-        Open(match lanes <= 128 {
+        PendingLanes(match lanes <= 128 {
             true => {
-                Bits::Few(wanted.enumerate().fold(0, |bits, (lane, open)| bits | u128::from(open) << lane))
+                Bits::Few(wanted.enumerate().fold(0, |bits, (lane, pending)| bits | u128::from(pending) << lane))
             }
             false => Bits::Many(wanted.collect()),
         })
     }
 
-    fn holds(&self, lane: usize) -> bool {
+    fn contains(&self, lane: usize) -> bool {
         match &self.0 {
             Bits::Few(bits) => bits >> lane & 1 == 1,
-            Bits::Many(open) => open[lane],
+            Bits::Many(pending) => pending[lane],
         }
     }
 
@@ -267,14 +268,14 @@ impl Open {
         match &self.0 {
             Bits::Few(0) => None,
             Bits::Few(bits) => Some(bits.trailing_zeros() as usize),
-            Bits::Many(open) => open.iter().position(|&open| open),
+            Bits::Many(pending) => pending.iter().position(|&pending| pending),
         }
     }
 
-    fn close(&mut self, lane: usize) {
+    fn remove(&mut self, lane: usize) {
         match &mut self.0 {
             Bits::Few(bits) => *bits &= !(1 << lane),
-            Bits::Many(open) => open[lane] = false,
+            Bits::Many(pending) => pending[lane] = false,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The type of an element. The numbers are stable: they travel between processes and languages.
+/// The type of an element. The numbers are stable: they are sent between processes and languages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -32,12 +32,12 @@ impl DType {
         }
     }
 
-    /// Whether values have a fraction.
+    /// Whether the type is a floating-point type.
     pub const fn is_float(self) -> bool {
         matches!(self, DType::F32 | DType::F64 | DType::F16 | DType::BF16)
     }
 
-    /// The name that NumPy and PyTorch users know.
+    /// The name in NumPy and PyTorch.
     pub const fn name(self) -> &'static str {
         match self {
             DType::F32 => "float32",

@@ -1,11 +1,11 @@
-//! The loop of every updater: it changes values by deltas, element by element, in registers.
+//! The inner loop of every updater: it applies deltas to values, element by element, in registers.
 
 use super::TableElement;
 
-/// Replaces each value and its element of every plane by what `formula(value, planes, delta)` gives; half types are
-/// widened before and rounded once after it. All slices have one length.
+/// Replaces each value, and its element of every plane, with the result of `formula(value, planes, delta)`; half types are
+/// widened before and rounded once after it. All slices have the same length.
 ///
-/// Whole bundles of elements go through arrays of a fixed length, so that the compiler may use wide registers.
+/// Elements are processed in arrays of a fixed length, so that the compiler may use wide registers.
 #[inline]
 pub(crate) fn update_each<T: TableElement, const PLANES: usize>(
     values: &mut [T],
@@ -28,7 +28,7 @@ pub(crate) fn update_each<T: TableElement, const PLANES: usize>(
 /// The same code, compiled for wider registers. It never fuses multiply and add, so results do not change.
 ///
 /// # Safety
-/// The processor has AVX2 and F16C.
+/// The CPU has AVX2 and F16C.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
 unsafe fn update_avx2<T: TableElement, const PLANES: usize>(
@@ -40,7 +40,7 @@ unsafe fn update_avx2<T: TableElement, const PLANES: usize>(
     update_any(values, planes, delta, formula);
 }
 
-/// Large bundles, then small ones for short rows and remainders, then single elements.
+/// Large chunks, then small ones for short rows and remainders, then single elements.
 #[inline(always)]
 fn update_any<T: TableElement, const PLANES: usize>(
     values: &mut [T],
@@ -53,7 +53,7 @@ fn update_any<T: TableElement, const PLANES: usize>(
     bundles::<T, PLANES, 1>(values, &mut planes, delta, done, &formula);
 }
 
-/// As many whole bundles as fit from `start` on; returns where they end.
+/// Processes as many full chunks as fit from `start` on; returns where they end.
 #[inline(always)]
 fn bundles<T: TableElement, const PLANES: usize, const LANES: usize>(
     values: &mut [T],

@@ -1,8 +1,8 @@
-//! The Rust types behind each [`DType`], so that the typed door can lead to the untyped inside.
+//! The Rust type of each [`DType`], which maps the typed API to the untyped implementation.
 
 use super::DType;
 
-/// A Rust type that may be an element of a buffer.
+/// A Rust type that may be the element type of a buffer.
 pub trait Element: bytemuck::Pod + PartialEq + std::fmt::Debug + Send + Sync + 'static {
     /// Its type number.
     const DTYPE: DType;

@@ -1,16 +1,16 @@
-//! Slices of half types to f32 and back, f16 eight at a time where the processor has instructions for it.
+//! Converts slices of half types to f32 and back, f16 eight at a time if the CPU has instructions for it.
 //!
-//! The loops are inlined into kernels that are compiled for these instructions; there, nothing is left of the calls.
+//! The loops are inlined into kernels that are compiled for these instructions, so the calls cost nothing there.
 
 use half::{bf16, f16};
 
 use super::DType;
-use super::numbers::Stored;
+use super::numbers::StoredNumber;
 
 /// Elements that are converted at once.
 const BLOCK: usize = 1024;
 
-/// The values of a half type in single precision, in which partial results travel; `None` for other types.
+/// The values of a half type in single precision, the form in which partial results travel; `None` for other types.
 pub(crate) fn to_single(bytes: &[u8], dtype: DType) -> Option<Vec<f32>> {
     let mut wide = vec![0.0; bytes.len() / dtype.size()];
     match dtype {
@@ -21,7 +21,7 @@ pub(crate) fn to_single(bytes: &[u8], dtype: DType) -> Option<Vec<f32>> {
     Some(wide)
 }
 
-/// Rounds each value to a half type; `bytes` has room for as many.
+/// Rounds each value to a half type; `bytes` has space for all of them.
 pub(crate) fn from_single(wide: &[f32], bytes: &mut [u8], dtype: DType) {
     match dtype {
         DType::F16 => narrow_bytes::<f16>(wide, bytes),
@@ -30,8 +30,8 @@ pub(crate) fn from_single(wide: &[f32], bytes: &mut [u8], dtype: DType) {
     }
 }
 
-// Callers' bytes may lie at any address: each block is converted in an aligned array.
-fn widen_bytes<T: Stored<Wide = f32> + bytemuck::Pod>(bytes: &[u8], wide: &mut [f32]) {
+// Callers' bytes may have any alignment: each block is converted in an aligned array.
+fn widen_bytes<T: StoredNumber<Wide = f32> + bytemuck::Pod>(bytes: &[u8], wide: &mut [f32]) {
     let mut block = [T::default(); BLOCK];
     for (bytes, wide) in bytes.chunks(BLOCK * size_of::<T>()).zip(wide.chunks_mut(BLOCK)) {
         let block = &mut block[..wide.len()];
@@ -40,7 +40,7 @@ fn widen_bytes<T: Stored<Wide = f32> + bytemuck::Pod>(bytes: &[u8], wide: &mut [
     }
 }
 
-fn narrow_bytes<T: Stored<Wide = f32> + bytemuck::Pod>(wide: &[f32], bytes: &mut [u8]) {
+fn narrow_bytes<T: StoredNumber<Wide = f32> + bytemuck::Pod>(wide: &[f32], bytes: &mut [u8]) {
     let mut block = [T::default(); BLOCK];
     for (bytes, wide) in bytes.chunks_mut(BLOCK * size_of::<T>()).zip(wide.chunks(BLOCK)) {
         let block = &mut block[..wide.len()];
@@ -84,7 +84,7 @@ pub(super) fn narrow(wide: &[f32], narrow: &mut [f16]) {
 }
 
 /// # Safety
-/// The processor has F16C.
+/// The CPU has F16C.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "f16c")]
@@ -93,7 +93,7 @@ unsafe fn widen_eight(narrow: [f16; 8]) -> [f32; 8] {
 }
 
 /// # Safety
-/// The processor has F16C.
+/// The CPU has F16C.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "f16c")]

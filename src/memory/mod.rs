@@ -1,4 +1,4 @@
-//! Layer 1: element types, reductions and copies over plain memory; it knows nothing of ranks.
+//! Layer 1: element types, reductions and copies over plain memory. It knows no ranks.
 
 mod dtype;
 pub(crate) mod each;

@@ -1,16 +1,16 @@
-//! Finds values that are not a number.
+//! Finds NaN values.
 
 use super::DType;
 
-/// Elements looked at together; only a block that holds a NaN is searched for its place.
+/// Elements that are checked together; only a block that contains a NaN is searched for its index.
 const BLOCK: usize = 1024;
 
-/// The index of the first NaN among `bytes`, elements of `dtype` at any alignment. Integers are always numbers.
+/// The index of the first NaN in `bytes`, elements of `dtype` at any alignment. Integers are never NaN.
 pub(crate) fn contains_nan(bytes: &[u8], dtype: DType) -> Option<usize> {
     match dtype {
         DType::F32 => first(bytes, |bytes| f32::from_ne_bytes(bytes).is_nan()),
         DType::F64 => first(bytes, |bytes| f64::from_ne_bytes(bytes).is_nan()),
-        // All bits of the exponent, and some of the fraction.
+        // All bits of the exponent, and at least one of the mantissa.
         DType::F16 => first(bytes, |bytes| u16::from_ne_bytes(bytes) & 0x7fff > 0x7c00),
         DType::BF16 => first(bytes, |bytes| u16::from_ne_bytes(bytes) & 0x7fff > 0x7f80),
         DType::I8 | DType::U8 | DType::I32 | DType::I64 => None,
@@ -19,7 +19,7 @@ pub(crate) fn contains_nan(bytes: &[u8], dtype: DType) -> Option<usize> {
 
 fn first<const SIZE: usize>(bytes: &[u8], is_nan: impl Fn([u8; SIZE]) -> bool) -> Option<usize> {
     let (elements, _) = bytes.as_chunks::<SIZE>();
-    // Without an early end inside a block, the compiler looks at many elements in one step.
+    // Without an early exit inside a block, the compiler vectorises the check.
     let found = |block: &[[u8; SIZE]]| block.iter().fold(false, |any, element| any | is_nan(*element));
     let block = elements.chunks(BLOCK).position(found)?;
     let inside = elements[block * BLOCK..].iter().position(|element| is_nan(*element))?;

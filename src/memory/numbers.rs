@@ -5,8 +5,8 @@ use half::{bf16, f16};
 use super::half_floats;
 
 /// An element as stored in memory, and the wider type in which it is accumulated.
-pub(super) trait Stored: Copy + Default {
-    type Wide: Number;
+pub(super) trait StoredNumber: Copy + Default {
+    type Wide: Accumulator;
     fn widen(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
     /// Widens a slice into another of the same length.
@@ -26,11 +26,11 @@ pub(super) trait Stored: Copy + Default {
 }
 
 /// A type in which values are accumulated.
-pub(super) trait Number: Copy + Default {
+pub(super) trait Accumulator: Copy + Default {
     fn add(self, other: Self) -> Self;
     fn subtract(self, other: Self) -> Self;
     fn multiply(self, other: Self) -> Self;
-    /// NaN wins, as in NumPy.
+    /// NaN propagates, as in NumPy.
     fn minimum(self, other: Self) -> Self;
     fn maximum(self, other: Self) -> Self;
     fn divide(self, by: usize) -> Self;
@@ -38,7 +38,7 @@ pub(super) trait Number: Copy + Default {
 
 macro_rules! floats {
     ($($type:ty),*) => {$(
-        impl Number for $type {
+        impl Accumulator for $type {
             #[inline(always)]
             fn add(self, other: Self) -> Self { self + other }
             #[inline(always)]
@@ -59,7 +59,7 @@ macro_rules! floats {
 
 macro_rules! integers {
     ($($type:ty),*) => {$(
-        impl Number for $type {
+        impl Accumulator for $type {
             #[inline(always)]
             fn add(self, other: Self) -> Self { self.wrapping_add(other) }
             #[inline(always)]
@@ -70,7 +70,7 @@ macro_rules! integers {
             fn minimum(self, other: Self) -> Self { if other < self { other } else { self } }
             #[inline(always)]
             fn maximum(self, other: Self) -> Self { if other > self { other } else { self } }
-            // The mean of integers is refused at the door; this is never reached with another divisor than 1.
+            // The mean of integers is rejected at the API; this is never reached with a divisor other than 1.
             #[inline(always)]
             fn divide(self, by: usize) -> Self { self / by as $type }
         }
@@ -79,7 +79,7 @@ macro_rules! integers {
 
 macro_rules! stored_as_is {
     ($($type:ty),*) => {$(
-        impl Stored for $type {
+        impl StoredNumber for $type {
             type Wide = $type;
             #[inline(always)]
             fn widen(self) -> $type { self }
@@ -93,7 +93,7 @@ floats!(f32, f64);
 integers!(i8, u8, i32, i64);
 stored_as_is!(f32, f64, i8, u8, i32, i64);
 
-impl Stored for f16 {
+impl StoredNumber for f16 {
     type Wide = f32;
     #[inline(always)]
     fn widen(self) -> f32 {
@@ -103,7 +103,7 @@ impl Stored for f16 {
     fn narrow(wide: f32) -> f16 {
         f16::from_f32(wide)
     }
-    // One by one, each value would ask anew which instructions the processor has.
+    // Converted one by one, each value would check anew which instructions the CPU has.
     #[inline(always)]
     fn widen_all(narrow: &[f16], wide: &mut [f32]) {
         half_floats::widen(narrow, wide);
@@ -114,7 +114,7 @@ impl Stored for f16 {
     }
 }
 
-impl Stored for bf16 {
+impl StoredNumber for bf16 {
     type Wide = f32;
     #[inline(always)]
     fn widen(self) -> f32 {

@@ -1,8 +1,8 @@
-//! The ways to combine the values of several ranks.
+//! The reduction operations.
 
 use std::fmt;
 
-/// How values of several ranks become one. The numbers are stable.
+/// How values of several ranks are reduced. The numbers are stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ReduceOp {

@@ -1,9 +1,9 @@
-//! Asking for memory before it is needed, where a program knows and the processor cannot.
+//! Software prefetching, for access patterns that the program knows and the CPU cannot predict.
 
-/// So many bytes are asked for; the processor itself continues a longer walk.
+/// The most bytes that are prefetched; the hardware prefetcher continues a longer sequential access.
 const MOST: usize = 1024;
 
-/// Begins to bring memory into the first cache. It changes nothing, whatever is there.
+/// Prefetches memory into the L1 cache. It has no other effect, whatever the address.
 #[inline(always)]
 pub(crate) fn prefetch(start: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -12,8 +12,8 @@ pub(crate) fn prefetch(start: *const u8, bytes: usize) {
     let _ = (start, bytes, MOST);
 }
 
-/// Begins to bring memory into the second cache, for a walk that is far ahead of its use. Twice as many lines can be under
-/// way to that cache as to the first, and waiting for them holds up nothing.
+/// Prefetches memory into the L2 cache, for accesses far ahead. Twice as many lines can be in flight to that cache as to L1,
+/// and waiting for them stalls nothing.
 #[inline(always)]
 pub(crate) fn prefetch_early(start: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -27,7 +27,7 @@ pub(crate) fn prefetch_early(start: *const u8, bytes: usize) {
 fn fetch<const HINT: i32>(start: *const u8, bytes: usize) {
     use std::arch::x86_64::_mm_prefetch;
     let last = bytes.clamp(1, MOST) - 1;
-    // SAFETY: every x86-64 processor has this instruction, and it may be given any address.
+    // SAFETY: every x86-64 CPU has this instruction, and it accepts any address.
     let line = |offset: usize| unsafe { _mm_prefetch::<HINT>(start.wrapping_add(offset).cast()) };
     (0..last).step_by(64).for_each(line);
     line(last);

@@ -1,18 +1,18 @@
-//! The reduction kernel: folds several buffers into one, in the order given, and writes the result to several places.
+//! The reduction kernel: folds several buffers into one, in the given order, and writes the result to several destinations.
 //!
-//! The order is part of the contract: ranks pass their buffers in rank order, so every rank gets the same bits.
-//! Sources are read once and destinations written once, block by block, with the running values in the first-level cache.
+//! The order is part of the contract: ranks pass their buffers in rank order, so every rank gets the same bits. Sources are
+//! read once and destinations written once, block by block, with the running values in the L1 cache.
 
 use half::{bf16, f16};
 
-use super::numbers::{Number, Stored};
+use super::numbers::{Accumulator, StoredNumber};
 use super::{DType, ReduceOp};
 
-/// Elements in one block: small enough to stay in the first-level cache, large enough to hide the loop's overhead.
+/// Elements in one block: small enough to stay in the L1 cache, large enough to hide the loop's overhead.
 const BLOCK: usize = 1024;
 
-/// Where to read, where to write, how many elements.
-struct Job<'a> {
+/// Sources, destinations, and the number of elements.
+struct FoldJob<'a> {
     count: usize,
     sources: &'a [*const u8],
     destinations: &'a [*mut u8],
@@ -23,8 +23,8 @@ struct Job<'a> {
 /// sources.
 ///
 /// # Safety
-/// Every pointer is valid for `count` elements of `dtype` (any alignment). A destination may be one of the sources, but
-/// must not overlap one otherwise. Nobody else writes to any of this memory meanwhile.
+/// Every pointer is valid for `count` elements of `dtype` (any alignment). A destination may be one of the sources, but must
+/// not partially overlap one. Nothing else writes to any of this memory meanwhile.
 pub(crate) unsafe fn combine(
     dtype: DType,
     operation: ReduceOp,
@@ -33,7 +33,7 @@ pub(crate) unsafe fn combine(
     destinations: &[*mut u8],
 ) {
     let divisor = if operation == ReduceOp::Avg { sources.len() } else { 1 };
-    let job = Job { count, sources, destinations, divisor };
+    let job = FoldJob { count, sources, destinations, divisor };
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("f16c") {
         // SAFETY: the features were just detected; the caller vouches for the pointers.
@@ -43,22 +43,22 @@ pub(crate) unsafe fn combine(
     unsafe { combine_any(dtype, operation, &job) }
 }
 
-/// Divides every value; the last step of a mean whose sum was made in several places.
+/// Divides every value: the last step of a mean whose sum was computed in several places.
 pub(crate) fn divide(bytes: &mut [u8], dtype: DType, divisor: usize) {
     let pointer = bytes.as_mut_ptr();
     let job =
-        Job { count: bytes.len() / dtype.size(), sources: &[pointer], destinations: &[pointer], divisor };
-    // SAFETY: the source is the destination, and the count covers whole elements of `bytes`.
+        FoldJob { count: bytes.len() / dtype.size(), sources: &[pointer], destinations: &[pointer], divisor };
+    // SAFETY: the source is the destination, and the count covers complete elements of `bytes`.
     unsafe { combine_any(dtype, ReduceOp::Avg, &job) }
 }
 
 /// The same code, compiled for wider registers. It never fuses multiply and add, so results do not change.
 ///
 /// # Safety
-/// As [`combine`], and the processor has AVX2 and F16C.
+/// As [`combine`], and the CPU has AVX2 and F16C.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn combine_avx2(dtype: DType, operation: ReduceOp, job: &Job) {
+unsafe fn combine_avx2(dtype: DType, operation: ReduceOp, job: &FoldJob) {
     // SAFETY: passed on from the caller.
     unsafe { combine_any(dtype, operation, job) }
 }
@@ -66,7 +66,7 @@ unsafe fn combine_avx2(dtype: DType, operation: ReduceOp, job: &Job) {
 /// # Safety
 /// As [`combine`].
 #[inline(always)]
-unsafe fn combine_any(dtype: DType, operation: ReduceOp, job: &Job) {
+unsafe fn combine_any(dtype: DType, operation: ReduceOp, job: &FoldJob) {
     // SAFETY: passed on from the caller; `dtype` names the element type of the pointers.
     unsafe {
         match dtype {
@@ -85,7 +85,7 @@ unsafe fn combine_any(dtype: DType, operation: ReduceOp, job: &Job) {
 /// # Safety
 /// As [`combine`], with elements of type `T`.
 #[inline(always)]
-unsafe fn by_operation<T: Stored>(operation: ReduceOp, job: &Job) {
+unsafe fn by_operation<T: StoredNumber>(operation: ReduceOp, job: &FoldJob) {
     // SAFETY: passed on from the caller.
     unsafe {
         match operation {
@@ -100,7 +100,7 @@ unsafe fn by_operation<T: Stored>(operation: ReduceOp, job: &Job) {
 /// # Safety
 /// As [`combine`], with elements of type `T`.
 #[inline(always)]
-unsafe fn fold<T: Stored>(job: &Job, operation: impl Fn(T::Wide, T::Wide) -> T::Wide) {
+unsafe fn fold<T: StoredNumber>(job: &FoldJob, operation: impl Fn(T::Wide, T::Wide) -> T::Wide) {
     // SAFETY: passed on from the caller.
     unsafe {
         match (job.sources, job.destinations) {
@@ -114,14 +114,14 @@ unsafe fn fold<T: Stored>(job: &Job, operation: impl Fn(T::Wide, T::Wide) -> T::
 /// Elements that are kept in registers at once.
 const LANES: usize = 32;
 
-/// Two sources, the commonest case: through registers. All lanes are read before any is written, so that the compiler may
+/// Two sources, the most common case: through registers. All lanes are read before any is written, so that the compiler may
 /// use wide registers although a destination may be a source.
 ///
 /// # Safety
 /// As [`combine`], with elements of type `T`.
 #[inline(always)]
-unsafe fn fold_pair<T: Stored, const D: usize>(
-    job: &Job,
+unsafe fn fold_pair<T: StoredNumber, const D: usize>(
+    job: &FoldJob,
     [a, b]: [*const u8; 2],
     destinations: [*mut u8; D],
     operation: impl Fn(T::Wide, T::Wide) -> T::Wide,
@@ -150,13 +150,13 @@ unsafe fn fold_pair<T: Stored, const D: usize>(
     unsafe { fold_blocks::<T>(job, start, operation) }
 }
 
-/// Any number of sources and destinations, from element `start` on: through a block in the first-level cache.
+/// Any number of sources and destinations, from element `start` on: through a block in the L1 cache.
 ///
 /// # Safety
 /// As [`combine`], with elements of type `T`.
 #[inline(always)]
-unsafe fn fold_blocks<T: Stored>(
-    job: &Job,
+unsafe fn fold_blocks<T: StoredNumber>(
+    job: &FoldJob,
     mut start: usize,
     operation: impl Fn(T::Wide, T::Wide) -> T::Wide,
 ) {

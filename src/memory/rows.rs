@@ -1,43 +1,43 @@
-//! Walking over the rows of a box of strided memory, and fetching some of them before they are used.
+//! Iterates over the rows of a box of strided memory, and prefetches some of them before they are used.
 
 use std::ops::Range;
 
 use super::strided::Strided;
 
-/// So many lines of 64 bytes are fetched ahead. It takes that many to keep memory busy while rows lie far apart.
+/// Lines of 64 bytes that are prefetched ahead. It takes that many to saturate memory while rows are far apart.
 const LINES_AHEAD: usize = 192;
 
-/// So many rows are fetched, then used, in turns.
+/// Rows that are prefetched, then used, alternately.
 const BATCH: usize = 16;
 
-/// A place among the rows of a box.
+/// An iterator position among the rows of a box.
 #[derive(Clone, Copy)]
-pub(super) struct Rows<'a> {
+pub(super) struct RowWalk<'a> {
     shape: &'a Strided<'a>,
-    /// Rows in a run: the last dimension but one, along which the distance is always the same.
+    /// Rows in a run: the last dimension but one, along which the distance between rows is constant.
     run: usize,
     steps: (isize, isize),
-    /// The next row: its number, how far it is into its run, and its offsets in both arrays.
+    /// The next row: its number, its index in its run, and its offsets in both arrays.
     next: usize,
     within: usize,
     offsets: (isize, isize),
     end: usize,
 }
 
-impl<'a> Rows<'a> {
-    /// The rows of these numbers, counted with the last dimension but one fastest.
-    pub fn new(shape: &'a Strided<'a>, rows: Range<usize>) -> Rows<'a> {
+impl<'a> RowWalk<'a> {
+    /// The rows with these numbers, counted with the last dimension but one fastest.
+    pub fn new(shape: &'a Strided<'a>, rows: Range<usize>) -> RowWalk<'a> {
         let last = shape.extents.len().checked_sub(2);
         let (run, steps) = last.map_or((1, (0, 0)), |at| (shape.extents[at], (shape.from[at], shape.to[at])));
         let within = rows.start.checked_rem(run).unwrap_or(0);
-        let mut walk = Rows { shape, run, steps, next: rows.start, within, offsets: (0, 0), end: rows.end };
+        let mut walk = RowWalk { shape, run, steps, next: rows.start, within, offsets: (0, 0), end: rows.end };
         walk.find_run();
         walk.offsets.0 += within as isize * steps.0;
         walk.offsets.1 += within as isize * steps.1;
         walk
     }
 
-    /// Calls `row` with the offsets of the next rows, at most so many; says whether there were any.
+    /// Calls `row` with the offsets of the next rows, at most `most`; returns whether there were any.
     #[inline(always)]
     pub fn visit(&mut self, most: usize, mut row: impl FnMut(isize, isize)) -> bool {
         let mut left = most.min(self.end.saturating_sub(self.next));
@@ -62,7 +62,7 @@ impl<'a> Rows<'a> {
         any
     }
 
-    /// The offsets of the first row of the run that the next row is in.
+    /// Sets the offsets to the first row of the run that contains the next row.
     fn find_run(&mut self) {
         let Strided { extents, from, to } = self.shape;
         let mut rest = self.next.checked_div(self.run).unwrap_or(0);
@@ -75,8 +75,8 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Calls `row` with the offsets of all rows, each some time after `fetch`. Rows have so many bytes. It fetches on beyond the
-    /// last one: who walks over some rows of a box walks over the next ones soon.
+    /// Calls `row` with the offsets of all rows, each some time after `fetch`. `bytes` is the size of a row. Prefetching
+    /// continues past the last row: a caller that processes some rows of a box processes the next ones soon.
     #[inline(always)]
     pub fn visit_all(
         mut self,
@@ -84,7 +84,7 @@ impl<'a> Rows<'a> {
         mut fetch: impl FnMut(isize, isize),
         mut row: impl FnMut(isize, isize),
     ) {
-        let mut ahead = Rows { end: self.shape.row_count(), ..self };
+        let mut ahead = RowWalk { end: self.shape.row_count(), ..self };
         ahead.visit((LINES_AHEAD / (bytes / 64 + 1)).max(1), &mut fetch);
         loop {
             ahead.visit(BATCH, &mut fetch);
@@ -114,7 +114,7 @@ mod tests {
                 for end in [all.len(), all.len().min(start + 1), start] {
                     let (mut fetched, mut seen) = (Vec::new(), Vec::new());
                     let fetched = std::cell::RefCell::new(&mut fetched);
-                    Rows::new(&shape, start..end).visit_all(
+                    RowWalk::new(&shape, start..end).visit_all(
                         4,
                         |from, _| fetched.borrow_mut().push(from),
                         |from, to| {

@@ -1,13 +1,13 @@
-//! The element types of tables, and the wider type in which each is computed and its updater's state is kept.
+//! The element types of tables, and the wider type in which each is computed and its updater's state is stored.
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 use half::{bf16, f16};
 
 use super::Element;
-use super::numbers::{Number, Stored};
+use super::numbers::{Accumulator, StoredNumber};
 
-/// A type of which a table may be made: `f32`, `f64`, `f16`, `bf16`, `i32`, `i64`.
+/// A type that the elements of a table may have: `f32`, `f64`, `f16`, `bf16`, `i32`, `i64`.
 ///
 /// ```
 /// use half::bf16;
@@ -16,7 +16,7 @@ use super::numbers::{Number, Stored};
 /// assert_eq!(bf16::narrow(1.0039).to_f32(), 1.0);
 /// ```
 pub trait TableElement: Element {
-    /// What it is computed in: `f32` for `f32`, `f16` and `bf16`; `f64` for `f64`; integers for themselves.
+    /// The type it is computed in: `f32` for `f32`, `f16` and `bf16`; `f64` for `f64`; integers for themselves.
     type State: State;
     /// The same value in the wider type.
     fn widen(self) -> Self::State;
@@ -28,7 +28,7 @@ pub trait TableElement: Element {
     fn narrow_all(wide: &[Self::State], narrow: &mut [Self]);
 }
 
-/// What every updater can compute with, integers included.
+/// The arithmetic that every updater can use, including on integers.
 pub trait State: Element + Default {
     /// The sum; integers wrap around.
     fn plus(self, other: Self) -> Self;
@@ -36,8 +36,8 @@ pub trait State: Element + Default {
     fn minus(self, other: Self) -> Self;
 }
 
-/// A [`State`] with a fraction: `f32` or `f64`. An updater for all float tables is written once, for
-/// `T: TableElement<State: Real>`.
+/// A floating-point [`State`]: `f32` or `f64`. An updater for all float tables is written once, for `T: TableElement<State:
+/// Real>`.
 pub trait Real:
     State
     + PartialOrd
@@ -55,7 +55,7 @@ pub trait Real:
     fn from_f64(value: f64) -> Self;
     /// The square root.
     fn square_root(self) -> Self;
-    /// The value without its sign.
+    /// The absolute value.
     fn absolute(self) -> Self;
     /// The value with the sign of `other`; zeros have signs too.
     fn with_sign_of(self, other: Self) -> Self;
@@ -66,13 +66,13 @@ macro_rules! table_elements {
         impl TableElement for $type {
             type State = $state;
             #[inline(always)]
-            fn widen(self) -> Self::State { Stored::widen(self) }
+            fn widen(self) -> Self::State { StoredNumber::widen(self) }
             #[inline(always)]
-            fn narrow(state: Self::State) -> $type { Stored::narrow(state) }
+            fn narrow(state: Self::State) -> $type { StoredNumber::narrow(state) }
             #[inline(always)]
-            fn widen_all(narrow: &[$type], wide: &mut [Self::State]) { Stored::widen_all(narrow, wide) }
+            fn widen_all(narrow: &[$type], wide: &mut [Self::State]) { StoredNumber::widen_all(narrow, wide) }
             #[inline(always)]
-            fn narrow_all(wide: &[Self::State], narrow: &mut [$type]) { Stored::narrow_all(wide, narrow) }
+            fn narrow_all(wide: &[Self::State], narrow: &mut [$type]) { StoredNumber::narrow_all(wide, narrow) }
         }
     )*};
 }
@@ -81,9 +81,9 @@ macro_rules! states {
     ($($type:ty),*) => {$(
         impl State for $type {
             #[inline(always)]
-            fn plus(self, other: $type) -> $type { Number::add(self, other) }
+            fn plus(self, other: $type) -> $type { Accumulator::add(self, other) }
             #[inline(always)]
-            fn minus(self, other: $type) -> $type { Number::subtract(self, other) }
+            fn minus(self, other: $type) -> $type { Accumulator::subtract(self, other) }
         }
     )*};
 }

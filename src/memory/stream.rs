@@ -1,42 +1,42 @@
-//! Copying to memory that another core will read: past the caches.
+//! Non-temporal copies, for memory that another core will read: the stores bypass the caches.
 //!
-//! An ordinary store must first take the line away from the core that read it last. Between cores that share no cache
-//! that costs 5 to 25 ns for each line of 64 bytes; a store past the caches costs about 2 ns (measured on an AMD EPYC of the
-//! fourth generation). The reader then finds the line in memory instead of in the writer's cache.
+//! An ordinary store must first take the line away from the core that read it last. Between cores that share no cache that
+//! costs 5 to 25 ns per line of 64 bytes; a non-temporal store costs about 2 ns (measured on an AMD EPYC of the fourth
+//! generation). The reader then finds the line in memory instead of in the writer's cache.
 
-/// Copies `bytes` bytes so that another core can read them soon. What was copied is visible to whoever sees a later store
-/// of this thread.
+/// Copies `bytes` bytes so that another core can read them soon. The copy is visible to every thread that observes a later
+/// store of this thread.
 ///
 /// # Safety
-/// `source` is valid for reading and `target` for writing so many bytes; they do not overlap, and nobody else uses the
+/// `source` is valid for reading and `target` for writing `bytes` bytes; they do not overlap, and nothing else uses the
 /// target meanwhile.
 #[inline]
 pub(crate) unsafe fn stream(source: *const u8, target: *mut u8, bytes: usize) {
     // SAFETY: passed on from the caller.
-    unsafe { stream_piece(source, target, bytes) };
-    settle();
+    unsafe { stream_chunk(source, target, bytes) };
+    store_fence();
 }
 
-/// Makes everything that [`stream_piece`] wrote visible to whoever sees a later store of this thread.
+/// Makes everything that [`stream_chunk`] wrote visible to every thread that observes a later store of this thread.
 #[inline]
-pub(crate) fn settle() {
+pub(crate) fn store_fence() {
     #[cfg(target_arch = "x86_64")]
-    // Such stores keep no order of their own; this orders them before whatever comes next.
-    // SAFETY: every x86-64 processor has the instruction.
+    // Non-temporal stores are weakly ordered; the fence orders them before all later stores.
+    // SAFETY: every x86-64 CPU has the instruction.
     unsafe {
         std::arch::x86_64::_mm_sfence();
     }
 }
 
-/// As [`stream`], for one of many pieces: call [`settle`] after the last.
+/// As [`stream`], for one of many chunks: call [`store_fence`] after the last.
 ///
 /// # Safety
 /// As [`stream`].
 #[inline]
-pub(crate) unsafe fn stream_piece(source: *const u8, target: *mut u8, bytes: usize) {
+pub(crate) unsafe fn stream_chunk(source: *const u8, target: *mut u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 processor has the instructions; what comes before the first whole line is copied as usual, and
-    // the caller vouches for the pointers.
+    // SAFETY: every x86-64 CPU has the instructions; bytes before the first full line are copied as usual, and the caller
+    // vouches for the pointers.
     unsafe {
         let before = (target.addr().wrapping_neg() % 64).min(bytes);
         target.copy_from_nonoverlapping(source, before);
@@ -50,7 +50,7 @@ pub(crate) unsafe fn stream_piece(source: *const u8, target: *mut u8, bytes: usi
 }
 
 /// # Safety
-/// As [`stream`], and `target` begins a cache line.
+/// As [`stream`], and `target` is aligned to a cache line.
 #[cfg(target_arch = "x86_64")]
 unsafe fn stream_lines(source: *const u8, target: *mut u8, bytes: usize) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};

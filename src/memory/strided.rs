@@ -1,17 +1,17 @@
-//! Copying, adding and filling boxes of strided memory: the same indices of two arrays whose elements lie differently.
+//! Copies, adds and fills boxes of strided memory: the same indices of two arrays with different strides.
 
 use std::ops::Range;
 
 use half::{bf16, f16};
 
 use super::DType;
-use super::numbers::{Number, Stored};
+use super::numbers::{Accumulator, StoredNumber};
 use super::prefetch::prefetch_early;
-use super::rows::Rows;
-use super::stream::{settle, stream_piece};
+use super::rows::RowWalk;
+use super::stream::{store_fence, stream_chunk};
 
-/// A box of indices, and how far apart the elements of neighbouring indices lie in the two arrays, counted in elements.
-/// Strides may be negative, or zero where one element stands for many.
+/// A box of indices, and the strides between neighbouring indices in the two arrays, in elements. Strides may be negative,
+/// or zero if one element stands for many.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Strided<'a> {
     pub extents: &'a [usize],
@@ -19,17 +19,17 @@ pub(crate) struct Strided<'a> {
     pub to: &'a [isize],
 }
 
-/// From this many bytes in a row, the system's copy is best.
+/// Rows of at least this many bytes are copied with memcpy.
 const LONG: usize = 64;
 
-/// Boxes of so many bytes leave no room in the caches for what they replace: long rows of them are written past the caches.
+/// Boxes of at least this many bytes would evict the caches: their long rows are written with non-temporal stores.
 const LARGE: usize = 16 << 20;
 const STREAMED: usize = 512;
 
-/// Bytes that travel together between memory and caches.
+/// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Where a box begins in an array, and how many bytes an element and a row of it have there.
+/// The start of a box in an array, and the bytes of an element and of a row there.
 struct Array {
     start: *const u8,
     element: usize,
@@ -48,7 +48,7 @@ impl Array {
 }
 
 impl Strided<'_> {
-    /// How many rows there are: of all dimensions but the last.
+    /// The number of rows: the product of all extents but the last.
     pub fn row_count(&self) -> usize {
         self.extents[..self.extents.len() - 1].iter().product()
     }
@@ -59,8 +59,8 @@ impl Strided<'_> {
         (self.extents[last], self.from[last], self.to[last])
     }
 
-    /// Calls `row` with the offsets of the rows of these numbers, after asking for their memory where they lie apart. The
-    /// processor itself follows rows that lie one behind the other.
+    /// Calls `row` with the offsets of the rows with these numbers, and prefetches rows that are not contiguous. The
+    /// hardware prefetcher follows contiguous rows.
     #[inline(always)]
     fn each_row(&self, rows: Range<usize>, [from, to]: [Array; 2], row: impl FnMut(isize, isize)) {
         let outer = self.extents.len().checked_sub(2);
@@ -77,15 +77,15 @@ impl Strided<'_> {
                 prefetch_early(to.at(target), to.row);
             }
         };
-        Rows::new(self, rows).visit_all(from.row.max(to.row), fetch, row);
+        RowWalk::new(self, rows).visit_all(from.row.max(to.row), fetch, row);
     }
 }
 
-/// Copies rows of a box of elements of so many bytes.
+/// Copies rows of a box whose elements have `element` bytes.
 ///
 /// # Safety
-/// All elements of these rows are valid for reading from `from` and for writing to `to`, which is where the whole box has its
-/// first element; the two do not overlap, and nobody else uses the target meanwhile.
+/// All elements of these rows are valid for reading from `from` and for writing to `to`, which point to the first element of
+/// the full box; the two do not overlap, and nothing else uses the target meanwhile.
 pub(crate) unsafe fn copy(shape: &Strided, rows: Range<usize>, element: usize, from: *const u8, to: *mut u8) {
     let (length, from_stride, to_stride) = shape.row();
     // SAFETY: passed on from the caller; rows and strides stay inside the box.
@@ -143,20 +143,20 @@ unsafe fn stream_long_rows(
     to: *mut u8,
 ) {
     let (size, bytes) = (element as isize, shape.row().0 * element);
-    Rows::new(shape, rows).visit(usize::MAX, |source, target| {
+    RowWalk::new(shape, rows).visit(usize::MAX, |source, target| {
         // SAFETY: it is one of the rows.
         unsafe {
-            stream_piece(from.wrapping_offset(source * size), to.wrapping_offset(target * size), bytes)
+            stream_chunk(from.wrapping_offset(source * size), to.wrapping_offset(target * size), bytes)
         };
     });
-    settle();
+    store_fence();
 }
 
 /// # Safety
 /// As [`copy`], for rows without gaps.
 unsafe fn copy_long_rows(shape: &Strided, rows: Range<usize>, element: usize, from: *const u8, to: *mut u8) {
     let (size, bytes) = (element as isize, shape.row().0 * element);
-    Rows::new(shape, rows).visit(usize::MAX, |source, target| {
+    RowWalk::new(shape, rows).visit(usize::MAX, |source, target| {
         let (from, to) = (from.wrapping_offset(source * size), to.wrapping_offset(target * size));
         // SAFETY: it is one of the rows.
         unsafe { to.copy_from_nonoverlapping(from, bytes) };
@@ -200,10 +200,10 @@ pub(crate) fn wide_size(dtype: DType) -> usize {
     }
 }
 
-/// Adds a box of elements to a box of sums, which are of the wider type in which elements are summed; integers wrap around.
+/// Adds a box of elements to a box of sums, which have the wider type in which elements are summed; integers wrap around.
 ///
 /// # Safety
-/// As [`copy`]; the target's elements are initialised and have the size that [`wide_size`] says.
+/// As [`copy`]; the target's elements are initialised and have the size that [`wide_size`] returns.
 pub(crate) unsafe fn add(shape: &Strided, dtype: DType, from: *const u8, to: *mut u8) {
     // SAFETY: passed on from the caller.
     unsafe {
@@ -222,11 +222,12 @@ pub(crate) unsafe fn add(shape: &Strided, dtype: DType, from: *const u8, to: *mu
 
 /// # Safety
 /// As [`add`].
-unsafe fn add_each<T: Stored>(shape: &Strided, from: *const T, to: *mut T::Wide) {
+unsafe fn add_each<T: StoredNumber>(shape: &Strided, from: *const T, to: *mut T::Wide) {
     let (length, from_stride, to_stride) = shape.row();
     let arrays = [Array::of(from, length), Array::of(to, length)];
     shape.each_row(0..shape.row_count(), arrays, |source, target| {
-        // SAFETY: all elements lie inside the box; one after the other, because they may be added to the same sum.
+        // SAFETY: all elements lie inside the box; they are added one after the other, because several may go to the same
+        // sum.
         unsafe {
             let (from, to) = (from.offset(source), to.offset(target));
             if (from_stride, to_stride) == (1, 1) {
@@ -247,7 +248,7 @@ unsafe fn add_each<T: Stored>(shape: &Strided, from: *const T, to: *mut T::Wide)
 
 /// Rounds sums to elements, once.
 pub(crate) fn narrow(dtype: DType, wide: &[u8], out: &mut [u8]) {
-    fn each<T: Stored<Wide = f32>>(wide: &[u8], out: &mut [u8]) {
+    fn each<T: StoredNumber<Wide = f32>>(wide: &[u8], out: &mut [u8]) {
         for (wide, out) in wide.chunks_exact(4).zip(out.chunks_exact_mut(2)) {
             let narrow = T::narrow(bytemuck::pod_read_unaligned(wide));
             // SAFETY: both half types are two bytes without padding.
@@ -262,7 +263,7 @@ pub(crate) fn narrow(dtype: DType, wide: &[u8], out: &mut [u8]) {
     }
 }
 
-/// The bytes of a number as an element; integers take the nearest one below in size that they have.
+/// The bytes of a number as an element; integers truncate towards zero and saturate.
 pub(crate) fn value_of(dtype: DType, value: f64) -> [u8; 8] {
     let mut bytes = [0; 8];
     let mut put = |value: &[u8]| bytes[..value.len()].copy_from_slice(value);
@@ -283,14 +284,14 @@ pub(crate) fn value_of(dtype: DType, value: f64) -> [u8; 8] {
 mod tests {
     use super::*;
 
-    /// The offsets of all elements of a box, by the definition.
+    /// The offsets of all elements of a box, by definition.
     fn offsets(extents: &[usize], strides: &[isize]) -> Vec<isize> {
         extents.iter().zip(strides).fold(vec![0], |offsets, (&extent, stride)| {
             offsets.iter().flat_map(|at| (0..extent as isize).map(move |i| at + i * stride)).collect()
         })
     }
 
-    /// Extents, strides of two arrays, and where the first begins.
+    /// Extents, strides of two arrays, and the start of the first.
     type Shape = (&'static [usize], &'static [isize], &'static [isize], isize);
 
     const SHAPES: [Shape; 7] = [

@@ -1,4 +1,4 @@
-//! For tests: ranks as threads, the suite that every transport must pass, and damaged inputs.
+//! Test support: ranks as threads, the suite that every transport must pass, and damaged inputs for fuzzing.
 
 pub mod conformance;
 mod mutate;
@@ -11,8 +11,8 @@ pub use mutate::{LONGEST_SCRIPT, fuzz_iterations, mutate, try_scripts};
 use crate::transport::Call;
 use crate::world::{Group, World};
 
-/// Runs `body` on `size` ranks, each in a thread of its own, and returns their results in rank order. A panic in one of
-/// them is passed on.
+/// Runs `body` on `size` ranks, each in its own thread, and returns their results in rank order. A panic in one of them is
+/// propagated.
 ///
 /// ```
 /// let ranks = unisono::testing::spawn(3, |group| group.rank());
@@ -27,7 +27,7 @@ pub fn spawn_worlds<R: Send>(size: usize, body: impl Fn(&World) -> R + Sync) -> 
     run(World::threads(size).expect("a world of threads can be made"), body)
 }
 
-/// As [`spawn_worlds`], with ranks that pretend to be on so many hosts: between these everything goes by messages.
+/// As [`spawn_worlds`], with ranks that simulate `hosts` hosts: everything between hosts goes by messages.
 pub fn spawn_on_hosts<R: Send>(size: usize, hosts: usize, body: impl Fn(&World) -> R + Sync) -> Vec<R> {
     run(World::threads_on_hosts(size, hosts).expect("a world of threads can be made"), body)
 }
@@ -38,7 +38,7 @@ pub(crate) fn spawn_placed<R: Send>(hosts: &[usize], body: impl Fn(&World) -> R 
     run(World::threads_placed(hosts).expect("a world of threads can be made"), body)
 }
 
-/// A call of this rank on a world, for tests below the level of groups; it has a minute.
+/// A call of this rank on a world, for tests below the level of groups, with a timeout of one minute.
 #[cfg(test)]
 pub(crate) fn call(rank: usize, operation: &'static str) -> Call<'static> {
     let started = std::time::Instant::now();

@@ -1,6 +1,6 @@
-//! Damaged copies of good inputs, for the fuzz tests of everything that reads what another program wrote.
+//! Damaged copies of valid inputs, for the fuzz tests of every parser of data that another program wrote.
 
-/// Numbers at which parsers go wrong: around zero, around powers of two, and the largest of each width.
+/// Numbers at which parsers fail: around zero, around powers of two, and the largest of each width.
 const NUMBERS: [u64; 16] = [
     0,
     1,
@@ -20,7 +20,7 @@ const NUMBERS: [u64; 16] = [
     0xffff_ffff_ffff_ffff,
 ];
 
-/// Pieces of text at which parsers go wrong.
+/// Strings at which parsers fail.
 const TEXTS: [&str; 24] = [
     "",
     "-1",
@@ -51,8 +51,8 @@ const TEXTS: [&str; 24] = [
 /// Bytes of one step of a script.
 const STEP: usize = 6;
 
-/// A damaged copy of one of some good inputs. The first byte of the script chooses the input, and every six bytes after
-/// it are one change. Any bytes are a script, so a fuzzer can grow scripts that reach far into a parser.
+/// A damaged copy of one of several valid inputs. The first byte of the script selects the input, and every six bytes after
+/// it are one change. Any bytes are a valid script, so a fuzzer can evolve scripts that reach deep into a parser.
 ///
 /// ```
 /// use unisono::testing::mutate;
@@ -70,16 +70,16 @@ pub fn mutate(good: &[impl AsRef<[u8]>], script: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The longest script that is worth trying: after eight changes little is left of an input.
+/// The longest script worth trying: after eight changes little is left of an input.
 pub const LONGEST_SCRIPT: usize = 1 + 8 * STEP;
 
-/// How many scripts a fuzz test tries: `UNISONO_FUZZ`, or few enough for every run of the tests.
+/// The number of scripts that a fuzz test tries: `UNISONO_FUZZ`, or few enough for every test run.
 pub fn fuzz_iterations() -> usize {
     std::env::var("UNISONO_FUZZ").ok().and_then(|count| count.parse().ok()).unwrap_or(3000)
 }
 
-/// Calls a check with [`fuzz_iterations`] scripts, the same in every run, so that a test either always passes or always fails.
-/// Prints the script for which the check panics. `make fuzz` searches for new scripts.
+/// Calls a check with [`fuzz_iterations`] scripts, the same in every run, so that a test either always passes or always
+/// fails. Prints the script for which the check panics. `make fuzz` searches for new scripts.
 pub fn try_scripts(mut check: impl FnMut(&[u8])) {
     struct Printed<'a>(&'a [u8]);
     impl Drop for Printed<'_> {
@@ -148,7 +148,7 @@ fn apply(bytes: &mut Vec<u8>, kind: u8, at: usize, value: u8, detail: u8) {
         }
         7 => {
             let text = TEXTS[usize::from(value) % TEXTS.len()].as_bytes();
-            // In the place of a number or a word, where there is one.
+            // Replaces a number or a word, if there is one.
             let word = bytes[at..].iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
             let replaced = if detail & 1 == 0 { word } else { 0 };
             drop(bytes.splice(at..at + replaced, text.iter().copied()));

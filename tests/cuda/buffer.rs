@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use unisono::cuda::{Device, DeviceMemory, Span};
 
-/// Bytes on a device, which may begin anywhere.
+/// Bytes on a device, at any alignment.
 pub struct Buffer {
     device: Arc<Device>,
     memory: DeviceMemory,
@@ -13,12 +13,12 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// These bytes, `start` bytes after an aligned address.
+    /// A buffer with these bytes, `start` bytes after an aligned address.
     pub fn of(bytes: &[u8], start: usize) -> Buffer {
         let device = Device::get(0).unwrap();
         let memory = DeviceMemory::new(&device, start + bytes.len()).unwrap();
         let buffer = Buffer { device, memory, start, bytes: bytes.len() };
-        // SAFETY: both are as long, and the copy is waited for.
+        // SAFETY: both have the same length, and the copy is waited for.
         unsafe {
             buffer.device.stream().copy(buffer.address(), bytes.as_ptr().addr() as u64, bytes.len()).unwrap()
         };
@@ -30,7 +30,7 @@ impl Buffer {
         self.memory.address() + self.start as u64
     }
 
-    /// For calls while the buffer lives.
+    /// A span for calls while the buffer lives.
     pub fn span(&self) -> Span {
         // SAFETY: tests keep their buffers until their calls have returned.
         unsafe { self.memory.span() }.part(self.start, self.bytes).unwrap()
@@ -38,7 +38,7 @@ impl Buffer {
 
     pub fn read(&self) -> Vec<u8> {
         let mut bytes = vec![0u8; self.bytes];
-        // SAFETY: both are as long, and the copy is waited for.
+        // SAFETY: both have the same length, and the copy is waited for.
         unsafe {
             self.device.stream().copy(bytes.as_mut_ptr().addr() as u64, self.address(), self.bytes).unwrap();
         }

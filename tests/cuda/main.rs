@@ -1,4 +1,4 @@
-//! Collectives and tables on CUDA memory: the same bits as on the host, by every path; and what is said where there is no device.
+//! Collectives and tables on CUDA memory: the same bits as on the host, over every path; and the errors without a device.
 
 mod buffer;
 #[allow(dead_code, reason = "other tests use more of it")]
@@ -15,14 +15,14 @@ use unisono::cuda::{Device, Span};
 use unisono::testing::spawn;
 use unisono::{DType, Kind, ReduceOp, World};
 
-/// Not a test of its own: what each rank of the other tests runs.
+/// Not a test itself: what each rank of the other tests runs.
 #[test]
 fn rank() {
     let Ok(scenario) = std::env::var(harness::SCENARIO) else { return };
     if std::env::var("UNISONO_CUDA_PATH").is_ok_and(|path| path == "nccl") {
         let rank = std::env::var("UNISONO_RANK").unwrap();
-        // SAFETY: no other thread of this program reads the environment yet. NCCL takes two ranks on one device if they seem
-        // to be on different hosts.
+        // SAFETY: no other thread of this program reads the environment yet. NCCL accepts two ranks on one device if they
+        // appear to be on different hosts.
         unsafe { std::env::set_var("NCCL_HOSTID", format!("host-{rank}")) };
     }
     let world = World::init().unwrap();
@@ -35,7 +35,7 @@ fn rank() {
     }
 }
 
-/// Whether there is a device to test with; says so if not.
+/// Whether there is a device to test with; prints a note if not.
 fn has_device(what: &str) -> bool {
     let device = Device::get(0);
     if let Err(missing) = &device {
@@ -62,7 +62,7 @@ fn without_a_device_there_is_one_clear_error_and_the_group_goes_on() {
 fn a_device_says_how_much_of_its_memory_is_free() {
     if has_device("free memory") {
         let device = Device::get(0).unwrap();
-        // This process's context has taken some; other processes may come and go meanwhile.
+        // This process's context has taken some memory; other processes may come and go meanwhile.
         assert!(device.free_memory().unwrap() < device.memory());
     }
 }
@@ -119,7 +119,7 @@ fn a_rank_that_is_killed_is_noticed() {
     }
 }
 
-/// Prints figures; asserts none.
+/// Prints measurements; asserts nothing.
 #[test]
 fn speed_of_all_reduce() {
     if !has_device("speed") || std::env::var_os("UNISONO_TEST_SPEED").is_none() {

@@ -1,4 +1,4 @@
-//! How long collectives on one device take, beside the copies that they cannot beat.
+//! Times of collectives on one device, next to the copies that bound them from below.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use super::buffer::Buffer;
 
 const BYTES: usize = 100_000_000;
 
-/// The fastest and the median of many, in microseconds.
+/// The minimum and the median of many runs, in microseconds.
 fn times(rounds: usize, mut body: impl FnMut()) -> (f64, f64) {
     let mut all: Vec<f64> = (0..rounds)
         .map(|_| {
@@ -42,7 +42,7 @@ pub fn measure(group: &Group) {
     if group.rank() == 0 {
         let pinned = PinnedMemory::new(&device, BYTES).unwrap();
         let copy = |to: u64, from: u64| {
-            // SAFETY: both are that long, and the copy is waited for.
+            // SAFETY: both have that length, and the copy is waited for.
             unsafe { device.stream().copy(to, from, BYTES).unwrap() };
             device.stream().wait(&|| Ok(())).unwrap();
         };

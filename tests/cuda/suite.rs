@@ -1,11 +1,11 @@
-//! Every verb on device memory against the same verb on the host, bit for bit.
+//! Every collective on device memory against the same collective on the host, bit for bit.
 
 use half::{bf16, f16};
 use unisono::{DType, Group, ReduceOp};
 
 use super::buffer::Buffer;
 
-/// Random values of a type, the same for equal seeds; sums of them are rounded.
+/// Random values of a type, the same for equal seeds; their sums are inexact.
 fn values(dtype: DType, count: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(count * dtype.size());
@@ -130,14 +130,14 @@ impl Case<'_> {
     }
 }
 
-/// A count in parts that differ, the first of them empty.
+/// Splits a count into unequal parts, the first of them empty.
 fn uneven(count: usize, size: usize) -> Vec<usize> {
     let mut counts: Vec<usize> = (0..size).map(|rank| count * rank / (size * 2)).collect();
     counts[size - 1] += count - counts.iter().sum::<usize>();
     counts
 }
 
-/// Every verb, type and operation, in several lengths and at several alignments.
+/// Every collective, type and operation, in several lengths and at several alignments.
 pub fn run(group: &Group) {
     for dtype in DType::ALL {
         let lengths = [(0, 0), (1, 0), (7, dtype.size()), (1000, 0), (9001, dtype.size()), (120_003, 0)];
@@ -185,7 +185,7 @@ fn large(group: &Group) {
     case.same("a large broadcast", &buffer, &expected);
 }
 
-/// What ranks disagree on is refused on all of them, and changes nothing.
+/// Calls on which ranks disagree are rejected on all of them, and change nothing.
 fn mistakes(group: &Group) {
     if group.size() == 1 || group.members().len() != group.size() {
         return;
@@ -202,7 +202,7 @@ fn mistakes(group: &Group) {
     assert_eq!(buffer.read(), bytemuck::cast_slice::<f32, u8>(&host));
 }
 
-/// Sums without end, until somebody is lost.
+/// Reduces in an endless loop, until a rank is lost.
 pub fn endless(group: &Group) {
     let buffer = Buffer::of(&vec![0; 8 << 20], 0);
     for call in 0.. {

@@ -1,4 +1,4 @@
-//! Tables in a device's memory next to equal ones in the host's, on one host and between pretended hosts.
+//! Tables in device memory compared with equal tables in host memory, on one host and between simulated hosts.
 
 use unisono::cuda::{Device, DeviceMemory};
 use unisono::tables::{AddOptions, CudaRows, MatrixTable, Role, Rows, TableOptions, Tables, UpdaterChoice};
@@ -54,7 +54,7 @@ fn a_table_on_a_device_is_as_one_in_the_host() {
                 theirs.get_rows(&list, &mut other).unwrap();
                 assert!(close(&one, &other), "{updater}, {ranks} ranks, {hosts} hosts");
                 tables.barrier().unwrap();
-                // What is got on the device is added to both, there and in the host.
+                // What the device got is added to both tables, on the device and on the host.
                 // SAFETY: the memory lives until the end of this rank.
                 let span = unsafe { memory.span() };
                 ours.table().cuda().get(CudaRows::All, span).unwrap();

@@ -1,4 +1,4 @@
-//! Counts allocations: a plan that is used again makes none.
+//! Counts allocations: reusing a plan makes none.
 
 use std::alloc::{GlobalAlloc, Layout as Block, System};
 use std::cell::Cell;
@@ -13,7 +13,7 @@ thread_local! {
 
 struct Counting;
 
-// SAFETY: everything is passed on to the system's allocator; the counter does not allocate.
+// SAFETY: everything is forwarded to the system's allocator; the counter does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, block: Block) -> *mut u8 {
         COUNT.with(|count| count.set(count.get() + 1));

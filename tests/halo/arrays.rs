@@ -1,4 +1,4 @@
-//! Whole arrays: spread, collected, divided anew, and looked at with halos.
+//! Global arrays: scattered, gathered, repartitioned, and viewed with halos.
 
 use unisono::halo::{Boundary, Edges, GlobalArray, Grid, Layout, Region, Window};
 use unisono::testing::{spawn, spawn_on_hosts};
@@ -17,7 +17,7 @@ fn scatter_gather_and_repartition_move_every_element() {
                 let (group, shape) = (world.group(), [3, 5, 4]);
                 let grid = Grid::parse(axes, ranks).unwrap();
                 let split: Vec<(&str, usize)> = match axes.starts_with("data") {
-                    true => vec![("w", 2)], // the axis data has copies
+                    true => vec![("w", 2)], // replicas along the axis data
                     false => vec![("h", 1), ("w", 2)],
                 };
                 let layout = Layout::new(&grid, &shape, &split).unwrap();
@@ -74,7 +74,7 @@ fn views_have_halos_and_give_sums_back() {
             if group.rank() == 0 {
                 assert_eq!(around, [15., 12., 13., 14., 3., 0., 1., 2., 7., 4., 5., 6., 11., 8., 9., 10.]);
             }
-            // Each of the 16 elements stands in every one of the four padded parts.
+            // Each of the 16 elements occurs in every one of the four padded parts.
             assert_eq!(view.get_bprop_view(&[1.0; 16]).unwrap(), [4.0; 4]);
         }
         assert_eq!(view.plan().needed().shape(), [4, 4]);

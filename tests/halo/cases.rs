@@ -2,7 +2,7 @@
 
 use unisono::halo::{Boundary, Edges, Grid, Layout, Window};
 
-/// A small generator; every rank draws the same cases from the same seed.
+/// A small random generator; every rank draws the same cases from the same seed.
 pub struct Random(u64);
 
 impl Random {
@@ -17,7 +17,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
     }
 
-    /// Below `limit`.
+    /// A number below `limit`.
     pub fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit as u64) as usize
     }
@@ -26,7 +26,7 @@ impl Random {
         self.below(100) < percent
     }
 
-    /// Between −1 and 1.
+    /// A number between −1 and 1.
     pub fn value(&mut self) -> f64 {
         (self.next() & 0xffff_ffff) as f64 / f64::from(u32::MAX) * 2.0 - 1.0
     }
@@ -39,7 +39,7 @@ pub struct Case {
     pub edges: Vec<Edges>,
 }
 
-/// Axes whose sizes make `ranks`.
+/// Axes whose sizes multiply to `ranks`.
 fn axes(random: &mut Random, ranks: usize, count: usize) -> Vec<(&'static str, i64)> {
     let names = ["a", "b", "c"];
     let mut left = ranks;
@@ -101,7 +101,7 @@ fn window(random: &mut Random) -> Window {
     }
 }
 
-/// The case of this number for so many ranks, if its windows fit.
+/// The case with this number for `ranks` ranks, if its windows fit.
 pub fn case(ranks: usize, number: u64) -> Option<Case> {
     let mut random = Random::new(number.wrapping_mul(1009).wrapping_add(ranks as u64));
     let spatial = 1 + random.below(3);
@@ -112,7 +112,7 @@ pub fn case(ranks: usize, number: u64) -> Option<Case> {
     let count = 1 + random.below(3);
     let axes = axes(&mut random, ranks, count);
     let grid = Grid::new(&axes, ranks).unwrap();
-    // Every axis divides a dimension of its own, leading ones too, or none.
+    // Every axis divides its own dimension, possibly a leading one, or none.
     let mut free: Vec<usize> = (0..shape.len()).collect();
     let mut split = Vec::new();
     for (name, _) in &axes {

@@ -1,4 +1,4 @@
-//! Halos against a direct computation in one process, with ranks as threads: on one host and on pretended ones.
+//! Halo exchange against a direct computation in one process, with ranks as threads: on one host and on simulated hosts.
 
 mod allocations;
 mod arrays;

@@ -1,4 +1,4 @@
-//! What cannot be is refused, with a sentence that names it, before any message.
+//! Invalid requests are rejected, with an error that names the mistake, before any message.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn shapes_that_differ_between_ranks_are_named_by_all() {
         assert_eq!(error.kind(), Kind::Usage);
         let named = if group.rank() == 1 { "[0, 2]" } else { "[1]" };
         assert!(error.to_string().contains(named), "{error}");
-        // Nothing is broken: the next plan works.
+        // The group still works: the next plan succeeds.
         let mut exchange = Exchange::new(&group, plan(&group, 12), ExchangeOptions::of(DType::F32)).unwrap();
         exchange.forward(&[1.0f32; 4], &mut [0.0; 6]).unwrap();
     });
@@ -90,7 +90,7 @@ fn another_call_is_named_long_before_the_deadline() {
     });
 }
 
-/// A rank that was refused a call and goes on makes the next one: its parcels are not taken for those of the call before.
+/// A rank whose call was rejected goes on with the next one: its parcels are not mistaken for those of the rejected call.
 #[test]
 fn who_goes_on_after_a_refusal_is_told_apart() {
     for direct in [true, false] {
@@ -118,7 +118,7 @@ fn a_neighbour_that_does_not_come_is_named_at_the_deadline() {
         spawn(2, |group| {
             let options = ExchangeOptions { direct, ..ExchangeOptions::of(DType::F32) };
             let mut exchange = Exchange::new(&group, plan(&group, 8), options).unwrap();
-            // Where the other one waits until the first has its error.
+            // A group on which the second rank waits until the first has its error.
             let aside = group.subgroup(&[0, 1]).unwrap().unwrap();
             if group.rank() == 0 {
                 exchange.set_timeout(Duration::from_millis(200));

@@ -1,8 +1,8 @@
-//! The direct computation in one process: no parts, no plans, one element after the other.
+//! The direct computation in one process: no parts, no plans, one element at a time.
 
 use unisono::halo::{Boundary, Edges, Region, Window};
 
-/// A whole array.
+/// A global array.
 pub struct Whole {
     pub shape: Vec<usize>,
     pub values: Vec<f64>,
@@ -12,7 +12,7 @@ pub fn offset(shape: &[usize], index: &[i64]) -> usize {
     shape.iter().zip(index).fold(0, |at, (&extent, &index)| at * extent + index as usize)
 }
 
-/// Walks from a position into the array, as the boundaries' definitions say; a constant stops it.
+/// Maps a position into the array by the boundaries' definitions; a constant ends it.
 fn walk(position: i64, length: i64, edges: &Edges) -> Result<i64, f64> {
     if (0..length).contains(&position) {
         return Ok(position);
@@ -39,14 +39,14 @@ fn walk(position: i64, length: i64, edges: &Edges) -> Result<i64, f64> {
 }
 
 impl Whole {
-    /// What stands at a position that may lie outside; `linear` leaves constants out.
+    /// The value at a position that may lie outside; `linear` excludes constants.
     pub fn at(&self, position: &[i64], edges: &[Edges], linear: bool) -> f64 {
         let mut inside = Vec::new();
         let mut constant = None;
         for ((&position, edges), &length) in position.iter().zip(edges).zip(&self.shape) {
             match walk(position, length as i64, edges) {
                 Ok(index) => inside.push(index),
-                // Dimensions are padded in order, so the last one fills the corners.
+                // Dimensions are padded in order, so the last one determines the corners.
                 Err(value) => constant = Some(value),
             }
         }
@@ -58,7 +58,7 @@ impl Whole {
     }
 }
 
-/// A weight for each tap of a window of several dimensions.
+/// A weight for each tap of a multi-dimensional window.
 pub fn weight(taps: &[i64]) -> f64 {
     taps.iter().fold(0.3, |weight, &tap| (weight * 1.7 + tap as f64 * 0.37).sin())
 }
@@ -69,7 +69,7 @@ pub fn taps(windows: &[Window]) -> Vec<Vec<i64>> {
     Region::whole(&kernel).indices().collect()
 }
 
-/// One output of the windows: a weighted sum over the inputs that `input` knows.
+/// One output of the windows: a weighted sum over the inputs for which `input` has a value.
 pub fn output(
     windows: &[Window],
     taps: &[Vec<i64>],

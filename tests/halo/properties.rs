@@ -1,5 +1,5 @@
-//! Thousands of random cases: forward is a copy bit for bit, windows over it give the outputs of one process, and the
-//! adjoint passes the dot test.
+//! Thousands of random cases: forward copies bit for bit, windows over the padded parts give the outputs of one process, and
+//! the adjoint passes the dot-product test.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -35,7 +35,7 @@ fn check(group: &Group, case: &Case, direct: bool, name: &str) {
         outputs_agree(group, case, &x, &padded, name);
         refreshed(group, &mut exchange, (&part, &padded), name);
 
-        // The dot test: what stands in a constant boundary is not part of the linear map.
+        // The dot-product test: values in a constant boundary are not part of the linear map.
         let y: Vec<f64> = (0..padded.len()).map(|_| random.value() + group.rank() as f64).collect();
         let mut gradient = vec![f64::NAN; part.len()];
         exchange.adjoint(&y, &mut gradient).unwrap();
@@ -51,14 +51,14 @@ fn check(group: &Group, case: &Case, direct: bool, name: &str) {
     }
 }
 
-/// The halos of an array that lies in its padded form already, where every rank's part is all there.
+/// Refreshes the halos of an array in its padded form, if the padded array contains all of every rank's part.
 fn refreshed(group: &Group, exchange: &mut Exchange, (part, padded): (&[f64], &[f64]), name: &str) {
     let (own, needed) = (exchange.plan().own().clone(), exchange.plan().needed().clone());
     let shape = exchange.plan().inputs().shape().to_vec();
     let mut all_there = [i32::from(own.intersect(&needed) == own)];
     group.all_reduce(&mut all_there, ReduceOp::Min).unwrap();
     if all_there[0] == 1 {
-        // Other values everywhere but beyond the edges, where constants are.
+        // Other values everywhere except beyond the edges, where the constants are.
         let extent = |at: &[i64]| at.iter().zip(&shape).all(|(at, &length)| (0..length as i64).contains(at));
         let old = |(index, value): (Vec<i64>, &f64)| if extent(&index) { f64::NAN } else { *value };
         let mut array: Vec<f64> = needed.indices().zip(padded).map(old).collect();
@@ -72,7 +72,7 @@ fn refreshed(group: &Group, exchange: &mut Exchange, (part, padded): (&[f64], &[
     }
 }
 
-/// The adjoint inside of the padded array has the same bits, where every rank's part is all there.
+/// The in-place adjoint has the same bits, if the padded array contains all of every rank's part.
 fn summed_within(group: &Group, exchange: &mut Exchange, (y, gradient): (&[f64], &[f64]), name: &str) {
     let (own, needed) = (exchange.plan().own().clone(), exchange.plan().needed().clone());
     let mut all_there = [i32::from(own.intersect(&needed) == own)];
@@ -122,7 +122,7 @@ fn two_thousand_random_cases_equal_one_process() {
     assert!(done >= 2000, "only {done} cases had windows that fit");
 }
 
-/// Parcels of many pieces, which are packed and unpacked in turns: uneven parts, two fields, and neighbours that are late.
+/// Parcels of many chunks, packed and unpacked alternately: uneven parts, two fields, and late neighbours.
 #[test]
 fn large_halos_are_refreshed_by_the_piece() {
     spawn(4, |group| {
@@ -192,7 +192,7 @@ fn what_begins_ends_after_other_calls_and_other_exchanges() {
                 for (exchange, part, padded) in &mut exchanges {
                     let bytes = bytemuck::cast_slice_mut(padded);
                     exchange.begin(&[bytemuck::cast_slice(part)], &mut [bytes]).unwrap();
-                    part.fill(f64::NAN); // what was sent is sent
+                    part.fill(f64::NAN); // the data has been sent already
                 }
                 group.barrier().unwrap();
                 for (exchange, _, padded) in exchanges.iter_mut().rev() {

@@ -1,11 +1,11 @@
-//! Every element type, several fields in one exchange, and no allocation when a plan is used again.
+//! Every element type, several fields in one exchange, and no allocation when a plan is reused.
 
 use half::{bf16, f16};
 use unisono::halo::{Boundary, Edges, Exchange, ExchangeOptions, Grid, Layout, Plan, Window};
 use unisono::testing::spawn;
 use unisono::{DType, Element, Group};
 
-/// A row of twelve, a window of five that reaches over several parts, mirrors at the ends.
+/// A row of twelve elements, a window of five that spans several parts, reflected at the ends.
 fn plan(group: &Group) -> Plan {
     let grid = Grid::new(&[("x", group.size() as i64)], group.size()).unwrap();
     let layout = Layout::new(&grid, &[2, 12], &[("x", 1)]).unwrap();
@@ -26,7 +26,7 @@ fn every_element_arrives_and_comes_back<T: Element>(group: &Group, value: impl F
         let expected = if index[1] < 0 { 3.0 } else { (index[0] * 12 + mirror(index[1])) as f64 };
         assert_eq!(*found, value(expected), "{} {index:?}", T::DTYPE);
     }
-    // How often each element stands somewhere: once for each window of an owner that holds it.
+    // How often each element occurs: once for each owner whose window contains it.
     let ones = vec![value(1.0); padded.len()];
     let mut counts = part.clone();
     exchange.adjoint(&ones, &mut counts).unwrap();
@@ -61,7 +61,7 @@ fn all_types_travel() {
 #[test]
 fn halves_are_summed_in_single_precision() {
     spawn(4, |group| {
-        // Every rank needs all of it, so four values meet at each owner.
+        // Every rank needs the entire array, so four values are summed at each owner.
         let grid = Grid::parse("x=4", 4).unwrap();
         let layout = Layout::new(&grid, &[4], &[("x", 0)]).unwrap();
         let windows = [Window { kernel: 7, padding: (3, 3), ..Window::IDENTITY }];

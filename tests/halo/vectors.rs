@@ -1,8 +1,8 @@
-//! The halo widths of neon's square grids, as written down in its specification: own width, west, east, outputs.
+//! The halo widths of neon's square grids, as given in its specification: own width, west, east, outputs.
 
 use unisono::halo::{Edges, Grid, Layout, Plan, Window};
 
-/// What each part has: its own width, how many it needs from the west and from the east, how many outputs.
+/// For each part: its own width, the elements it needs from the west and from the east, and its outputs.
 fn widths(inputs: usize, window: Window, parts: usize) -> Vec<(i64, i64, i64, i64)> {
     let grid = Grid::new(&[("w", parts as i64)], parts).unwrap();
     let layout = Layout::new(&grid, &[inputs], &[("w", 0)]).unwrap();
@@ -40,7 +40,7 @@ fn local_filters_and_pooling_of_the_sparse_autoencoder() {
     assert_eq!(widths(32, kernel(4, 1), 4), [(8, 0, 3, 8), (8, 0, 2, 7), (8, 1, 1, 7), (8, 2, 0, 7)]);
 }
 
-/// Local contrast normalisation keeps the size: padding is at the global edges only.
+/// Local contrast normalisation preserves the size: padding is at the global edges only.
 #[test]
 fn contrast_normalisation_pads_the_global_edges() {
     let window = Window { padding: (1, 1), ..kernel(3, 1) };
@@ -57,11 +57,11 @@ fn contrast_normalisation_pads_the_global_edges() {
     }
 }
 
-/// With stride 2 and a larger kernel the old rule let the east part begin at the wrong pixel.
+/// With stride 2 and a larger kernel, the old rule let the east part begin at the wrong pixel.
 #[test]
 fn strides_above_one_begin_where_the_outputs_do() {
     assert_eq!(widths(8, kernel(6, 2), 2), [(4, 0, 2, 1), (4, 2, 0, 1)]);
-    // And it refused parts that the stride does not divide.
+    // It also rejected parts that the stride does not divide.
     assert_eq!(widths(30, kernel(2, 2), 2), [(15, 0, 1, 8), (15, -1, 0, 7)]);
 }
 

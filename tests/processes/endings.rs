@@ -7,12 +7,12 @@ use unisono::{Error, Group, Kind, ReduceOp, World};
 
 use crate::harness::{Job, LIMIT};
 
-/// Calls all_reduce until it fails, then prints the error and succeeds.
+/// Calls all_reduce until it fails, then prints the error and exits successfully.
 pub fn endless(world: &World) {
     until_it_fails(world.group());
 }
 
-/// The same with little patience, once everybody has come.
+/// The same with a short timeout, once all ranks have joined.
 pub fn impatient(world: &World) {
     world.group().barrier().unwrap();
     until_it_fails(&world.group().with_timeout(Duration::from_secs(3)));
@@ -49,7 +49,7 @@ fn a_killed_rank_is_named_long_before_the_deadline() {
             );
             assert!(ending.status.success(), "{}", ending.output);
             assert!(ending.output.contains("PeerLost"), "{}", ending.output);
-            // Another survivor may have been first to give up; somebody must name the victim.
+            // Another survivor may have given up first; at least one must name the victim.
             let names_victim = ending.output.contains(&format!("rank {victim} (process {pid}"));
             assert!(names_victim || ending.output.contains("gave up"), "{}", ending.output);
         }
@@ -98,7 +98,7 @@ fn a_late_rank_is_named_with_what_it_does() {
     }
 }
 
-/// Rank 0 leaves; the other notices.
+/// Rank 0 leaves; the other rank detects it.
 pub fn early(world: &World) {
     if world.rank() == 1 {
         let error = world.group().all_reduce(&mut [1u8], ReduceOp::Max).unwrap_err();

@@ -1,4 +1,4 @@
-//! Memory of a rank that other ranks read and write where it is: after an error it is its caller's alone.
+//! Memory of a rank that other ranks access in place: after an error only its caller accesses it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,10 +8,10 @@ use unisono::{DType, Group, Kind, ReduceOp, Result, World};
 
 use crate::harness::Job;
 
-/// Long enough that a rank can be stopped while it works on it.
+/// Long enough that a rank can be stopped while it works on the buffer.
 const ELEMENTS: usize = 4 << 20;
 
-/// Rank 1 may finish before it stops itself: then the same is tried again.
+/// Rank 1 may finish before it stops itself: then the attempt is repeated.
 const ATTEMPTS: usize = 30;
 
 type Verb = fn(&Group, &mut [u8]) -> Result<()>;
@@ -29,7 +29,7 @@ pub fn late(world: &World) {
     }
 }
 
-/// Whether rank 0 gave up while rank 1 was at work.
+/// Whether rank 0 gave up while rank 1 was working.
 fn attempt(world: &World, name: &str, verb: Verb) -> bool {
     let (rank, all) = (world.rank(), world.group());
     let pair = all.subgroup(&[0, 1]).unwrap().unwrap();
@@ -40,7 +40,7 @@ fn attempt(world: &World, name: &str, verb: Verb) -> bool {
     all.barrier().unwrap();
     if rank == 1 {
         let outcome = stopped_half_way(&mut buffer, |bytes| verb(&pair, bytes));
-        // Its own error, or what rank 0 had when it made the call.
+        // Its own error, or the values that rank 0 had when it made the call.
         let right = if name == "all_reduce" { 3.0 } else { 2.0 };
         assert!(outcome.is_err() || holds(&buffer, right), "{name} succeeded with what rank 0 wrote later");
     } else {
@@ -63,7 +63,7 @@ fn attempt(world: &World, name: &str, verb: Verb) -> bool {
     caught[0] == 1
 }
 
-/// The same memory serves calls on other groups.
+/// The same memory is used for calls on other groups.
 fn after(world: &World, buffer: &mut [u8]) {
     fill(buffer, (world.rank() + 1) as f64);
     world.group().raw().all_reduce(buffer, DType::F64, ReduceOp::Sum).unwrap();
@@ -87,12 +87,12 @@ fn stopped_half_way<R>(buffer: &mut [u8], call: impl FnOnce(&mut [u8]) -> R) -> 
                 }
             }
         });
-        let _end = Over(&over);
+        let _end = StopOnDrop(&over);
         call(buffer)
     })
 }
 
-/// Continues a process again and again while `work` lasts: it may stop itself later than expected.
+/// Sends SIGCONT to a process repeatedly while `work` runs: it may stop itself later than expected.
 fn wake_until(pid: i32, work: impl FnOnce()) {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -103,15 +103,15 @@ fn wake_until(pid: i32, work: impl FnOnce()) {
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
-        let _end = Over(&over);
+        let _end = StopOnDrop(&over);
         work();
     });
 }
 
-/// Ends a thread that looks at this, also when a test fails.
-struct Over<'a>(&'a AtomicBool);
+/// Ends a thread that polls this flag, also when a test fails.
+struct StopOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Over<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

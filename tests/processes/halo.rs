@@ -1,4 +1,4 @@
-//! Halos between real processes: they arrive, and a neighbour that is killed half-way is named.
+//! Halo exchange between real processes: halos arrive, and a neighbour that is killed half-way is named.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ fn exchange(world: &World, shape: [usize; 3], direct: bool) -> Exchange {
     Exchange::new(world.group(), plan, options).unwrap()
 }
 
-/// Every element of the padded part is what the whole array has there.
+/// Every element of the padded part equals that of the global array.
 pub fn every_case(world: &World) {
     for (shape, direct) in [([2, 9, 7], true), ([3, 2, 5], true), ([1, 300, 200], true), ([2, 9, 7], false)] {
         let mut exchange = exchange(world, shape, direct);
@@ -46,7 +46,7 @@ fn halos_arrive_between_processes() {
     }
 }
 
-/// Exchanges until it fails, then prints the error and succeeds.
+/// Exchanges until it fails, then prints the error and exits successfully.
 pub fn endless(world: &World) {
     let mut exchange = exchange(world, [4, 200, 200], std::env::var("UNISONO_TEST_DIRECT").is_ok());
     let part = vec![1.0f32; exchange.plan().own().elements()];

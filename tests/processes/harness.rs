@@ -1,4 +1,4 @@
-//! Starts ranks that run one scenario of this test program, and watches over them with a deadline.
+//! Starts ranks that run one scenario of this test program, and supervises them with a deadline.
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use unisono::tables::ArrayTable;
 use unisono::{Kind, World};
 
-/// The variable that tells a rank what to do.
+/// The environment variable that selects a rank's scenario.
 pub const SCENARIO: &str = "UNISONO_TEST_SCENARIO";
 
 /// No scenario takes longer than this, on the slowest machine.
@@ -22,7 +22,7 @@ pub struct Job {
     pub memory: unisono::launch::Job,
 }
 
-/// How a rank ended.
+/// How a rank exited.
 pub struct Ending {
     pub status: ExitStatus,
     pub output: String,
@@ -37,7 +37,7 @@ impl Job {
         Job::start_restartable(size, scenario, environment, 0)
     }
 
-    /// A job whose ranks may each be started again so many times.
+    /// A job whose ranks may each be restarted `restarts` times.
     pub fn start_restartable(
         size: usize,
         scenario: &str,
@@ -58,7 +58,7 @@ impl Job {
         job
     }
 
-    /// Starts one more process that takes itself for this rank.
+    /// Starts one more process that claims to be this rank.
     pub fn process_of(&self, rank: usize) -> Child {
         Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "rank", "--nocapture", "--test-threads=1"])
@@ -71,13 +71,13 @@ impl Job {
             .unwrap()
     }
 
-    /// Kills a rank, and does not tell anybody.
+    /// Kills a rank without reporting it as a launcher would.
     pub fn kill_silently(&mut self, rank: usize) {
         self.ranks[rank].kill().unwrap();
         self.ranks[rank].wait().unwrap();
     }
 
-    /// Starts a rank again that was killed; it may come back so many more times.
+    /// Restarts a rank that was killed; it may be restarted `more` more times.
     pub fn restart(&mut self, rank: usize, more: usize) {
         self.memory.restart(rank).unwrap();
         self.memory.allow_restarts(rank, more);
@@ -93,13 +93,13 @@ impl Job {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// Kills a rank, as a launcher would notice it.
+    /// Kills a rank, and reports it as a launcher would.
     pub fn kill(&mut self, rank: usize) {
         self.kill_silently(rank);
         self.memory.rank_ended(rank);
     }
 
-    /// Waits until a rank has printed `text` to its standard error; returns what it printed so far.
+    /// Waits until a rank has printed `text` to its standard error; returns its output so far.
     pub fn wait_for_output(&mut self, rank: usize, text: &str) -> String {
         let mut seen = String::new();
         let stderr = self.ranks[rank].stderr.as_mut().unwrap();
@@ -115,7 +115,7 @@ impl Job {
         seen
     }
 
-    /// Waits for a rank and returns how it ended.
+    /// Waits for a rank and returns how it exited.
     pub fn end_of(&mut self, rank: usize) -> Ending {
         let began = Instant::now();
         let (size, memory) = (self.ranks.len(), &self.memory);
@@ -146,8 +146,8 @@ impl Job {
     }
 }
 
-/// Waits until the last rank has been killed and the others have counted themselves in the last place of `counts`, behind one
-/// place for each rank; returns what each has counted.
+/// Waits until the last rank has been killed and the others have counted themselves in the last element of `counts`, which
+/// follows one element for each rank; returns the counts.
 pub fn counted_by_survivors(world: &World, counts: &ArrayTable<i64>) -> Vec<i64> {
     let lost = world.group().barrier().unwrap_err();
     assert_eq!(lost.kind(), Kind::PeerLost, "{lost}");

@@ -1,4 +1,4 @@
-//! Workers that die while a key-value table grows: what was completed stays, and the table stays in order.
+//! Workers that die while a key-value table grows: completed adds stay, and the table stays consistent.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use unisono::{DType, World};
 
 use crate::harness::{Job, counted_by_survivors};
 
-/// Large rows, so that memory is taken all the time.
+/// Large rows, so that memory is allocated all the time.
 const DIM: usize = 64;
 /// New keys of each add.
 const FRESH: usize = 150;
-/// Keys that everybody adds to: these and below.
+/// Keys that every rank adds to: from `-HOT` to `HOT`.
 const HOT: i64 = 7;
 
 fn create(tables: &Tables, name: &str, keys: KeyType, dim: usize) -> KeyValueTable {
@@ -38,7 +38,7 @@ fn values(table: &KeyValueTable, keys: Keys) -> Vec<i64> {
     values
 }
 
-/// Adds to shared and to new keys, and counts what it has completed; the last rank does so until it is killed.
+/// Adds to shared and to new keys, and counts completed adds; the last rank does so until it is killed.
 pub fn growing(world: &World) {
     let tables = Tables::join(world, Role::Both).unwrap();
     let ints = create(&tables, "ints", KeyType::Int, DIM);
@@ -64,7 +64,7 @@ pub fn growing(world: &World) {
     }
     count(world.size());
     let completed = counted_by_survivors(world, &counts);
-    // What the victim may have left half done is found again, not made a second time.
+    // Keys that the victim may have inserted without completing its add are found again, not inserted a second time.
     let last = completed[victim] as usize;
     let keys = numbers(victim, last);
     ints.add(Keys::Int(&keys), bytemuck::cast_slice(&vec![0i64; keys.len() * DIM]), &none).unwrap();

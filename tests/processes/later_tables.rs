@@ -1,4 +1,5 @@
-//! Tables that are made after a rank was started again: it finds those that exist, and makes the later ones with the others.
+//! Tables that are created after a rank was restarted: it finds the existing ones, and creates the later ones with the other
+//! ranks.
 
 use std::time::Duration;
 
@@ -60,12 +61,12 @@ impl WorkerHalf for Counter {
     }
 }
 
-/// The victim dies before some tables are made, comes back, and makes them with the others.
+/// The victim dies before some tables are created, is restarted, and creates them with the other ranks.
 pub fn later(world: &World) {
     let (size, is_victim) = (world.size(), world.rank() == victim());
     let tables = Tables::join(world, Role::Both).unwrap();
     let early = ArrayTable::<i64>::create(&tables, 5, Some(&[7; 5]), named("early")).unwrap();
-    // Without a name, it is found by its place in the order.
+    // Without a name, it is found by its position in the order of creation.
     let second = ArrayTable::<i64>::create(&tables, 2, None, TableOptions::default()).unwrap();
     if world.restarts() == 0 {
         early.add(&[1; 5]).unwrap();
@@ -79,7 +80,7 @@ pub fn later(world: &World) {
     let mut values = [0; 5];
     early.get(&mut values).unwrap();
     assert_eq!(values, [7 + size as i64; 5], "what was there stays");
-    // What is wrong on one rank is heard by all, also by one that came back.
+    // A mistake on one rank is reported on all ranks, including one that was restarted.
     let rows = if is_victim { 0 } else { 3 };
     let refused = MatrixTable::<f32>::create(&tables, (rows, 2), None, named("wrong")).map(drop).unwrap_err();
     assert_eq!(refused.kind(), Kind::Usage, "{refused}");
@@ -98,7 +99,7 @@ pub fn later(world: &World) {
     map.get(Keys::Int(&[3]), bytemuck::cast_slice_mut(&mut value)).unwrap();
     assert_eq!(value, [2 * size as i64]);
     assert_eq!(own.get(&()).unwrap() as usize, size);
-    // All ranks save the same tables, whichever they made and whichever they found.
+    // All ranks save the same tables, whether they created or found them.
     let folder =
         std::env::temp_dir().join(format!("unisono-later-{}", std::env::var("UNISONO_JOB").unwrap()));
     drop(own);
@@ -113,7 +114,7 @@ pub fn later(world: &World) {
     if world.rank() == 0 {
         std::fs::remove_dir_all(&folder).unwrap();
     }
-    // The process that died does not keep what all have dropped.
+    // The process that died does not retain what all ranks have dropped.
     drop(early);
     tables.barrier().unwrap();
     let again = ArrayTable::<i64>::create(&tables, 5, None, named("early")).unwrap();
@@ -136,7 +137,7 @@ fn a_restarted_rank_makes_later_tables_with_the_others() {
     }
 }
 
-/// A table whose maker stops in the middle, between two of the calls that making it consists of.
+/// A table whose creator stops in the middle, between two of the calls that creation consists of.
 struct Slow;
 
 impl ServerHalf for Slow {
@@ -177,7 +178,7 @@ fn a_rank_killed_while_it_makes_a_table_is_lost_for_everybody() {
     }
 }
 
-/// A counter of which the victim's first process never comes back.
+/// A counter whose add never returns in the victim's first process.
 struct Deadly {
     signal: Option<std::path::PathBuf>,
 }
@@ -203,7 +204,8 @@ impl ServerHalf for Deadly {
     }
 }
 
-/// The last rank is killed when its add was accepted into a round and before it is applied. A round may do without it.
+/// The last rank is killed after its add was accepted into a round and before it is applied. A round may complete without
+/// it.
 pub fn in_a_round(world: &World) {
     let signal = std::path::PathBuf::from(std::env::var("UNISONO_TEST_SIGNAL").unwrap());
     let dies = world.rank() == 2 && world.restarts() == 0;
@@ -250,7 +252,7 @@ fn a_worker_killed_in_a_round_holds_up_nobody() {
     }
 }
 
-/// Copies belong to processes: one that takes the place of another has none.
+/// Local copies belong to processes: a process that replaces another has none.
 pub fn averages(world: &World) {
     let tables = Tables::join(world, Role::Both).unwrap();
     let options = TableOptions { consistency: Consistency::Average, ..named("copies") };

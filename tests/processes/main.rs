@@ -19,7 +19,7 @@ use harness::Job;
 use unisono::World;
 use unisono::testing::conformance;
 
-/// Not a test of its own: what each rank of the other tests runs.
+/// Not a test itself: what each rank of the other tests runs.
 #[test]
 fn rank() {
     let Ok(scenario) = std::env::var(harness::SCENARIO) else { return };

@@ -1,4 +1,4 @@
-//! Calls that cannot be right: each gives one clear error and changes nothing.
+//! Invalid calls: each gives one clear error and changes nothing.
 
 use unisono::{Error, Kind, ReduceOp, World};
 
@@ -22,7 +22,7 @@ pub fn mismatch(world: &World) {
         assert!(text.contains(part), "{text}");
     }
     assert_eq!((floats, integers), ([1.5; 10], [7; 20]), "nothing was changed");
-    // Everybody saw the mistake in the same step, so the group goes on.
+    // All ranks detected the mistake in the same step, so the group remains usable.
     group.all_reduce(&mut floats, ReduceOp::Sum).unwrap();
     assert_eq!(floats[0], 1.5 * world.size() as f32);
 }
@@ -33,7 +33,7 @@ fn different_calls_are_named_and_change_nothing() {
     Job::start(4, "mismatch").all_succeed();
 }
 
-/// A process that a rank starts inherits the rank's variables; it must not take the rank's place.
+/// A child process inherits its rank's environment variables; it must not become that rank.
 pub fn second_init(world: &World) {
     let error = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "rank", "--nocapture"])
@@ -56,7 +56,7 @@ pub fn arena_limits(world: &World) {
     let mut buffer = world.empty(8_000_000).unwrap();
     let values: &mut [f64] = bytemuck::cast_slice_mut(&mut buffer);
     values.fill(world.rank() as f64 + 1.0);
-    // One member's buffer is private: both ways must meet.
+    // One member's buffer is private: both paths must work together.
     let mut private = vec![world.rank() as f64 + 1.0; 1_000_000];
     let chosen = if world.rank() == 1 { &mut private[..] } else { values };
     world.group().all_reduce(chosen, ReduceOp::Sum).unwrap();
@@ -99,7 +99,7 @@ fn a_call_that_one_rank_refused_is_not_taken_for_its_next() {
     unisono::testing::spawn(3, |group| {
         let mut values = [group.rank() as f32 + 1.0];
         if group.rank() == 1 {
-            // This rank's first call is refused; its second looks just like the first of the others.
+            // This rank's first call is rejected; its second looks just like the first of the others.
             group.broadcast(&mut values, 7).unwrap_err();
         }
         let error = group.all_reduce(&mut values, ReduceOp::Sum).unwrap_err();
@@ -107,7 +107,7 @@ fn a_call_that_one_rank_refused_is_not_taken_for_its_next() {
         let text = error.to_string();
         assert!(text.contains("all_reduce #1") && text.contains("rank 1 called all_reduce #2"), "{text}");
         assert_eq!(values, [group.rank() as f32 + 1.0]);
-        // Once everybody has refused as many calls, all are in step again.
+        // Once all ranks have had the same number of calls rejected, they are in step again.
         if group.rank() != 1 {
             group.broadcast(&mut values, 7).unwrap_err();
         }

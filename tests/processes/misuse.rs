@@ -1,4 +1,5 @@
-//! What safe code can do wrong: panics, forgotten work, several threads, lists that differ. Nothing may be corrupted or hang.
+//! Mistakes that safe code can make: panics, forgotten work, several threads, lists that differ. No corruption and no hang
+//! may follow.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use unisono::{Error, Group, Kind, ReduceOp};
 /// Longer than anything here takes on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Another group of both ranks, where one waits until the other has had its trouble.
+/// Another group of both ranks, on which one rank waits until the other has had its error.
 fn aside(group: &Group) -> Group {
     group.subgroup(&[0, 1]).unwrap().expect("both are members")
 }
@@ -25,7 +26,7 @@ fn parts_that_differ_between_ranks_are_noticed() {
             .all_gather_varied(&vec![1f32; mine[group.rank()]], &mut vec![0.0; 3 * n], &mine)
             .unwrap_err();
         assert!(matches!(error, Error::Mismatch { .. }), "{error}");
-        // Rank 0 says that it sends 3 elements; rank 1 expects 2.
+        // Rank 0 states that it sends 3 elements; rank 1 expects 2.
         let (sends, expects) = if group.rank() == 0 { ([1, 3], [1, 1]) } else { ([1, 1], [2, 1]) };
         let input = vec![1i32; sends.iter().sum()];
         let mut output = vec![0i32; expects.iter().sum()];
@@ -131,7 +132,7 @@ fn other_messages_do_not_keep_a_receive_from_its_deadline() {
                 ended.store(true, Relaxed);
             }
             1 => {}
-            // Its messages come until the receive has ended; it must not end because they do.
+            // Its messages keep arriving until the receive has ended; they must not be what ends it.
             _ => {
                 while !ended.load(Relaxed) {
                     assert!(began.elapsed() < LONG, "the receive waits as long as messages come");

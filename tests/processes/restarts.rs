@@ -1,4 +1,4 @@
-//! Ranks that are killed and started again.
+//! Ranks that are killed and restarted.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::harness::{Job, LIMIT};
 /// How often the victim dies in the long test.
 const DEATHS: usize = 50;
 
-/// The rank that dies.
+/// The rank that is killed.
 const VICTIM: usize = 1;
 
 /// Stays between two calls until the process is killed.
@@ -23,8 +23,8 @@ fn wait_for_death() -> ! {
     }
 }
 
-/// Everybody makes the same calls round after round, until the victim has died often enough. The victim takes part in a
-/// few rounds, not always the same number, and then waits for its death.
+/// All ranks make the same calls round after round, until the victim has died often enough. The victim takes part in a
+/// varying, small number of rounds, and then waits to be killed.
 pub fn come_and_go(world: &World) {
     let (group, size, rank) = (world.group(), world.size(), world.rank());
     let is_victim = rank == VICTIM;
@@ -36,12 +36,12 @@ pub fn come_and_go(world: &World) {
         if is_victim && world.restarts() < DEATHS && round == lives {
             wait_for_death();
         }
-        // How often the victim was started again decides for all in the same round whether this is the last.
+        // The victim's number of restarts determines, for all ranks in the same round, whether this round is the last.
         let deaths = if is_victim { world.restarts() } else { 0 };
         let mut small = [rank as f64 + 1.0, deaths as f64];
         group.all_reduce(&mut small, ReduceOp::Sum).unwrap();
         assert_eq!(small[0], whole);
-        // A call that all refuse counts; who comes back must count it too.
+        // A call that is rejected on all ranks counts; a restarted rank must count it too.
         assert_eq!(group.broadcast(&mut small, size).unwrap_err().kind(), Kind::Usage);
         let mut large = vec![rank as f64 + 1.0; 100_001];
         group.all_reduce(&mut large, ReduceOp::Sum).unwrap();
@@ -72,7 +72,7 @@ fn a_rank_killed_between_calls_takes_part_again_fifty_times() {
             random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             std::thread::sleep(Duration::from_micros((random >> 33) % 5000));
             job.kill_silently(VICTIM);
-            // Sometimes the others have time to notice.
+            // Sometimes the other ranks have time to detect it.
             std::thread::sleep(Duration::from_micros((random >> 40) % 2 * 60_000));
             job.restart(VICTIM, DEATHS - death);
         }
@@ -80,7 +80,7 @@ fn a_rank_killed_between_calls_takes_part_again_fifty_times() {
     }
 }
 
-/// Waits until a rank is seen doing something.
+/// Waits until a rank is observed in this activity.
 fn until_doing(job: &Job, rank: usize, what: &str) {
     let began = Instant::now();
     while !job.memory.activity(rank).contains(what) {
@@ -89,7 +89,7 @@ fn until_doing(job: &Job, rank: usize, what: &str) {
     }
 }
 
-/// Rank 0 stops before the first of many calls; the others are inside it until somebody lets rank 0 go on.
+/// Rank 0 stops before the first of many calls; the others are inside it until rank 0 is continued.
 pub fn late(world: &World) {
     if world.rank() == 0 {
         rustix::process::kill_process(rustix::process::getpid(), Signal::STOP).unwrap();
@@ -113,12 +113,12 @@ fn a_rank_killed_inside_a_call_is_lost_for_everybody() {
     for ending in endings {
         assert!(ending.status.success() && ending.output.contains("PeerLost"), "{}", ending.output);
     }
-    // Nobody takes its place, not even a process that the launcher never meant to start.
+    // No process takes its place, not even one that the launcher never meant to start.
     let mut child = job.process_of(VICTIM);
     assert!(!child.wait().unwrap().success());
 }
 
-/// The victim waits for its death again and again; the others wait for the victim and print what they get.
+/// The victim waits to be killed again and again; the others wait for the victim and print the result.
 pub fn patient(world: &World) {
     if world.restarts() == 0 {
         world.group().barrier().unwrap();
@@ -126,14 +126,14 @@ pub fn patient(world: &World) {
     if world.rank() == VICTIM {
         wait_for_death();
     }
-    let patience = std::env::var("UNISONO_TEST_PATIENCE")
+    let timeout = std::env::var("UNISONO_TEST_PATIENCE")
         .map_or(LIMIT, |text| Duration::from_secs(text.parse().unwrap()));
-    let group = world.group().with_timeout(patience);
+    let group = world.group().with_timeout(timeout);
     let error = group.all_reduce(&mut [1], ReduceOp::Sum).unwrap_err();
     eprintln!("{:?}: {error}", error.kind());
 }
 
-/// The victim dies after collectives of its own and begins anew, as programs do that restore nothing.
+/// The victim dies after collectives of its own and starts from the beginning, as programs do that restore no state.
 pub fn begins_anew(world: &World) {
     let tables = Tables::join(world, Role::Both).unwrap();
     let table = ArrayTable::<i64>::create(&tables, 1, None, TableOptions::default()).unwrap();
@@ -141,7 +141,7 @@ pub fn begins_anew(world: &World) {
         if world.rank() == VICTIM && world.restarts() == 0 && round == 2 {
             wait_for_death();
         }
-        // A call that the library rejects is none that a later process could repeat.
+        // A call that the library rejects is not one that a later process could repeat.
         assert_eq!(world.group().broadcast(&mut [0], world.size()).unwrap_err().kind(), Kind::Usage);
         let background = world.group().start(|group| group.barrier());
         if let Err(error) = background.wait().and_then(|()| world.group().all_reduce(&mut [1], ReduceOp::Sum))
@@ -203,7 +203,7 @@ fn without_restarts_left_a_killed_rank_is_lost() {
     job.wait_for_output(VICTIM, "between");
     let pid = job.pid(VICTIM);
     job.kill_silently(VICTIM);
-    // The launcher has not said anything: there was nothing left to say.
+    // The launcher has reported nothing: no restarts were left.
     let ending = job.end_of(0);
     assert!(!ending.status.success() && ending.output.contains("PeerLost"), "{}", ending.output);
     assert!(ending.output.contains(&format!("pid: Some({pid})")), "{}", ending.output);
@@ -230,7 +230,7 @@ fn only_the_process_that_the_launcher_started_takes_the_place() {
     job.wait_for_output(VICTIM, "between");
     let own = format!("process {} that has this rank already", job.pid(VICTIM));
     assert!(output_of(job.process_of(VICTIM)).contains(&own));
-    // Dead, but this process was not started in its place.
+    // The rank is dead, but this process was not started in its place.
     job.kill_silently(VICTIM);
     let text = output_of(job.process_of(VICTIM));
     assert!(text.contains("a second start of rank 1"), "{text}");
@@ -240,7 +240,7 @@ fn only_the_process_that_the_launcher_started_takes_the_place() {
     assert!(output_of(job.process_of(VICTIM)).contains(&own));
 }
 
-/// What does not survive a restart is refused by both sides, and disturbs nothing else.
+/// What does not survive a restart is rejected on both sides, and disturbs nothing else.
 pub fn messages(world: &World) {
     let group = world.group();
     let refused = |result: unisono::Result<()>, words: &str| {
@@ -256,7 +256,7 @@ pub fn messages(world: &World) {
     if world.rank() != VICTIM {
         let old = group.subgroup(&[0, 1, 2]).unwrap().unwrap();
         let mut byte = [0u8];
-        // Who waits for a message when the sender dies does not wait for its successor.
+        // A rank that waits for a message when the sender dies does not wait for the sender's successor.
         let error = group.recv(&mut byte, VICTIM, 1).unwrap_err();
         assert!(matches!(&error, Error::PeerLost { lost, .. } if lost[0].rank == VICTIM), "{error}");
         group.barrier().unwrap();
@@ -279,7 +279,7 @@ pub fn messages(world: &World) {
         refused(group.raw().start_send(vec![1], unisono::DType::U8, 0, 2).map(drop), again);
         refused(group.subgroup(&[0, 1]).map(drop), again);
     }
-    // The group of all goes on.
+    // The world's group remains usable.
     let mut sum = [1];
     group.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
     assert_eq!(sum, [3]);

@@ -1,4 +1,4 @@
-//! Ranks are killed at random moments, again and again: nobody may hang, and nothing may be left behind.
+//! Ranks are killed at random moments, repeatedly: no rank may hang, and nothing may be left behind.
 
 use std::fs;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use unisono::{Kind, ReduceOp, World};
 
 use crate::harness::Job;
 
-/// How many times; `UNISONO_SOAK` asks for more.
+/// The number of rounds; `UNISONO_SOAK` overrides it.
 fn rounds() -> usize {
     std::env::var("UNISONO_SOAK").ok().and_then(|text| text.parse().ok()).unwrap_or(250)
 }
 
-/// Makes all sorts of calls until one fails because a rank is lost.
+/// Makes all kinds of calls until one fails because a rank is lost.
 pub fn rank(world: &World) {
     let group = world.group();
     let everybody: Vec<usize> = (0..world.size()).rev().collect();

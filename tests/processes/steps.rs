@@ -1,4 +1,4 @@
-//! Workers that make different numbers of steps, and workers that go on where a dead process stopped.
+//! Workers that make different numbers of steps, and workers that continue where a dead process stopped.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use unisono::tables::{ArrayTable, Consistency, Role, TableOptions, Tables};
 
 use crate::harness::Job;
 
-/// Short enough that a test ends, long enough that nobody who only is slow is given up.
+/// Short enough that a test ends, long enough that a rank that is merely slow does not time out.
 const TIMEOUT: (&str, &str) = ("UNISONO_TIMEOUT", "40");
 
 fn counts(tables: &Tables, consistency: &str) -> ArrayTable<i64> {
@@ -25,7 +25,7 @@ fn count(table: &ArrayTable<i64>, rank: usize, size: usize) -> Vec<i64> {
     values
 }
 
-/// Each rank makes more steps than the one before it, and then waits for all, in every way that there is.
+/// Each rank makes more steps than the one before it, and then waits for all, in every way that exists.
 pub fn unequal(world: &World) {
     let (rank, size) = (world.rank(), world.size());
     let tables = Tables::join(world, Role::Both).unwrap();
@@ -51,11 +51,12 @@ fn workers_that_wait_in_a_barrier_hold_up_nobody() {
 }
 
 const STEPS: u64 = 60;
-/// Where the victim's first process stops.
+/// The step at which the victim's first process stops.
 const DEATH: u64 = 20;
 const VICTIM: usize = 2;
 
-/// All make the same number of steps; the victim dies among them. Its next process goes on at the table's clock, or begins anew.
+/// All ranks make the same number of steps; the victim dies during them. Its next process continues at the table's clock, or
+/// starts over.
 pub fn from_the_clock(world: &World) {
     let (rank, size) = (world.rank(), world.size());
     let tables = Tables::join(world, Role::Both).unwrap();
@@ -90,7 +91,7 @@ pub fn from_the_clock(world: &World) {
 
 #[test]
 fn a_restarted_worker_goes_on_from_the_clock_or_begins_anew_and_nobody_stalls() {
-    // It comes back at once, or when the others have gone on without it.
+    // It is restarted at once, or when the others have continued without it.
     for (anew, late) in [(false, false), (false, true), (true, true)] {
         let mut environment = vec![TIMEOUT];
         environment.extend(anew.then_some(("UNISONO_TEST_ANEW", "1")));
@@ -105,7 +106,7 @@ fn a_restarted_worker_goes_on_from_the_clock_or_begins_anew_and_nobody_stalls() 
     }
 }
 
-/// Rounds, until the victim waits for its death.
+/// Makes rounds, until the victim waits to be killed.
 pub fn in_rounds(world: &World) {
     let tables = Tables::join(world, Role::Both).unwrap();
     let table = counts(&tables, "bsp");
@@ -124,7 +125,7 @@ pub fn in_rounds(world: &World) {
 fn a_worker_of_rounds_is_not_started_again() {
     let mut job = Job::start_restartable(3, "in rounds", &[TIMEOUT], 5);
     job.wait_for_output(VICTIM, "between");
-    // Whoever waits at a table is seen there.
+    // A worker that waits in a table call is visible there.
     let began = Instant::now();
     while !job.memory.activity(0).contains("in a table's get #") {
         assert!(began.elapsed() < Duration::from_secs(30), "{}", job.memory.activity(0));

@@ -1,4 +1,4 @@
-//! Workers that die in the middle of adds: what was completed stays, nobody waits for them for ever.
+//! Workers that die in the middle of adds: completed adds stay, and no rank waits for them forever.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn named(name: &str, consistency: &str) -> TableOptions {
     TableOptions { name: Some(name.into()), consistency, ..TableOptions::default() }
 }
 
-/// Adds ones to all values and counts what it has completed; the last rank does so until it is killed.
+/// Adds ones to all values and counts completed adds; the last rank does so until it is killed.
 pub fn adding(world: &World) {
     let tables = Tables::join(world, Role::Both).unwrap();
     let values = ArrayTable::<i64>::create(&tables, SIZE, None, named("values", "async")).unwrap();
@@ -41,7 +41,7 @@ pub fn adding(world: &World) {
     let mut all = vec![0; SIZE];
     values.get(&mut all).unwrap();
     let sum: i64 = completed[..world.size()].iter().sum();
-    // The victim's last add may be there, or there in part, without having been counted.
+    // The victim's last add may have been applied, fully or in part, without having been counted.
     assert!(all.iter().all(|&value| value == sum || value == sum + 1), "{completed:?}: {:?}", &all[..5]);
 }
 
@@ -59,13 +59,13 @@ fn a_killed_worker_loses_no_completed_add_and_holds_no_lock() {
     }
 }
 
-/// Works in rounds, or within a bound, until the killed rank is noticed.
+/// Works in rounds, or within a staleness bound, until the death of the killed rank is detected.
 pub fn in_step(world: &World) {
     let tables = Tables::join(world, Role::Both).unwrap();
     let consistency = std::env::var("UNISONO_TEST_CONSISTENCY").unwrap();
     let table = ArrayTable::<f32>::create(&tables, 1000, None, named("w", &consistency)).unwrap();
     let mut values = vec![0.0; 1000];
-    // Rounds end with the victim, however late it is killed; nothing else ends those who go on.
+    // Rounds end with the victim, however late it is killed; nothing else ends the ranks that continue.
     let steps = if world.rank() == 2 || consistency == "bsp" { usize::MAX } else { 300 };
     eprintln!("running");
     for step in 0..steps {
@@ -102,7 +102,7 @@ fn a_killed_worker_ends_rounds_but_not_bounds() {
     }
 }
 
-/// The last rank is killed again and again; whoever takes its place finds the tables and goes on counting.
+/// The last rank is killed repeatedly; its successor finds the tables and continues counting.
 pub fn come_back(world: &World) {
     let tables = Tables::join(world, Role::Both).unwrap();
     let values = ArrayTable::<i64>::create(&tables, SIZE, None, named("values", "ssp:1000000")).unwrap();
@@ -120,7 +120,7 @@ pub fn come_back(world: &World) {
             eprintln!("running");
         }
     }
-    // Also the new process takes part: the dead ones died outside this call.
+    // The new process takes part too: the dead ones died outside this call.
     tables.barrier().unwrap();
     let mut completed = vec![0; world.size()];
     counts.get(&mut completed).unwrap();

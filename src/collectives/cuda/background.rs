@@ -1,4 +1,4 @@
-//! send and recv of device memory in the background, beside all other calls.
+//! send and recv of device memory in the background, concurrent with all other calls.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::transport::Verb;
 use crate::world::{Group, Pending};
 
 impl Cuda<'_> {
-    /// Begins to send; whoever lends the bytes is kept and given back when they may be overwritten. Messages of one tag that
-    /// are under way at once may overtake each other: give each a tag of its own.
+    /// Starts a send; `owner` owns the bytes, is kept alive, and is returned when they may be overwritten. Messages with the
+    /// same tag that are in flight at the same time may overtake each other: give each its own tag.
     pub fn start_send<B: Send + 'static>(
         &self,
-        lender: B,
+        owner: B,
         values: Span,
         dtype: DType,
         to: usize,
@@ -23,13 +23,13 @@ impl Cuda<'_> {
         self.raw.message_slot(Verb::Send, values.bytes(), dtype, to, tag)?;
         let ready = self.marks(values)?;
         let work = move |group: &Group| group.cuda().after(ready).send(values, dtype, to, tag);
-        Ok(self.raw.group.start_beside(move |group| work(group).map(|()| lender)))
+        Ok(self.raw.group.start_beside(move |group| work(group).map(|()| owner)))
     }
 
-    /// Begins to receive; as [`Cuda::start_send`].
+    /// Starts a receive; as [`Cuda::start_send`].
     pub fn start_recv<B: Send + 'static>(
         &self,
-        lender: B,
+        owner: B,
         values: Span,
         dtype: DType,
         from: usize,
@@ -38,10 +38,10 @@ impl Cuda<'_> {
         self.raw.message_slot(Verb::Recv, values.bytes(), dtype, from, tag)?;
         let ready = self.marks(values)?;
         let work = move |group: &Group| group.cuda().after(ready).recv(values, dtype, from, tag);
-        Ok(self.raw.group.start_beside(move |group| work(group).map(|()| lender)))
+        Ok(self.raw.group.start_beside(move |group| work(group).map(|()| owner)))
     }
 
-    /// What memory waits for that is lent now: nothing that its caller orders later.
+    /// The events that memory passed now waits for, which exclude work that its caller orders later.
     fn marks(&self, values: Span) -> Result<Vec<Arc<Event>>> {
         match &self.ready {
             Some(marks) => Ok(marks.clone()),

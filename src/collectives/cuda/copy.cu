@@ -1,4 +1,4 @@
-// Copies many pieces of memory in one launch: row y of the grid copies piece y. MOST is how many there can be.
+// Copies many pieces of memory in one launch: row y of the grid copies piece y. MOST is the maximum number of pieces.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -9,7 +9,7 @@ struct Copies {
     u64 bytes[MOST];
 };
 
-// Copies in steps of one type; what is left over, byte by byte.
+// Copies in steps of one type, and the remainder byte by byte.
 template <class Step> void copy_by(const char *from, char *to, u64 bytes) {
     const u64 steps = bytes / sizeof(Step), stride = u64(gridDim.x) * blockDim.x;
     const u64 me = u64(blockIdx.x) * blockDim.x + threadIdx.x;

@@ -1,7 +1,7 @@
-// Folds several buffers into one, in the order given, and writes the result to several places: every rank gets the bits
-// that the host's reduction gives. Half types are summed in single precision and rounded once; integers wrap around.
+// Folds several buffers into one, in the given order, and writes the result to several places: every rank gets the bits of
+// the host's reduction. Half types are summed in single precision and rounded once; integers wrap around.
 //
-// Macros: TYPE, OPERATION, VECTOR (bytes of one load), SOURCES (0 where they are too many to unroll), UNROLL, MOST.
+// Macros: TYPE, OPERATION, VECTOR (bytes per load), SOURCES (0 if they are too many to unroll), UNROLL, MOST.
 
 typedef float f32;
 typedef double f64;
@@ -12,14 +12,14 @@ typedef long long i64;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-// How a type is widened for the sum, and narrowed after it.
+// How a type is widened for the sum and narrowed after it.
 template <class T> struct Stored {
     typedef T Wide;
     static Wide widen(T value) { return value; }
     static T narrow(Wide wide) { return wide; }
 };
 
-// Halves, which halves.cu converts.
+// Half types, which halves.cu converts.
 template <class T> struct Half {
     typedef f32 Wide;
     static f32 widen(T value) { return widen_half(value); }
@@ -28,7 +28,7 @@ template <class T> struct Half {
 template <> struct Stored<f16> : Half<f16> {};
 template <> struct Stored<bf16> : Half<bf16> {};
 
-// Integers wrap around; in C only unsigned ones do.
+// Integers wrap around; in C++ only unsigned ones do.
 template <class W> W add(W a, W b) { return a + b; }
 template <> i32 add(i32 a, i32 b) { return i32(u32(a) + u32(b)); }
 template <> i64 add(i64 a, i64 b) { return i64(u64(a) + u64(b)); }
@@ -47,7 +47,7 @@ struct prod {
     template <class W> static W combine(W a, W b) { return multiply(a, b); }
     template <class W> static W finish(W value, u32) { return value; }
 };
-// A NaN wins, whichever of the two it is.
+// NaN propagates from either operand.
 struct min {
     template <class W> static W combine(W a, W b) { return b < a || b != b ? b : a; }
     template <class W> static W finish(W value, u32) { return value; }
@@ -68,7 +68,7 @@ typedef Stored<TYPE> S;
 typedef S::Wide Wide;
 constexpr int LANES = VECTOR / sizeof(TYPE);
 
-// What one load brings.
+// The elements of one load.
 union Pack {
     Raw<VECTOR>::type raw;
     TYPE lane[LANES];
@@ -111,7 +111,7 @@ fold(const __grid_constant__ Buffers buffers, u32 sources, u32 destinations, u64
     const u64 packs = count / LANES;
     const u64 first = u64(blockIdx.x) * (256 * UNROLL) + threadIdx.x;
 #if SOURCES
-    // Everything that this thread needs is asked for before anything is used.
+    // All loads of this thread are issued before any result is used.
     Pack loaded[SOURCES][UNROLL];
 #pragma unroll
     for (int s = 0; s < SOURCES; s++)
@@ -136,7 +136,7 @@ fold(const __grid_constant__ Buffers buffers, u32 sources, u32 destinations, u64
         store(buffers, destinations, first, wide, sources);
     }
 #endif
-    // The last few, which are no whole pack.
+    // The remaining elements, fewer than one pack.
     const u64 rest = packs * LANES + threadIdx.x;
     if (blockIdx.x == 0 && rest < count) {
         Wide wide = S::widen(static_cast<const TYPE *>(buffers.from[0])[rest]);

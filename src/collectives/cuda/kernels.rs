@@ -1,4 +1,4 @@
-//! The two kernels of the collectives: one folds buffers, the other copies pieces.
+//! The two kernels of the collectives: one folds buffers, the other copies memory.
 
 use std::sync::Arc;
 
@@ -10,26 +10,26 @@ const FOLD: Source =
     Source { name: "fold.cu", code: concat!(include_str!("../../cuda/halves.cu"), include_str!("fold.cu")) };
 const COPY: Source = Source { name: "copy.cu", code: include_str!("copy.cu") };
 
-/// How many buffers one launch folds, and to how many places: what fits into a launch's arguments.
-pub(super) const MOST_BUFFERS: usize = 128;
+/// The most buffers that one launch folds, and the most destinations: what fits into a launch's arguments.
+pub(super) const MAX_BUFFERS: usize = 128;
 
-/// How many pieces one launch copies.
-const MOST_COPIES: usize = 64;
+/// The most copies in one launch.
+const MAX_COPIES: usize = 64;
 
 const THREADS: u32 = 256;
 
-/// Loads of one thread that are under way at the same time.
+/// Loads in flight per thread.
 const LOADS: usize = 8;
 
-/// A piece of memory to copy.
+/// A copy of device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct DeviceCopy {
     pub from: u64,
     pub to: u64,
     pub bytes: usize,
 }
 
-/// How the fold is compiled for these buffers.
+/// The macros with which the fold is compiled for these buffers, and its unroll factor.
 fn fold_macros(dtype: DType, operation: ReduceOp, vector: usize, sources: usize) -> (Vec<String>, usize) {
     let kind = match dtype {
         DType::F32 => "f32",
@@ -49,12 +49,12 @@ fn fold_macros(dtype: DType, operation: ReduceOp, vector: usize, sources: usize)
         format!("VECTOR={vector}"),
         format!("SOURCES={unrolled}"),
         format!("UNROLL={unroll}"),
-        format!("MOST={MOST_BUFFERS}"),
+        format!("MOST={MAX_BUFFERS}"),
     ];
     (macros, unroll)
 }
 
-/// The bytes of the widest load that fits all addresses.
+/// The bytes of the widest load to which all addresses are aligned.
 fn widest(addresses: impl Iterator<Item = u64>, dtype: DType) -> usize {
     let all = addresses.fold(16, |all, address| all | address);
     (1usize << all.trailing_zeros().min(4)).max(dtype.size())
@@ -74,10 +74,10 @@ fn fold_kernel(
 }
 
 fn copy_kernel(device: &Device) -> Result<Kernel> {
-    device.kernel_with(&COPY, &[&format!("MOST={MOST_COPIES}")], "copy")
+    device.kernel_with(&COPY, &[&format!("MOST={MAX_COPIES}")], "copy")
 }
 
-/// Compiles what these folds, and copies, need: launching is quick afterwards.
+/// Compiles the kernels for these folds and copies, so that launching is quick afterwards.
 pub(super) fn compile<'a>(
     device: &Device,
     copies: bool,
@@ -90,8 +90,8 @@ pub(super) fn compile<'a>(
 /// Folds `count` elements of the buffers in `from`, in that order, and writes the result to each of `to`.
 ///
 /// # Safety
-/// Every address is valid for `count` elements on this device until the stream was waited for, and aligned to an element;
-/// a destination may be one of the sources, but must not overlap one otherwise.
+/// Every address is valid for `count` elements on this device until the stream was waited for, and aligned to an element; a
+/// destination may be one of the sources, but must not partially overlap one.
 pub(super) unsafe fn fold(
     (device, stream): (&Arc<Device>, &Stream),
     kind: (DType, ReduceOp),
@@ -99,14 +99,14 @@ pub(super) unsafe fn fold(
     from: &[u64],
     to: &[u64],
 ) -> Result<()> {
-    assert!(!from.is_empty() && from.len() <= MOST_BUFFERS && to.len() <= MOST_BUFFERS);
+    assert!(!from.is_empty() && from.len() <= MAX_BUFFERS && to.len() <= MAX_BUFFERS);
     if count == 0 {
         return Ok(());
     }
     let (kernel, vector, unroll) = fold_kernel(device, kind, from, to)?;
-    let mut buffers = [0u64; 2 * MOST_BUFFERS];
+    let mut buffers = [0u64; 2 * MAX_BUFFERS];
     buffers[..from.len()].copy_from_slice(from);
-    buffers[MOST_BUFFERS..][..to.len()].copy_from_slice(to);
+    buffers[MAX_BUFFERS..][..to.len()].copy_from_slice(to);
     let packs = (count * kind.0.size()).div_ceil(vector);
     let blocks = packs.div_ceil(THREADS as usize * unroll) as u32;
     let arguments = [
@@ -115,27 +115,27 @@ pub(super) unsafe fn fold(
         Argument::U32(to.len() as u32),
         Argument::U64(count as u64),
     ];
-    // SAFETY: the arguments are the kernel's; the caller vouches for the addresses.
+    // SAFETY: the arguments match the kernel's parameters; the caller vouches for the addresses.
     unsafe { kernel.launch(stream, blocks, THREADS, &arguments) }
 }
 
-/// Copies pieces of memory on this device.
+/// Copies memory on this device.
 ///
 /// # Safety
 /// Every piece is valid until the stream was waited for, and no destination overlaps anything else.
-pub(super) unsafe fn copy((device, stream): (&Arc<Device>, &Stream), pieces: &[Piece]) -> Result<()> {
-    for pieces in pieces.chunks(MOST_COPIES) {
+pub(super) unsafe fn copy((device, stream): (&Arc<Device>, &Stream), pieces: &[DeviceCopy]) -> Result<()> {
+    for pieces in pieces.chunks(MAX_COPIES) {
         let longest = pieces.iter().map(|piece| piece.bytes).max().unwrap_or(0);
         let kernel = copy_kernel(device)?;
-        let mut copies = [[0u64; MOST_COPIES]; 3];
+        let mut copies = [[0u64; MAX_COPIES]; 3];
         for (at, piece) in pieces.iter().enumerate() {
             (copies[0][at], copies[1][at], copies[2][at]) = (piece.from, piece.to, piece.bytes as u64);
         }
-        // Each thread copies four times sixteen bytes where there is enough to do.
+        // Each thread copies four times sixteen bytes if there is enough work.
         let wanted = longest.div_ceil(4 * 16 * THREADS as usize).max(1) as u32;
         let blocks = wanted.min(16 * device.multiprocessors());
         let arguments = [Argument::Bytes(bytemuck::cast_slice(copies.as_flattened()))];
-        // SAFETY: the argument is the kernel's; the caller vouches for the pieces.
+        // SAFETY: the argument matches the kernel's parameter; the caller vouches for the pieces.
         unsafe { kernel.launch_grid(stream, (blocks, pieces.len() as u32), THREADS, &arguments)? };
     }
     Ok(())
@@ -159,7 +159,7 @@ mod tests {
     fn every_fold_compiles() {
         for dtype in DType::ALL {
             for operation in ReduceOp::ALL {
-                let single = (operation == ReduceOp::Sum).then_some((dtype.size(), MOST_BUFFERS));
+                let single = (operation == ReduceOp::Sum).then_some((dtype.size(), MAX_BUFFERS));
                 for (vector, sources) in std::iter::once((16, 2)).chain(single) {
                     let (macros, _) = fold_macros(dtype, operation, vector, sources);
                     let macros: Vec<&str> = macros.iter().map(String::as_str).collect();

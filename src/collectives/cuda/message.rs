@@ -1,5 +1,5 @@
-//! send and recv of device memory. A short message goes through the host; of a long one the sender offers its memory, and the
-//! receiver copies from there or asks for it through the host, as `offer.rs` has it.
+//! send and recv of device memory. A short message is staged through the host; for a long one the sender offers its memory,
+//! and the receiver copies from there or requests staging through the host: see `handshake.rs`.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,33 +8,33 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytemuck::{Pod, Zeroable};
 
 use super::Cuda;
-use super::offer::{COPY, SEND_THEM, Talk};
-use super::path::{Facts, Wish};
+use super::handshake::{COPY, STAGE, Handshake};
+use super::path::{RankFacts, PathChoice};
 use super::session::facts;
 use crate::cuda::{self, Device, Exported, Mapped, PinnedMemory, Span};
 use crate::error::Result;
 use crate::memory::DType;
 use crate::transport::{Call, Slot, Verb};
 
-/// Messages up to this length go through the host: that takes one message instead of two.
+/// Messages up to this many bytes are staged through the host: that takes one message instead of two.
 const SHORT: usize = 64 << 10;
 
-/// Bytes of a long message that go through the host at once.
+/// Bytes of a long message that are staged through the host at once.
 const CHUNK: usize = 8 << 20;
 
-/// Where the sender's bytes are, and where it waits for an answer.
+/// Where the sender's bytes are, and the tag on which it waits for an answer.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct Offer {
-    facts: Facts,
+struct MemoryOffer {
+    facts: RankFacts,
     exported: Exported,
     has_handle: u64,
     answer: u64,
 }
 
 impl Cuda<'_> {
-    /// Sends bytes to a member. Returns when they may be overwritten: short messages at once, long ones when the other side
-    /// has received them.
+    /// Sends bytes to a member. Returns when they may be overwritten: at once for short messages, when the other side has
+    /// received them for long ones.
     pub fn send(&self, values: Span, dtype: DType, to: usize, tag: u32) -> Result<()> {
         let slot = self.raw.message_slot(Verb::Send, values.bytes(), dtype, to, tag)?;
         let device = self.device(Verb::Send, &values, &values)?;
@@ -46,21 +46,21 @@ impl Cuda<'_> {
             }
             let answer = answer_tag(self.raw.group.rank() < to);
             let exported = cuda::export(&device, &values);
-            let offer = Offer {
+            let offer = MemoryOffer {
                 facts: facts(self.raw.group, &device)?,
                 has_handle: exported.is_ok().into(),
-                exported: exported.unwrap_or_else(|_| Exported::here(&values)),
+                exported: exported.unwrap_or_else(|_| Exported::local(&values)),
                 answer: answer.into(),
             };
             let answers = Slot { tag: answer, ..slot };
-            match link.talk.offer(&slot, &answers, bytemuck::bytes_of(&offer))? {
-                SEND_THEM => link.send_through_host(&answers, values),
-                _ => link.talk.wait_for_copy(&answers),
+            match link.handshake.offer(&slot, &answers, bytemuck::bytes_of(&offer))? {
+                STAGE => link.send_through_host(&answers, values),
+                _ => link.handshake.wait_for_copy(&answers),
             }
         })
     }
 
-    /// Receives bytes from a member; type and length must be the sender's.
+    /// Receives bytes from a member; type and length must equal the sender's.
     pub fn recv(&self, values: Span, dtype: DType, from: usize, tag: u32) -> Result<()> {
         let slot = self.raw.message_slot(Verb::Recv, values.bytes(), dtype, from, tag)?;
         let device = self.device(Verb::Recv, &values, &values)?;
@@ -77,13 +77,13 @@ impl Cuda<'_> {
     }
 
     fn link<'a>(&'a self, call: &'a Call<'a>, device: &'a Arc<Device>, peer: usize) -> Link<'a> {
-        Link { cuda: self, talk: Talk { group: self.raw.group, call, peer }, device }
+        Link { cuda: self, handshake: Handshake { group: self.raw.group, call, peer }, device }
     }
 
-    /// Where offered bytes are in this process, if they can be reached; the second keeps them there.
-    fn reach(&self, device: &Arc<Device>, offer: &Offer) -> Result<Option<(u64, Option<Arc<Mapped>>)>> {
+    /// The address of the offered bytes in this process, if they can be reached; the second value keeps the mapping open.
+    fn reach(&self, device: &Arc<Device>, offer: &MemoryOffer) -> Result<Option<(u64, Option<Arc<Mapped>>)>> {
         let mine = facts(self.raw.group, device)?;
-        if mine.host != offer.facts.host || [mine.wish, offer.facts.wish].contains(&Wish::STAGED) {
+        if mine.host != offer.facts.host || [mine.choice, offer.facts.choice].contains(&PathChoice::STAGED) {
             return Ok(None);
         }
         if mine.process == offer.facts.process {
@@ -96,49 +96,49 @@ impl Cuda<'_> {
     }
 }
 
-/// A tag for one answer: no two offers between two ranks that are under way have the same, and no user's message has it.
-/// Offers upwards and downwards differ, because what follows an offer travels both ways.
+/// A tag for one answer: unique among the offers in flight between two ranks, and never that of a user's message. Offers to
+/// higher and to lower ranks differ, because what follows an offer travels both ways.
 fn answer_tag(upwards: bool) -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed) & (Slot::TAGS / 4 - 1);
     Slot::TAGS | number << 1 | u32::from(upwards)
 }
 
-/// One message under way between this rank and another, and the device of this rank's memory.
+/// One message in flight between this rank and a peer, and the device of this rank's memory.
 struct Link<'a> {
     cuda: &'a Cuda<'a>,
-    talk: Talk<'a>,
+    handshake: Handshake<'a>,
     device: &'a Arc<Device>,
 }
 
 impl Link<'_> {
-    /// Takes the next offer; false if its sender has withdrawn it.
+    /// Accepts the next offer; false if its sender has withdrawn it.
     fn take_offer(&self, slot: &Slot, values: Span) -> Result<bool> {
-        let mut offer = Offer::zeroed();
-        self.talk.receive(slot, bytemuck::bytes_of_mut(&mut offer))?;
+        let mut offer = MemoryOffer::zeroed();
+        self.handshake.receive(slot, bytemuck::bytes_of_mut(&mut offer))?;
         let answers = Slot { tag: offer.answer as u32, ..*slot };
         let reached = self.cuda.reach(self.device, &offer)?;
-        if !self.talk.ask(&answers, if reached.is_some() { COPY } else { SEND_THEM })? {
+        if !self.handshake.request_access(&answers, if reached.is_some() { COPY } else { STAGE })? {
             return Ok(false);
         }
         let Some((address, _open)) = reached else {
             return self.receive_through_host(&answers, values).map(|()| true);
         };
-        let courier = self.device.courier();
-        // SAFETY: the sender lends its bytes, as many as the signature says, until it has the answer; ours are lent too.
-        let copied = unsafe { courier.copy(values.address(), address, values.bytes()) }
-            .and_then(|()| courier.wait(&|| self.talk.call.go_on()));
-        self.talk.end_copy(&answers, copied).map(|()| true)
+        let copy_stream = self.device.copy_stream();
+        // SAFETY: the sender lends its bytes, as many as the signature states, until it has the answer; ours are lent too.
+        let copied = unsafe { copy_stream.copy(values.address(), address, values.bytes()) }
+            .and_then(|()| copy_stream.wait(&|| self.handshake.call.go_on()));
+        self.handshake.end_copy(&answers, copied).map(|()| true)
     }
 
     fn send_through_host(&self, slot: &Slot, values: Span) -> Result<()> {
         let pinned = Pinned::take(self.device, values.bytes())?;
         for (start, bytes) in chunks(values.bytes()) {
             let from = values.address() + start as u64;
-            // SAFETY: the chunk lies inside the span, which is lent for the call, and is waited for.
-            unsafe { self.device.courier().copy(pinned.address(), from, bytes)? };
-            self.device.courier().wait(&|| self.talk.call.go_on())?;
-            self.talk.send(slot, &pinned[..bytes])?;
+            // SAFETY: the chunk lies inside the span, which is lent for the call, and the copy is waited for.
+            unsafe { self.device.copy_stream().copy(pinned.address(), from, bytes)? };
+            self.device.copy_stream().wait(&|| self.handshake.call.go_on())?;
+            self.handshake.send(slot, &pinned[..bytes])?;
         }
         Ok(())
     }
@@ -146,25 +146,24 @@ impl Link<'_> {
     fn receive_through_host(&self, slot: &Slot, values: Span) -> Result<()> {
         let mut pinned = Pinned::take(self.device, values.bytes())?;
         for (start, bytes) in chunks(values.bytes()) {
-            self.talk.receive(slot, &mut pinned[..bytes])?;
+            self.handshake.receive(slot, &mut pinned[..bytes])?;
             let to = values.address() + start as u64;
             // SAFETY: as in `send_through_host`.
-            unsafe { self.device.courier().copy(to, pinned.address(), bytes)? };
-            self.device.courier().wait(&|| self.talk.call.go_on())?;
+            unsafe { self.device.copy_stream().copy(to, pinned.address(), bytes)? };
+            self.device.copy_stream().wait(&|| self.handshake.call.go_on())?;
         }
         Ok(())
     }
 }
 
-/// Pinned memory for a message, or a chunk of one. To pin memory takes longer than a short message does: so it is kept for
-/// the next one.
+/// Pinned memory for a message, or a chunk of one. Pinning takes longer than a short message, so the memory is reused.
 struct Pinned(Option<PinnedMemory>);
 
-/// What no message uses.
+/// Pinned memory that no message uses.
 static FREE: Mutex<Vec<PinnedMemory>> = Mutex::new(Vec::new());
 
-/// How many pieces are kept.
-const MOST_FREE: usize = 4;
+/// The most free buffers that are retained.
+const MAX_FREE: usize = 4;
 
 impl Pinned {
     fn take(device: &Arc<Device>, bytes: usize) -> Result<Pinned> {
@@ -192,14 +191,14 @@ impl DerefMut for Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
-        // Of each of the two lengths half as many.
+        // Half of them for each of the two lengths.
         let alike = |memory: &PinnedMemory| free.iter().filter(|other| other.len() == memory.len()).count();
-        let kept = self.0.take().filter(|memory| alike(memory) < MOST_FREE / 2);
+        let kept = self.0.take().filter(|memory| alike(memory) < MAX_FREE / 2);
         free.extend(kept);
     }
 }
 
-/// The chunks of so many bytes; no bytes are one empty chunk, so that something is sent.
+/// The chunks of a message of `bytes` bytes; an empty message is one empty chunk, so that something is sent.
 fn chunks(bytes: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..bytes.max(1)).step_by(CHUNK).map(move |start| (start, CHUNK.min(bytes - start)))
 }

@@ -1,18 +1,18 @@
-//! The verbs on the memory of CUDA devices. A call is a meeting of the ranks on the host, where each shows its buffers; work
-//! on the device; and another meeting, after which the buffers are everybody's own again.
+//! The collectives on CUDA memory. A call is a rendezvous of the ranks on the host, where each describes its buffers; work
+//! on the device; and another rendezvous, after which each rank's buffers are its own again.
 //!
-//! No kernel waits for another rank: processes that share a device take turns on it. Deadlines and lost ranks are noticed on
-//! the host, by the meetings. docs/design/011-accelerators.md says why.
+//! No kernel waits for another rank: processes that share a device are time-sliced. Deadlines and lost ranks are detected on
+//! the host, by the rendezvous. Rationale: docs/design/011-accelerators.md.
 
 mod background;
 mod direct;
 mod hosted;
 mod kernels;
-mod meeting;
+mod rendezvous;
 mod message;
 mod nccl;
-mod offer;
-mod order;
+mod handshake;
+mod spec;
 mod path;
 mod session;
 mod staged;
@@ -27,13 +27,13 @@ use crate::cuda::{Device, Event, Span};
 use crate::error::Result;
 use crate::transport::{Call, Verb};
 use crate::world::Group;
-use meeting::Meeting;
-use order::Order;
+use rendezvous::Rendezvous;
+use spec::CollectiveSpec;
 use path::Path;
-use session::Session;
+use session::DeviceSession;
 
-/// The verbs on device memory: as [`Raw`], with a [`Span`] where that takes a slice. They return when the work on the device
-/// is done.
+/// The collectives on device memory: as [`Raw`], with a [`Span`] in place of a slice. They return when the work on the
+/// device is done.
 ///
 /// ```
 /// # fn main() -> unisono::Result<()> {
@@ -53,20 +53,21 @@ use session::Session;
 /// ```
 pub struct Cuda<'a> {
     raw: Raw<'a>,
-    /// What the memory of the next call waits for; all that is ordered before our stream where nobody said.
+    /// The events that the memory of the next call waits for; if `None`, all work ordered before the device's stream.
     ready: Option<Vec<Arc<Event>>>,
 }
 
 impl Group {
-    /// The same verbs on the memory of CUDA devices.
+    /// The same collectives on CUDA memory.
     pub fn cuda(&self) -> Cuda<'_> {
         Cuda { raw: Raw { group: self, on_device: true, enclosing: None }, ready: None }
     }
 }
 
 impl Cuda<'_> {
-    /// The same verbs on memory that is ready when these marks are reached. Without them, a call waits for all that is
-    /// ordered before [`Device::stream`] when it begins: in the background, that may be much later work of its caller.
+    /// The same collectives on memory that is ready when these events have completed. Without them, a call waits for all
+    /// work that is ordered before [`Device::stream`] when it begins: in the background, that may include much later work of
+    /// its caller.
     ///
     /// ```
     /// # fn main() -> unisono::Result<()> {
@@ -103,16 +104,16 @@ impl Cuda<'_> {
         }
     }
 
-    /// The way between the ranks' devices: "direct", "ipc", "nccl" or "staged". Every member calls it, with the number of
-    /// its device.
+    /// The path between the ranks' devices: "direct", "ipc", "nccl" or "staged". Collective; each member passes the ordinal
+    /// of its device.
     pub fn path(&self, device: u32) -> Result<&'static str> {
         let group = self.raw.group;
         let nothing = Span::empty(device);
         let device = self.device(Verb::Barrier, &nothing, &nothing)?;
         group.call(Verb::Barrier, |call| {
             let signature = self.raw.signature(Verb::Barrier, call);
-            let order = Order::nothing(nothing);
-            let session = Session::join(&Meeting { group, call, signature }, &device, &order)?.0;
+            let spec = CollectiveSpec::empty(nothing);
+            let session = DeviceSession::join(&Rendezvous { group, call, signature }, &device, &spec)?.0;
             Ok(session.path.name())
         })
     }
@@ -121,7 +122,7 @@ impl Cuda<'_> {
     fn device(&self, verb: Verb, input: &Span, output: &Span) -> Result<Arc<Device>> {
         if input.device() != output.device() {
             let received = format!("devices {} and {}", input.device(), output.device());
-            return Err(self.raw.refuse(
+            return Err(self.raw.reject(
                 verb,
                 "an input and an output on one device",
                 received,
@@ -135,38 +136,38 @@ impl Cuda<'_> {
         })
     }
 
-    /// Makes the call that an order describes.
-    fn carry_out(&self, order: &Order) -> Result<()> {
+    /// Makes the call that `spec` describes.
+    fn execute(&self, spec: &CollectiveSpec) -> Result<()> {
         let group = self.raw.group;
-        let device = self.device(order.verb, &order.input, &order.output)?;
-        let left = group.call(order.verb, |call| {
-            let signature = self.raw.signature(order.verb, call);
-            let signature = order.signature(signature, group.is_deterministic());
-            let meeting = Meeting { group, call, signature };
-            // Others will read this memory.
+        let device = self.device(spec.verb, &spec.input, &spec.output)?;
+        let left = group.call(spec.verb, |call| {
+            let signature = self.raw.signature(spec.verb, call);
+            let signature = spec.signature(signature, group.is_deterministic());
+            let rendezvous = Rendezvous { group, call, signature };
+            // Other ranks will read this memory.
             self.wait_for_memory(&device, call)?;
-            // From the moment that this rank shows its memory.
-            meeting.lend(|| {
-                let (session, shown, counts) = Session::join(&meeting, &device, order)?;
+            // From the moment this rank publishes its memory.
+            rendezvous.lend(|| {
+                let (session, descriptors, counts) = DeviceSession::join(&rendezvous, &device, spec)?;
                 match session.path {
                     Path::Direct | Path::Ipc => {
-                        direct::carry_out(&meeting, &session, order, (&shown, &counts))?;
-                        meeting.settle()?;
-                        session.take(&meeting, order, &shown[session.me])?;
+                        direct::execute(&rendezvous, &session, spec, (&descriptors, &counts))?;
+                        rendezvous.barrier()?;
+                        session.copy_back(&rendezvous, spec, &descriptors[session.me])?;
                         Ok(None)
                     }
                     Path::Nccl => {
-                        session.nccl(&meeting)?.carry_out(&meeting, &session, order, &counts)?;
-                        meeting.settle().map(|()| None)
+                        session.nccl(&rendezvous)?.execute(&rendezvous, &session, spec, &counts)?;
+                        rendezvous.barrier().map(|()| None)
                     }
-                    Path::Staged => match session.staging(&meeting)? {
-                        Some(staging) => staging.carry_out(&meeting, &session, order, &counts).map(|()| None),
+                    Path::Staged => match session.staging(&rendezvous)? {
+                        Some(staging) => staging.execute(&rendezvous, &session, spec, &counts).map(|()| None),
                         None => Ok(Some(session)),
                     },
                 }
             })
         });
-        let left = left.inspect_err(|error| session::forget_lost(group, error))?;
-        left.map_or(Ok(()), |session| self.through_host(&session, order))
+        let left = left.inspect_err(|error| session::close_lost(group, error))?;
+        left.map_or(Ok(()), |session| self.through_host(&session, spec))
     }
 }

@@ -1,14 +1,15 @@
-//! NCCL as the carrier between devices: it moves bytes, and our kernels fold them in rank order, so that the bits are those
-//! of every other path. Its communicators never block: a lost rank or a deadline ends the wait, and the communicator.
+//! NCCL as the transport between devices: it moves bytes, and our kernels fold them in rank order, so the bits equal those
+//! of every other path. Its communicators are non-blocking: a lost rank or a deadline ends the wait, and aborts the
+//! communicator.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::Mutex;
 use std::time::Duration;
 
 use super::kernels;
-use super::meeting::{Meeting, nonsense};
-use super::order::{Job, Order};
-use super::session::Session;
+use super::rendezvous::{Rendezvous, internal_error};
+use super::spec::{DeviceJob, CollectiveSpec};
+use super::session::DeviceSession;
 use super::windows::{Stage, stages};
 use crate::cuda::{DeviceMemory, NCCL, functions};
 use crate::error::{Error, Result};
@@ -17,12 +18,12 @@ use crate::transport::wait::wait;
 
 type Communicator = *mut c_void;
 
-/// What all ranks of a communicator know, made by one of them.
+/// What identifies a communicator to all of its ranks (`ncclUniqueId`), created by one of them.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(super) struct Identity([u8; 128]);
+pub(super) struct UniqueId([u8; 128]);
 
-/// The first fields of NCCL's options, as of version 2.18; later versions fill in the rest.
+/// The first fields of `ncclConfig_t`, as of version 2.18; later versions default the rest.
 #[repr(C)]
 pub(super) struct Config {
     size: usize,
@@ -46,8 +47,8 @@ const BYTES: c_int = 1;
 functions! {
     /// The functions that are used here.
     Functions {
-        identity = "ncclGetUniqueId"(*mut Identity);
-        begin = "ncclCommInitRankConfig"(*mut Communicator, c_int, Identity, c_int, *mut Config);
+        unique_id = "ncclGetUniqueId"(*mut UniqueId);
+        begin = "ncclCommInitRankConfig"(*mut Communicator, c_int, UniqueId, c_int, *mut Config);
         abort = "ncclCommAbort"(Communicator);
         state = "ncclCommGetAsyncError"(Communicator, *mut c_int);
         group_start = "ncclGroupStart"();
@@ -57,41 +58,41 @@ functions! {
     }
 }
 
-/// The bytes of every rank that are folded at once: what the room for them is made for.
+/// The bytes of every rank that are folded at once: the scratch memory is sized for them.
 const WINDOW: usize = 64 << 20;
 
-/// How long a wait sleeps between two looks.
-const PAUSE: Duration = Duration::from_micros(20);
+/// Interval between two polls.
+const POLL_INTERVAL: Duration = Duration::from_micros(20);
 
-/// A group's communicator, and room for what others send to be folded.
+/// A group's communicator, and scratch memory for what other ranks send to be folded.
 pub(super) struct Nccl {
     functions: Functions,
-    /// None once it was given up.
+    /// `None` after it was aborted.
     communicator: Mutex<Option<Handle>>,
-    room: Mutex<Option<DeviceMemory>>,
+    scratch: Mutex<Option<DeviceMemory>>,
 }
 
 #[derive(Clone, Copy)]
 struct Handle(Communicator);
 
-// SAFETY: NCCL wants one thread at a time, and that is the one whose turn it is: calls of a group are made one after another.
+// SAFETY: NCCL requires one thread at a time, and the group's `CallOrder` ensures it: its calls are made one after another.
 unsafe impl Send for Handle {}
 
 impl Nccl {
-    /// Made by all ranks together.
-    pub fn found(meeting: &Meeting, session: &Session) -> Result<Nccl> {
+    /// Collective over all ranks.
+    pub fn create(rendezvous: &Rendezvous, session: &DeviceSession) -> Result<Nccl> {
         let loaded = NCCL.load()?;
         // SAFETY: the table is written as in NCCL's header, and the library is never unloaded.
         let functions = unsafe { Functions::load(loaded.library) };
         let functions = functions.map_err(|problem| NCCL.too_old(&loaded, &problem))?;
         let _entered = session.device.enter()?;
-        let mut identity = Identity([0; 128]);
+        let mut unique_id = UniqueId([0; 128]);
         if session.me == 0 {
-            // SAFETY: writes one identity.
-            check(unsafe { (functions.identity)(&mut identity) }, "it cannot begin")?;
+            // SAFETY: writes one unique id.
+            check(unsafe { (functions.unique_id)(&mut unique_id) }, "it cannot begin")?;
         }
-        let all = meeting.meet(&identity.0)?;
-        identity.0.copy_from_slice(&all[..128]);
+        let all = rendezvous.all_gather_bytes(&unique_id.0)?;
+        unique_id.0.copy_from_slice(&all[..128]);
         let mut config = Config {
             size: size_of::<Config>(),
             magic: MAGIC,
@@ -105,50 +106,51 @@ impl Nccl {
         };
         let mut raw = std::ptr::null_mut();
         let (size, me) = (session.facts.len() as c_int, session.me as c_int);
-        // SAFETY: writes one handle; the options begin with their size.
-        let code = unsafe { (functions.begin)(&mut raw, size, identity, me, &mut config) };
-        let nccl = Nccl { functions, communicator: Mutex::new(Some(Handle(raw))), room: Mutex::default() };
+        // SAFETY: writes one handle; the configuration begins with its size.
+        let code = unsafe { (functions.begin)(&mut raw, size, unique_id, me, &mut config) };
+        let nccl = Nccl { functions, communicator: Mutex::new(Some(Handle(raw))), scratch: Mutex::default() };
         started(code, "its ranks cannot find each other")?;
-        nccl.settle(meeting, raw)?;
+        nccl.wait_started(rendezvous, raw)?;
         Ok(nccl)
     }
 
-    /// Does this rank's part of an order.
-    pub fn carry_out(
+    /// Executes this rank's part of a collective.
+    pub fn execute(
         &self,
-        meeting: &Meeting,
-        session: &Session,
-        order: &Order,
+        rendezvous: &Rendezvous,
+        session: &DeviceSession,
+        spec: &CollectiveSpec,
         counts: &[u64],
     ) -> Result<()> {
         let _entered = session.device.enter()?;
         let handle = *self.communicator.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let handle = handle.ok_or_else(|| nonsense("NCCL was given up"))?;
-        let pass = Pass { nccl: self, meeting, session, order, raw: handle.0 };
-        let stages = stages(order, session.facts.len(), counts);
+        let handle = handle.ok_or_else(|| internal_error("NCCL was given up"))?;
+        let pass = NcclPass { nccl: self, rendezvous, session, spec, raw: handle.0 };
+        let stages = stages(spec, session.facts.len(), counts);
         let outcome = stages.iter().try_for_each(|stage| pass.run(stage));
         outcome.inspect_err(|_| {
-            // Its kernels wait for other ranks: only this ends them, and then the device lets go of the users' memory.
-            self.give_up();
+            // NCCL's kernels wait for other ranks: only aborting ends them, and only then does the device release the users'
+            // memory.
+            self.abort();
             let _ = session.stream.synchronize();
         })
     }
 
-    /// Waits until what was asked of NCCL is under way.
-    fn settle(&self, meeting: &Meeting, raw: Communicator) -> Result<()> {
+    /// Waits until the requested operations are enqueued.
+    fn wait_started(&self, rendezvous: &Rendezvous, raw: Communicator) -> Result<()> {
         let poll = || {
             let mut state = 0;
-            // SAFETY: the communicator lives; writes one number.
+            // SAFETY: the communicator is alive; writes one number.
             check(unsafe { (self.functions.state)(raw, &mut state) }, "it does not answer")?;
             if state == IN_PROGRESS { Ok(None) } else { check(state, "a transfer failed").map(Some) }
         };
-        wait(meeting.call.deadline, PAUSE, poll, || meeting.watch().map(|()| None))
+        wait(rendezvous.call.deadline, POLL_INTERVAL, poll, || rendezvous.check_peers().map(|()| None))
     }
 
-    fn give_up(&self) {
+    fn abort(&self) {
         let taken = self.communicator.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         if let Some(Handle(raw)) = taken.filter(|handle| !handle.0.is_null()) {
-            // SAFETY: nobody has the communicator any more.
+            // SAFETY: nothing uses the communicator any more.
             unsafe { (self.functions.abort)(raw) };
         }
     }
@@ -156,36 +158,36 @@ impl Nccl {
 
 impl Drop for Nccl {
     fn drop(&mut self) {
-        self.give_up();
+        self.abort();
     }
 }
 
-/// One order under way.
-struct Pass<'a> {
+/// One collective in progress.
+struct NcclPass<'a> {
     nccl: &'a Nccl,
-    meeting: &'a Meeting<'a>,
-    session: &'a Session,
-    order: &'a Order<'a>,
+    rendezvous: &'a Rendezvous<'a>,
+    session: &'a DeviceSession,
+    spec: &'a CollectiveSpec<'a>,
     raw: Communicator,
 }
 
-impl Pass<'_> {
+impl NcclPass<'_> {
     fn run(&self, stage: &Stage) -> Result<()> {
         let size = self.session.facts.len();
-        let source = if stage.from_output { self.order.output } else { self.order.input }.address();
-        let (me, output) = (self.session.me, self.order.output.address());
-        let is_fold = |job: &&Job| matches!(job, Job::Fold { .. });
-        let (folds, copies): (Vec<&Job>, Vec<&Job>) = stage.jobs.iter().partition(is_fold);
+        let source = if stage.from_output { self.spec.output } else { self.spec.input }.address();
+        let (me, output) = (self.session.me, self.spec.output.address());
+        let is_fold = |job: &&DeviceJob| matches!(job, DeviceJob::Fold { .. });
+        let (folds, copies): (Vec<&DeviceJob>, Vec<&DeviceJob>) = stage.jobs.iter().partition(is_fold);
         let copies = copies.into_iter().filter_map(|job| match *job {
-            Job::Copy { from, to, bytes, .. } => Some((from, to, bytes)),
-            Job::Fold { .. } => None,
+            DeviceJob::Copy { from, to, bytes, .. } => Some((from, to, bytes)),
+            DeviceJob::Fold { .. } => None,
         });
         let mut transfers = Vec::new();
         for (from, to, bytes) in copies {
             match (from.rank == me, to.rank == me) {
                 (true, true) => {
                     let (from, to) = (source + from.offset as u64, output + to.offset as u64);
-                    // SAFETY: both are this rank's, lent for the call, and do not overlap.
+                    // SAFETY: both belong to this rank, are lent for the call, and do not overlap.
                     unsafe { self.session.stream.copy(to, from, bytes)? };
                 }
                 (true, false) => transfers.push(Transfer::Send(source + from.offset as u64, bytes, to.rank)),
@@ -198,7 +200,7 @@ impl Pass<'_> {
         self.transfer(&transfers)?;
         let windows = folds
             .iter()
-            .map(|job| if let Job::Fold { bytes, .. } = job { bytes.div_ceil(WINDOW) } else { 0 });
+            .map(|job| if let DeviceJob::Fold { bytes, .. } = job { bytes.div_ceil(WINDOW) } else { 0 });
         for window in 0..windows.max().unwrap_or(0) {
             self.fold(&folds, window, size, (source, output))?;
         }
@@ -206,51 +208,52 @@ impl Pass<'_> {
     }
 
     /// Folds one window of every fold, each at its own rank.
-    fn fold(&self, folds: &[&Job], window: usize, size: usize, (source, output): (u64, u64)) -> Result<()> {
+    fn fold(&self, folds: &[&DeviceJob], window: usize, size: usize, (source, output): (u64, u64)) -> Result<()> {
         let me = self.session.me;
         let (mut transfers, mut mine) = (Vec::new(), None);
         for job in folds {
-            let Job::Fold { by, offset, bytes, to } = job else { continue };
+            let DeviceJob::Fold { worker, offset, bytes, to } = job else { continue };
             let start = (window * WINDOW).min(*bytes);
             let length = WINDOW.min(bytes - start);
-            if *by == me {
+            if *worker == me {
                 mine = to.first().map(|to| (offset + start, length, output + (to.offset + start) as u64));
             } else if length > 0 {
-                transfers.push(Transfer::Send(source + (offset + start) as u64, length, *by));
+                transfers.push(Transfer::Send(source + (offset + start) as u64, length, *worker));
             }
         }
         let Some((start, length, target)) = mine.filter(|(_, length, _)| *length > 0) else {
             return self.transfer(&transfers);
         };
-        let mut room = self.nccl.room.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut scratch = self.nccl.scratch.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let make = |bytes| DeviceMemory::new(&self.session.device, bytes);
         let wanted = size * length.next_multiple_of(256);
-        let room = super::session::at_least(&mut room, wanted, DeviceMemory::bytes, make)?.address();
+        let scratch = super::session::ensure_capacity(&mut scratch, wanted, DeviceMemory::bytes, make)?.address();
         let mut from = Vec::with_capacity(size);
         for rank in 0..size {
             if rank == me {
                 from.push(source + start as u64);
                 continue;
             }
-            let place = room + (rank * length.next_multiple_of(256)) as u64;
+            let place = scratch + (rank * length.next_multiple_of(256)) as u64;
             transfers.push(Transfer::Receive(place, length, rank));
             from.push(place);
         }
         self.transfer(&transfers)?;
-        let kind = (self.order.dtype, self.order.operation.unwrap_or(ReduceOp::Sum));
+        let kind = (self.spec.dtype, self.spec.operation.unwrap_or(ReduceOp::Sum));
         let on = (&self.session.device, &self.session.stream);
-        // SAFETY: every source has so many bytes; the target is this rank's, lent for the call, and may be its own source.
-        unsafe { kernels::fold(on, kind, length / self.order.dtype.size(), &from, &[target]) }
+        // SAFETY: every source has `length` bytes; the target belongs to this rank, is lent for the call, and may be its own
+        // source.
+        unsafe { kernels::fold(on, kind, length / self.spec.dtype.size(), &from, &[target]) }
     }
 
-    /// Queues transfers that belong together, on this rank and on its peers.
+    /// Enqueues one group of transfers, on this rank and on its peers.
     fn transfer(&self, transfers: &[Transfer]) -> Result<()> {
         if transfers.is_empty() {
             return Ok(());
         }
         let functions = &self.nccl.functions;
         let stream: *mut c_void = std::ptr::without_provenance_mut(self.session.stream.handle() as usize);
-        // SAFETY: the communicator lives; the memory is lent for the call, and its peers name the same lengths.
+        // SAFETY: the communicator is alive; the memory is lent for the call, and the peers pass the same lengths.
         unsafe {
             started((functions.group_start)(), "a group of transfers")?;
             let queued = transfers.iter().try_for_each(|transfer| {
@@ -264,22 +267,22 @@ impl Pass<'_> {
                 };
                 started(code, "a transfer")
             });
-            // A group that stays open would take in everything that this thread asks of NCCL later.
+            // An open group would capture every later NCCL operation of this thread.
             let ended = started((functions.group_end)(), "a group of transfers");
             queued.and(ended)?;
         }
-        self.nccl.settle(self.meeting, self.raw)
+        self.nccl.wait_started(self.rendezvous, self.raw)
     }
 
-    /// Waits for the device; NCCL's kernels on it wait for other ranks.
+    /// Waits for the device, where NCCL's kernels wait for other ranks.
     fn wait(&self) -> Result<()> {
         let poll = || {
             if self.session.stream.is_done()? {
                 return Ok(Some(()));
             }
-            self.nccl.settle(self.meeting, self.raw).map(|()| None)
+            self.nccl.wait_started(self.rendezvous, self.raw).map(|()| None)
         };
-        wait(self.meeting.call.deadline, PAUSE, poll, || self.meeting.watch().map(|()| None))
+        wait(self.rendezvous.call.deadline, POLL_INTERVAL, poll, || self.rendezvous.check_peers().map(|()| None))
     }
 }
 
@@ -289,7 +292,7 @@ enum Transfer {
     Receive(u64, usize, usize),
 }
 
-/// As [`check`], for calls that may go on in the background.
+/// As [`check`], for operations that may continue in the background.
 fn started(code: c_int, what: &str) -> Result<()> {
     if code == IN_PROGRESS { Ok(()) } else { check(code, what) }
 }

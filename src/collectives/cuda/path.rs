@@ -1,4 +1,4 @@
-//! Which way data takes between the ranks' devices: a pure function of what the ranks tell each other.
+//! The path that data takes between the ranks' devices: a pure function of what the ranks publish.
 
 use std::fmt;
 
@@ -11,11 +11,11 @@ use crate::error::{Error, Result};
 pub(super) enum Path {
     /// All ranks are threads of one process: they know each other's addresses.
     Direct,
-    /// The driver gives each process addresses of the others' memory.
+    /// CUDA IPC: the driver maps the others' memory into each process.
     Ipc,
-    /// NVIDIA's library: every rank has a device of its own.
+    /// NVIDIA's library: every rank has its own device.
     Nccl,
-    /// Through pinned memory of the host.
+    /// Through pinned host memory.
     Staged,
 }
 
@@ -36,36 +36,36 @@ impl fmt::Display for Path {
     }
 }
 
-/// What a rank says of itself with every call: while all say the same again, the path stays.
+/// What a rank publishes about itself with every call: while nothing changes on any rank, the path stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
-pub(super) struct Facts {
-    /// Which device it uses.
+pub(super) struct RankFacts {
+    /// The UUID of the device it uses.
     pub device: [u8; 16],
-    /// Which process it is.
+    /// The identifier of its process.
     pub process: u64,
-    /// Which host it is on.
+    /// The index of its host.
     pub host: u32,
-    /// The path that its user wants: a [`Wish`].
-    pub wish: u32,
+    /// The path that its user requests: a [`PathChoice`].
+    pub choice: u32,
 }
 
-/// What `UNISONO_CUDA_PATH` says, as it travels.
-pub(super) struct Wish;
+/// The value of `UNISONO_CUDA_PATH`, as sent to the other ranks.
+pub(super) struct PathChoice;
 
-impl Wish {
+impl PathChoice {
     const NONE: u32 = 0;
     const IPC: u32 = 1;
     pub const NCCL: u32 = 2;
     pub const STAGED: u32 = 3;
 
-    /// Reads the variable's value.
+    /// Parses the variable's value.
     pub fn parse(value: Option<&str>) -> Result<u32> {
         match value {
-            None | Some("") => Ok(Wish::NONE),
-            Some("ipc" | "direct") => Ok(Wish::IPC),
-            Some("nccl") => Ok(Wish::NCCL),
-            Some("staged") => Ok(Wish::STAGED),
+            None | Some("") => Ok(PathChoice::NONE),
+            Some("ipc" | "direct") => Ok(PathChoice::IPC),
+            Some("nccl") => Ok(PathChoice::NCCL),
+            Some("staged") => Ok(PathChoice::STAGED),
             Some(other) => Err(Error::usage(
                 "UNISONO_CUDA_PATH",
                 "ipc, nccl or staged",
@@ -76,40 +76,40 @@ impl Wish {
     }
 }
 
-/// What a rank can do, found out by trying.
+/// What a rank supports, found out by trying.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
-pub(super) struct Abilities {
+pub(super) struct Capabilities {
     /// NCCL was found.
     pub nccl: u32,
     /// The memory of the others on this host could be opened.
     pub ipc: u32,
 }
 
-/// The path of these ranks. `most` is how many ranks a kernel can serve.
-pub(super) fn choose(facts: &[Facts], abilities: &[Abilities], most: usize) -> Result<Path> {
+/// The path of these ranks. `most` is the most ranks that a kernel can serve.
+pub(super) fn choose(facts: &[RankFacts], capabilities: &[Capabilities], most: usize) -> Result<Path> {
     let first = facts[0];
-    let same = |what: fn(&Facts) -> (u32, u64)| facts.iter().all(|one| what(one) == what(&first));
-    if facts.iter().any(|one| one.wish != first.wish) {
+    let same = |what: fn(&RankFacts) -> (u32, u64)| facts.iter().all(|one| what(one) == what(&first));
+    if facts.iter().any(|one| one.choice != first.choice) {
         let received = "different ones";
         let advice = "set it for all ranks or for none";
         return Err(Error::usage("UNISONO_CUDA_PATH", "the same value on every rank", received, advice));
     }
     let one_process = same(|one| (one.host, one.process));
     let fits = facts.len() <= most;
-    let opens = fits && abilities.iter().all(|one| one.ipc != 0);
+    let opens = fits && capabilities.iter().all(|one| one.ipc != 0);
     let ipc = opens && same(|one| (one.host, 0));
     let apart = |at: usize| facts[..at].iter().all(|other| other.device != facts[at].device);
-    let nccl = abilities.iter().all(|one| one.nccl != 0);
-    let refuse = |what: &str, advice: &str| Err(Error::unsupported("UNISONO_CUDA_PATH", what, advice));
-    match first.wish {
-        Wish::STAGED => Ok(Path::Staged),
-        Wish::NCCL if facts.len() == 1 => Ok(Path::Direct),
-        Wish::NCCL if nccl => Ok(Path::Nccl),
-        Wish::NCCL => refuse("nccl is wanted, but some rank has no NCCL", "see `unisono doctor`"),
+    let nccl = capabilities.iter().all(|one| one.nccl != 0);
+    let reject = |what: &str, advice: &str| Err(Error::unsupported("UNISONO_CUDA_PATH", what, advice));
+    match first.choice {
+        PathChoice::STAGED => Ok(Path::Staged),
+        PathChoice::NCCL if facts.len() == 1 => Ok(Path::Direct),
+        PathChoice::NCCL if nccl => Ok(Path::Nccl),
+        PathChoice::NCCL => reject("nccl is wanted, but some rank has no NCCL", "see `unisono doctor`"),
         _ if one_process && opens => Ok(Path::Direct),
-        Wish::IPC if ipc => Ok(Path::Ipc),
-        Wish::IPC => refuse(
+        PathChoice::IPC if ipc => Ok(Path::Ipc),
+        PathChoice::IPC => reject(
             "ipc is wanted, but some rank cannot open the others' memory",
             "ranks must be on one host, and their container must let them see each other",
         ),
@@ -124,19 +124,19 @@ mod tests {
     use super::*;
 
     /// Ranks as (host, process, device).
-    fn ranks(places: &[(u32, u64, u8)]) -> Vec<Facts> {
-        let one = |&(host, process, device): &(u32, u64, u8)| Facts {
+    fn ranks(places: &[(u32, u64, u8)]) -> Vec<RankFacts> {
+        let one = |&(host, process, device): &(u32, u64, u8)| RankFacts {
             device: [device; 16],
             process,
             host,
-            wish: Wish::NONE,
+            choice: PathChoice::NONE,
         };
         places.iter().map(one).collect()
     }
 
     fn chosen(places: &[(u32, u64, u8)], nccl: bool, ipc: bool) -> Path {
-        let abilities = Abilities { nccl: nccl.into(), ipc: ipc.into() };
-        choose(&ranks(places), &vec![abilities; places.len()], 128).unwrap()
+        let capabilities = Capabilities { nccl: nccl.into(), ipc: ipc.into() };
+        choose(&ranks(places), &vec![capabilities; places.len()], 128).unwrap()
     }
 
     #[test]
@@ -157,26 +157,26 @@ mod tests {
 
     #[test]
     fn many_ranks_are_too_many_for_a_kernel() {
-        let abilities = vec![Abilities { nccl: 0, ipc: 1 }; 3];
-        assert_eq!(choose(&ranks(&[(0, 1, 7); 3]), &abilities, 2).unwrap(), Path::Staged);
-        assert_eq!(choose(&ranks(&[(0, 1, 7), (0, 2, 7), (0, 3, 7)]), &abilities, 2).unwrap(), Path::Staged);
+        let capabilities = vec![Capabilities { nccl: 0, ipc: 1 }; 3];
+        assert_eq!(choose(&ranks(&[(0, 1, 7); 3]), &capabilities, 2).unwrap(), Path::Staged);
+        assert_eq!(choose(&ranks(&[(0, 1, 7), (0, 2, 7), (0, 3, 7)]), &capabilities, 2).unwrap(), Path::Staged);
     }
 
     #[test]
     fn wishes_are_granted_where_they_can_be() {
-        let wished = |wish: &str, nccl: bool, ipc: bool| {
+        let wished = |choice: &str, nccl: bool, ipc: bool| {
             let mut facts = ranks(&[(0, 1, 7), (0, 2, 7)]);
-            facts.iter_mut().for_each(|one| one.wish = Wish::parse(Some(wish)).unwrap());
-            choose(&facts, &[Abilities { nccl: nccl.into(), ipc: ipc.into() }; 2], 128)
+            facts.iter_mut().for_each(|one| one.choice = PathChoice::parse(Some(choice)).unwrap());
+            choose(&facts, &[Capabilities { nccl: nccl.into(), ipc: ipc.into() }; 2], 128)
         };
         assert_eq!(wished("staged", true, true).unwrap(), Path::Staged);
         assert_eq!(wished("nccl", true, true).unwrap(), Path::Nccl);
         assert_eq!(wished("ipc", true, true).unwrap(), Path::Ipc);
         assert!(wished("nccl", false, true).unwrap_err().to_string().contains("no NCCL"));
         assert!(wished("ipc", true, false).unwrap_err().to_string().contains("cannot open"));
-        assert!(Wish::parse(Some("fast")).unwrap_err().to_string().contains("ipc, nccl or staged"));
+        assert!(PathChoice::parse(Some("fast")).unwrap_err().to_string().contains("ipc, nccl or staged"));
         let mut facts = ranks(&[(0, 1, 7), (0, 2, 7)]);
-        facts[1].wish = Wish::STAGED;
-        assert!(choose(&facts, &[Abilities { nccl: 1, ipc: 1 }; 2], 128).is_err());
+        facts[1].choice = PathChoice::STAGED;
+        assert!(choose(&facts, &[Capabilities { nccl: 1, ipc: 1 }; 2], 128).is_err());
     }
 }

@@ -1,91 +1,92 @@
-//! Staged work: every rank copies its data, window by window, into pinned memory that all ranks of the host share, and copies
-//! what it needs of the others' from there. Copies out, copies in and kernels overlap. For two ranks:
+//! Staged execution: every rank copies its data, window by window, to pinned memory that all ranks of the host share, and
+//! copies what it needs of the others' data from there. Device-to-host copies, host-to-device copies and kernels overlap.
+//! For two ranks:
 //!
 //! ```text
-//! way out   a0 b0 a1 b1 a2 b2 a3 b3 …
-//! way in          b0 a0 b1 a1 b2 a2 b3 a3 …      (a takes b's windows, and b takes a's)
+//! D2H       a0 b0 a1 b1 a2 b2 a3 b3 …
+//! H2D             b0 a0 b1 a1 b2 a2 b3 a3 …      (a takes b's windows, and b takes a's)
 //! kernels            a0    b0 a1 b1 …
 //! ```
 //!
-//! Shorter windows would fill both ways sooner, but ranks meet over each of them: on an H200 windows of 2 MiB were slower
-//! than those of 8 MiB, and so were windows that are short at both ends and long between them.
+//! Shorter windows would fill both directions sooner, but ranks synchronise for each of them: on an H200, windows of 2 MiB
+//! were slower than windows of 8 MiB, and so were windows that are short at both ends and long in between.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::kernels;
-use super::meeting::{Meeting, nonsense};
-use super::order::{Job, Order};
-use super::session::Session;
+use super::rendezvous::{Rendezvous, internal_error};
+use super::spec::{DeviceJob, CollectiveSpec};
+use super::session::DeviceSession;
 use super::windows::{Stage, common, stages};
 use crate::cuda::{Device, DeviceMemory, Event, Registered, Stream};
 use crate::error::Result;
 use crate::memory::ReduceOp;
 use crate::transport::{ArenaBuffer, WholeArena};
 
-/// Bytes of a window: long enough that meeting costs little beside the copy.
+/// Bytes of a window: long enough that synchronising costs little compared to the copy.
 const WINDOW: usize = 8 << 20;
 
-/// How many windows a rank has in shared memory at once, used in turn.
+/// The number of windows that a rank has in shared memory, used in turn.
 const SLOTS: usize = 4;
 
-/// How many windows a rank copies out before all have shown the first of them.
+/// The number of windows that a rank copies out before all ranks have published the first of them.
 const AHEAD: usize = 2;
 
-/// How many windows of the others' data are on the device at once.
+/// The number of windows of other ranks' data that are on the device at once.
 const SCRATCHES: usize = 2;
 
 const PAGE: usize = 4096;
 
-/// A group's pinned memory, as this rank sees it, and what it takes to use it.
+/// A group's pinned memory, as this rank sees it, and the streams and scratch memory to use it.
 pub(super) struct Staging {
-    /// The host's copies are pinned as long as these live; they go before the memory does.
+    /// Keep the host's memory pinned; dropped before the memory itself.
     _pinned: Vec<Registered>,
-    /// Where each rank's slots begin.
+    /// The address of each rank's first slot.
     slots: Vec<u64>,
-    /// For windows of the others, where data is to be folded.
+    /// Windows of the other ranks, for data that is folded.
     scratch: [DeviceMemory; SCRATCHES],
-    outward: Stream,
-    inward: Stream,
+    d2h: Stream,
+    h2d: Stream,
     compute: Stream,
     _mine: ArenaBuffer,
 }
 
 impl Staging {
-    /// Made by all ranks together; `None` on all of them if one cannot.
-    pub fn found(meeting: &Meeting, session: &Session) -> Result<Option<Staging>> {
-        let made = Staging::make(meeting, session);
+    /// Collective; `None` on all ranks if one of them fails.
+    pub fn create(rendezvous: &Rendezvous, session: &DeviceSession) -> Result<Option<Staging>> {
+        let made = Staging::make(rendezvous, session);
         let (offset, mine) = match made {
             Ok(made) => (made.1 as u64, Some(made.0)),
             Err(_) => (u64::MAX, None),
         };
-        let all = meeting.meet(&offset.to_ne_bytes())?;
+        let all = rendezvous.all_gather_bytes(&offset.to_ne_bytes())?;
         let offsets: Vec<u64> = all.chunks_exact(8).map(bytemuck::pod_read_unaligned).collect();
         let staging = mine
             .filter(|_| offsets.iter().all(|&offset| offset != u64::MAX))
-            .and_then(|mine| Staging::open(meeting, session, mine, &offsets).ok());
-        let all = meeting.meet(&[u8::from(staging.is_some())])?;
+            .and_then(|mine| Staging::open(rendezvous, session, mine, &offsets).ok());
+        let all = rendezvous.all_gather_bytes(&[u8::from(staging.is_some())])?;
         Ok(staging.filter(|_| all.iter().all(|&made| made == 1)))
     }
 
-    /// This rank's slots in the shared memory, and where whole pages begin in them.
-    fn make(meeting: &Meeting, session: &Session) -> Result<(ArenaBuffer, usize)> {
-        let seat = meeting.group.core.common.seat.as_ref();
-        let seat = seat.filter(|_| meeting.group.core.channel.is_some());
-        let seat = seat.ok_or_else(|| nonsense("ranks share no memory"))?;
+    /// This rank's slots in the shared memory, and the offset of their first page.
+    fn make(rendezvous: &Rendezvous, session: &DeviceSession) -> Result<(ArenaBuffer, usize)> {
+        let seat = rendezvous.group.core.common.seat.as_ref();
+        let seat = seat.filter(|_| rendezvous.group.core.channel.is_some());
+        let seat = seat.ok_or_else(|| internal_error("ranks share no memory"))?;
         let buffer = seat.allocate(SLOTS * WINDOW + PAGE)?;
         let start = buffer.offset().next_multiple_of(PAGE);
         tracing::debug!(rank = session.me, "staging through {} bytes", SLOTS * WINDOW);
         Ok((buffer, start))
     }
 
-    fn open(meeting: &Meeting, session: &Session, mine: ArenaBuffer, offsets: &[u64]) -> Result<Staging> {
+    fn open(rendezvous: &Rendezvous, session: &DeviceSession, mine: ArenaBuffer, offsets: &[u64]) -> Result<Staging> {
         let device = &session.device;
         let seat =
-            meeting.group.core.common.seat.as_ref().ok_or_else(|| nonsense("a rank without a seat"))?;
+            rendezvous.group.core.common.seat.as_ref().ok_or_else(|| internal_error("a rank without a seat"))?;
         let arena = WholeArena::new(seat);
-        // Ranks of one process see one and the same memory, and it is pinned once: each pins its own, and the first of
-        // them what other processes show.
+        // Ranks of one process see the same memory, and it is pinned once: each pins its own, and the first of them pins
+        // that of other processes.
         let process = |rank: usize| session.facts[rank].process;
         let first = (0..session.me).all(|rank| process(rank) != process(session.me));
         let pins = |rank: usize| match process(rank) == process(session.me) {
@@ -95,11 +96,12 @@ impl Staging {
         let (mut pinned, mut slots) = (Vec::new(), Vec::new());
         for (rank, &offset) in offsets.iter().enumerate() {
             if offset as usize + SLOTS * WINDOW > arena.len() {
-                return Err(nonsense("a rank's slots lie outside the shared memory"));
+                return Err(internal_error("a rank's slots lie outside the shared memory"));
             }
             let start = arena.as_mut_ptr().wrapping_add(offset as usize);
             if pins(rank) {
-                // SAFETY: the arena is mapped as long as the seat, which the buffer keeps; it goes after these.
+                // SAFETY: the arena is mapped as long as the local endpoint, which the buffer keeps alive; it is dropped
+                // after these.
                 pinned.push(unsafe { Registered::new(device, start, SLOTS * WINDOW)? });
             }
             slots.push(start.addr() as u64);
@@ -110,34 +112,34 @@ impl Staging {
             _pinned: pinned,
             slots,
             scratch: [scratch()?, scratch()?],
-            outward: Stream::new(device)?,
-            inward: Stream::new(device)?,
+            d2h: Stream::new(device)?,
+            h2d: Stream::new(device)?,
             compute: Stream::new(device)?,
             _mine: mine,
         })
     }
 
-    /// Does this rank's part of an order.
-    pub fn carry_out(
+    /// Executes this rank's part of a collective.
+    pub fn execute(
         &self,
-        meeting: &Meeting,
-        session: &Session,
-        order: &Order,
+        rendezvous: &Rendezvous,
+        session: &DeviceSession,
+        spec: &CollectiveSpec,
         counts: &[u64],
     ) -> Result<()> {
-        for stage in stages(order, meeting.group.size(), counts) {
-            let pass = Pass {
+        for stage in stages(spec, rendezvous.group.size(), counts) {
+            let pass = StagedPass {
                 staging: self,
-                meeting,
-                order,
+                rendezvous,
+                spec,
                 stage: &stage,
                 device: &session.device,
                 me: session.me,
                 folded: RefCell::default(),
             };
             pass.run().inspect_err(|_| {
-                // The device must let go of the users' memory.
-                for stream in [&self.outward, &self.inward, &self.compute] {
+                // The device must no longer use the users' memory.
+                for stream in [&self.d2h, &self.h2d, &self.compute] {
                     let _ = stream.synchronize();
                 }
             })?;
@@ -146,97 +148,98 @@ impl Staging {
     }
 }
 
-/// One stage under way.
-struct Pass<'a> {
+/// One stage in progress.
+struct StagedPass<'a> {
     staging: &'a Staging,
-    meeting: &'a Meeting<'a>,
-    order: &'a Order<'a>,
+    rendezvous: &'a Rendezvous<'a>,
+    spec: &'a CollectiveSpec<'a>,
     stage: &'a Stage,
     device: &'a Arc<Device>,
     me: usize,
-    /// When the room for others' data was last used.
+    /// When the scratch memory for other ranks' data was last used.
     folded: RefCell<[Option<Event>; SCRATCHES]>,
 }
 
-impl Pass<'_> {
-    /// Shows window after window, and works on each once all have shown it. A slot is filled again when everybody has
-    /// taken what was in it; meanwhile the copies out go on with the next slot.
+impl StagedPass<'_> {
+    /// Publishes window after window, and works on each once all ranks have published it. A slot is overwritten when all
+    /// ranks have taken what was in it; meanwhile the copies out continue with the next slot.
     fn run(&self) -> Result<()> {
-        let Staging { outward, inward, compute, .. } = self.staging;
-        let go_on = || self.meeting.go_on();
+        let Staging { d2h, h2d, compute, .. } = self.staging;
+        let go_on = || self.rendezvous.go_on();
         let windows = self.stage.windows(WINDOW);
-        let mut shown: [Option<Event>; SLOTS] = Default::default();
+        let mut published: [Option<Event>; SLOTS] = Default::default();
         let mut taken: [Option<Event>; SLOTS] = Default::default();
-        let show = |window: usize, shown: &mut [Option<Event>; SLOTS]| -> Result<()> {
+        let publish = |window: usize, published: &mut [Option<Event>; SLOTS]| -> Result<()> {
             if window < windows {
-                self.show(window)?;
-                shown[window % SLOTS] = Some(outward.mark()?);
+                self.publish(window)?;
+                published[window % SLOTS] = Some(d2h.mark()?);
             }
             Ok(())
         };
-        (0..AHEAD).try_for_each(|window| show(window, &mut shown))?;
+        (0..AHEAD).try_for_each(|window| publish(window, &mut published))?;
         self.copy_own()?;
         for window in 0..windows {
-            for mark in [shown[window % SLOTS].take(), taken[(window + AHEAD) % SLOTS].take()] {
+            for mark in [published[window % SLOTS].take(), taken[(window + AHEAD) % SLOTS].take()] {
                 mark.map_or(Ok(()), |mark| mark.wait(&go_on))?;
             }
-            self.meeting.settle()?;
-            show(window + AHEAD, &mut shown)?;
+            self.rendezvous.barrier()?;
+            publish(window + AHEAD, &mut published)?;
             self.work(window)?;
-            taken[window % SLOTS] = Some(inward.mark()?);
+            taken[window % SLOTS] = Some(h2d.mark()?);
         }
-        inward.wait(&go_on)?;
+        h2d.wait(&go_on)?;
         compute.wait(&go_on)?;
-        // Nobody reads a slot any more.
-        self.meeting.settle()
+        // No rank reads a slot any more.
+        self.rendezvous.barrier()
     }
 
     fn source(&self) -> u64 {
-        if self.stage.from_output { self.order.output.address() } else { self.order.input.address() }
+        if self.stage.from_output { self.spec.output.address() } else { self.spec.input.address() }
     }
 
     fn slot(&self, rank: usize, window: usize) -> u64 {
         self.staging.slots[rank] + (window % SLOTS * WINDOW) as u64
     }
 
-    fn show(&self, window: usize) -> Result<()> {
-        let bytes = self.stage.shown(self.me, WINDOW, window);
+    fn publish(&self, window: usize) -> Result<()> {
+        let bytes = self.stage.published_window(self.me, WINDOW, window);
         let from = self.source() + bytes.start as u64;
-        // SAFETY: the bytes are this rank's, lent for the call; the slot is free, as `run` sees to.
-        unsafe { self.staging.outward.copy(self.slot(self.me, window), from, bytes.len()) }
+        // SAFETY: the bytes belong to this rank and are lent for the call; `run` ensures that the slot is free.
+        unsafe { self.staging.d2h.copy(self.slot(self.me, window), from, bytes.len()) }
     }
 
     /// Copies what comes from this rank itself.
     fn copy_own(&self) -> Result<()> {
         for job in &self.stage.jobs {
-            if let Job::Copy { by, from, to, bytes } = *job
-                && by == self.me
+            if let DeviceJob::Copy { worker, from, to, bytes } = *job
+                && worker == self.me
                 && from.rank == self.me
             {
                 let (from, to) =
-                    (self.source() + from.offset as u64, self.order.output.address() + to.offset as u64);
-                // SAFETY: both are this rank's, lent for the call, and do not overlap.
-                unsafe { self.staging.inward.copy(to, from, bytes)? };
+                    (self.source() + from.offset as u64, self.spec.output.address() + to.offset as u64);
+                // SAFETY: both belong to this rank, are lent for the call, and do not overlap.
+                unsafe { self.staging.h2d.copy(to, from, bytes)? };
             }
         }
         Ok(())
     }
 
-    /// Copies or folds what the ranks show in this window.
+    /// Copies or folds what the ranks have published in this window.
     fn work(&self, window: usize) -> Result<()> {
-        let output = self.order.output.address();
-        for job in self.stage.jobs.iter().filter(|job| job.by() == self.me) {
+        let output = self.spec.output.address();
+        for job in self.stage.jobs.iter().filter(|job| job.worker() == self.me) {
             match job {
-                Job::Copy { from, to, bytes, .. } if from.rank != self.me => {
-                    let shown = self.stage.shown(from.rank, WINDOW, window);
-                    let Some(common) = common(&shown, &(from.offset..from.offset + bytes)) else { continue };
-                    let at = self.slot(from.rank, window) + (common.start - shown.start) as u64;
+                DeviceJob::Copy { from, to, bytes, .. } if from.rank != self.me => {
+                    let published = self.stage.published_window(from.rank, WINDOW, window);
+                    let Some(common) = common(&published, &(from.offset..from.offset + bytes)) else { continue };
+                    let at = self.slot(from.rank, window) + (common.start - published.start) as u64;
                     let to = output + (to.offset + common.start - from.offset) as u64;
-                    // SAFETY: the other rank has shown these bytes and waits before it shows others; the output is lent.
-                    unsafe { self.staging.inward.copy(to, at, common.len())? };
+                    // SAFETY: the other rank has published these bytes and waits before it publishes others; the output is
+                    // lent.
+                    unsafe { self.staging.h2d.copy(to, at, common.len())? };
                 }
-                Job::Copy { .. } => {}
-                Job::Fold { offset, bytes, to, .. } => {
+                DeviceJob::Copy { .. } => {}
+                DeviceJob::Fold { offset, bytes, to, .. } => {
                     let all = window * WINDOW..(window + 1) * WINDOW;
                     let Some(common) = common(&all, &(*offset..offset + bytes)) else { continue };
                     for to in to {
@@ -249,13 +252,13 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Folds bytes that all ranks show in this window.
+    /// Folds bytes that all ranks have published in this window.
     fn fold(&self, window: usize, bytes: std::ops::Range<usize>, target: u64) -> Result<()> {
-        let Staging { inward, compute, scratch, .. } = self.staging;
+        let Staging { h2d, compute, scratch, .. } = self.staging;
         let within = (bytes.start - window * WINDOW) as u64;
-        // The kernel before the last has used this room; the last one uses the other.
+        // The kernel before the last has used this scratch memory; the last one uses the other.
         if let Some(mark) = &self.folded.borrow()[window % SCRATCHES] {
-            inward.follow_mark(mark)?;
+            h2d.follow_mark(mark)?;
         }
         let mut room = scratch[window % SCRATCHES].address();
         let mut from = Vec::with_capacity(self.staging.slots.len());
@@ -264,15 +267,17 @@ impl Pass<'_> {
                 from.push(self.source() + bytes.start as u64);
                 continue;
             }
-            // SAFETY: the other rank has shown these bytes and waits before it shows others; the room is this rank's.
-            unsafe { inward.copy(room + within, self.slot(rank, window) + within, bytes.len())? };
+            // SAFETY: the other rank has published these bytes and waits before it publishes others; the scratch memory is
+            // this rank's.
+            unsafe { h2d.copy(room + within, self.slot(rank, window) + within, bytes.len())? };
             from.push(room + within);
             room += WINDOW as u64;
         }
-        compute.follow(inward)?;
-        let kind = (self.order.dtype, self.order.operation.unwrap_or(ReduceOp::Sum));
-        let count = bytes.len() / self.order.dtype.size();
-        // SAFETY: every source has so many bytes; the target is this rank's, lent for the call, and may be its own source.
+        compute.follow(h2d)?;
+        let kind = (self.spec.dtype, self.spec.operation.unwrap_or(ReduceOp::Sum));
+        let count = bytes.len() / self.spec.dtype.size();
+        // SAFETY: every source has `count` elements; the target belongs to this rank, is lent for the call, and may be its
+        // own source.
         unsafe { kernels::fold((self.device, compute), kind, count, &from, &[target])? };
         self.folded.borrow_mut()[window % SCRATCHES] = Some(compute.mark()?);
         Ok(())

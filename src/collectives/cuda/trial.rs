@@ -1,4 +1,4 @@
-//! A small all_reduce on the device, to see whether it works and by which path.
+//! A small all_reduce on the device, to test whether it works and by which path.
 
 use std::time::Instant;
 
@@ -11,8 +11,8 @@ const ELEMENTS: usize = 1000;
 const CALLS: usize = 100;
 
 impl Cuda<'_> {
-    /// Tries all_reduce on memory of a device: the path between the members, and the seconds of the fastest of 100 calls.
-    /// Every member calls it; it fails if a result is wrong.
+    /// Tests all_reduce on device memory: returns the path between the members, and the seconds of the fastest of 100 calls.
+    /// Collective; fails if a result is wrong.
     pub fn trial(&self, device: u32) -> Result<(&'static str, f64)> {
         let path = self.path(device)?;
         let device = Device::get(device)?;
@@ -23,7 +23,7 @@ impl Cuda<'_> {
         let mut values = vec![1i32; ELEMENTS];
         for _ in 0..CALLS {
             values.fill(1);
-            // SAFETY: both are as long, and the copy is waited for.
+            // SAFETY: both have the same length, and the copy is waited for.
             unsafe { device.stream().copy(memory.address(), values.as_ptr().addr() as u64, memory.bytes())? };
             device.stream().synchronize()?;
             let start = Instant::now();

@@ -1,27 +1,27 @@
-//! The verbs on device memory: each checks what it was given and becomes an order.
+//! The collectives on device memory: each validates its arguments and builds a specification.
 
 use super::Cuda;
-use super::order::Order;
+use super::spec::CollectiveSpec;
 use crate::cuda::Span;
 use crate::error::Result;
 use crate::memory::{DType, ReduceOp};
 use crate::transport::Verb;
 
 impl Cuda<'_> {
-    /// Combines the members' values, in place.
+    /// Reduces the members' values, in place.
     pub fn all_reduce(&self, values: Span, dtype: DType, operation: ReduceOp) -> Result<()> {
         self.raw.elements(Verb::AllReduce, values.bytes(), dtype)?;
         self.raw.check_operation(Verb::AllReduce, dtype, operation)?;
-        let order = Order { operation: Some(operation), ..order(Verb::AllReduce, dtype, values, values) };
-        self.carry_out(&order)
+        let spec = CollectiveSpec { operation: Some(operation), ..spec(Verb::AllReduce, dtype, values, values) };
+        self.execute(&spec)
     }
 
-    /// Combines the members' values in the root's buffer; the other members' buffers do not change.
+    /// Reduces the members' values into the root's buffer; the other members' buffers do not change.
     pub fn reduce(&self, values: Span, dtype: DType, operation: ReduceOp, root: usize) -> Result<()> {
         self.reduce_to(values, Some(values), dtype, operation, root)
     }
 
-    /// Combines the members' inputs in the root's output; outputs of others are not used.
+    /// Reduces the members' inputs into the root's output; outputs of other ranks are not used.
     pub fn reduce_to(
         &self,
         input: Span,
@@ -37,27 +37,28 @@ impl Cuda<'_> {
         if self.raw.group.rank() == root {
             self.raw.check_length(Verb::Reduce, "an output at the root", output.bytes(), count, dtype)?;
         }
-        let order = order(Verb::Reduce, dtype, input, output);
-        self.carry_out(&Order { operation: Some(operation), root: Some(root), ..order })
+        let spec = spec(Verb::Reduce, dtype, input, output);
+        self.execute(&CollectiveSpec { operation: Some(operation), root: Some(root), ..spec })
     }
 
     /// Copies the root's values to every member.
     pub fn broadcast(&self, values: Span, dtype: DType, root: usize) -> Result<()> {
         self.raw.check_root(Verb::Broadcast, root)?;
         self.raw.elements(Verb::Broadcast, values.bytes(), dtype)?;
-        self.carry_out(&Order { root: Some(root), ..order(Verb::Broadcast, dtype, values, values) })
+        self.execute(&CollectiveSpec { root: Some(root), ..spec(Verb::Broadcast, dtype, values, values) })
     }
 
-    /// Collects the members' values in rank order; `counts` says how many each has.
+    /// Concatenates the members' values in rank order; `counts` is the number of elements of each member.
     pub fn all_gather(&self, input: Span, output: Span, counts: &[usize], dtype: DType) -> Result<()> {
         let total = self.raw.check_counts(Verb::AllGather, counts)?;
         let mine = counts[self.raw.group.rank()];
         self.raw.check_length(Verb::AllGather, "an input", input.bytes(), mine, dtype)?;
         self.raw.check_length(Verb::AllGather, "an output", output.bytes(), total, dtype)?;
-        self.carry_out(&Order { counts, ..order(Verb::AllGather, dtype, input, output) })
+        self.execute(&CollectiveSpec { counts, ..spec(Verb::AllGather, dtype, input, output) })
     }
 
-    /// Collects the members' values at the root; `counts` says how many each has. Only the root's output is used.
+    /// Concatenates the members' values at the root; `counts` is the number of elements of each member. Only the root's
+    /// output is used.
     pub fn gather(
         &self,
         input: Span,
@@ -74,10 +75,11 @@ impl Cuda<'_> {
         if self.raw.group.rank() == root {
             self.raw.check_length(Verb::Gather, "an output at the root", output.bytes(), total, dtype)?;
         }
-        self.carry_out(&Order { counts, root: Some(root), ..order(Verb::Gather, dtype, input, output) })
+        self.execute(&CollectiveSpec { counts, root: Some(root), ..spec(Verb::Gather, dtype, input, output) })
     }
 
-    /// Hands out parts of the root's values; `counts` says how many each member gets. Only the root's input is used.
+    /// Distributes parts of the root's values; `counts` is the number of elements of each part. Only the root's input is
+    /// used.
     pub fn scatter(
         &self,
         input: Option<Span>,
@@ -94,10 +96,11 @@ impl Cuda<'_> {
         if self.raw.group.rank() == root {
             self.raw.check_length(Verb::Scatter, "an input at the root", input.bytes(), total, dtype)?;
         }
-        self.carry_out(&Order { counts, root: Some(root), ..order(Verb::Scatter, dtype, input, output) })
+        self.execute(&CollectiveSpec { counts, root: Some(root), ..spec(Verb::Scatter, dtype, input, output) })
     }
 
-    /// Combines the members' inputs and gives every member its part of the result; `counts` says how many each gets.
+    /// Reduces the members' inputs, and gives every member its part of the result; `counts` is the number of elements of
+    /// each part.
     pub fn reduce_scatter(
         &self,
         input: Span,
@@ -111,11 +114,11 @@ impl Cuda<'_> {
         let mine = counts[self.raw.group.rank()];
         self.raw.check_length(Verb::ReduceScatter, "an input", input.bytes(), total, dtype)?;
         self.raw.check_length(Verb::ReduceScatter, "an output", output.bytes(), mine, dtype)?;
-        let order = order(Verb::ReduceScatter, dtype, input, output);
-        self.carry_out(&Order { counts, operation: Some(operation), ..order })
+        let spec = spec(Verb::ReduceScatter, dtype, input, output);
+        self.execute(&CollectiveSpec { counts, operation: Some(operation), ..spec })
     }
 
-    /// Sends a part to each member and receives one from each; a sender's count for a receiver must be the receiver's
+    /// Sends a part to each member and receives one from each; a sender's count for a receiver must equal the receiver's
     /// count for that sender.
     pub fn all_to_all(
         &self,
@@ -129,17 +132,17 @@ impl Cuda<'_> {
         let received = self.raw.check_counts(Verb::AllToAll, receive_counts)?;
         self.raw.check_length(Verb::AllToAll, "an input", input.bytes(), sent, dtype)?;
         self.raw.check_length(Verb::AllToAll, "an output", output.bytes(), received, dtype)?;
-        let order = order(Verb::AllToAll, dtype, input, output);
-        self.carry_out(&Order { counts: send_counts, receives: receive_counts, ..order })
+        let spec = spec(Verb::AllToAll, dtype, input, output);
+        self.execute(&CollectiveSpec { counts: send_counts, receives: receive_counts, ..spec })
     }
 
-    /// What only the root passes; nothing elsewhere.
+    /// The span that only the root passes; an empty one on the other ranks.
     fn at_root(&self, root: usize, span: Option<Span>, beside: &Span) -> Span {
         span.filter(|_| self.raw.group.rank() == root).unwrap_or(Span::empty(beside.device()))
     }
 }
 
-/// An order without operation, root and parts.
-fn order(verb: Verb, dtype: DType, input: Span, output: Span) -> Order<'static> {
-    Order { verb, dtype, operation: None, root: None, counts: &[], receives: &[], input, output }
+/// A specification without operation, root and parts.
+fn spec(verb: Verb, dtype: DType, input: Span, output: Span) -> CollectiveSpec<'static> {
+    CollectiveSpec { verb, dtype, operation: None, root: None, counts: &[], receives: &[], input, output }
 }

@@ -1,51 +1,51 @@
-//! How staged work is cut into windows: which bytes each rank shows in each, and what becomes of them.
+//! How staged work is cut into windows: which bytes each rank publishes in each window, and how they are used.
 
 use std::ops::Range;
 
-use super::order::{Job, Order, Place, Workers};
+use super::spec::{DeviceJob, CollectiveSpec, BufferOffset, Workers};
 use crate::transport::Verb;
 
-/// One pass over the data: everybody shows bytes of its source, and works on what others show.
+/// One pass over the data: every rank publishes bytes of its source, and works on what other ranks publish.
 pub(super) struct Stage {
-    pub jobs: Vec<Job>,
-    /// The bytes of its source that each rank shows; none where nobody else needs them.
-    pub shows: Vec<Range<usize>>,
+    pub jobs: Vec<DeviceJob>,
+    /// The bytes of its source that each rank publishes; empty if no other rank needs them.
+    pub published: Vec<Range<usize>>,
     /// Whether the source is the output, which an earlier stage has filled.
     pub from_output: bool,
 }
 
 impl Stage {
-    fn new(size: usize, jobs: Vec<Job>, from_output: bool) -> Stage {
-        let mut shows = vec![0..0; size];
+    fn new(size: usize, jobs: Vec<DeviceJob>, from_output: bool) -> Stage {
+        let mut published = vec![0..0; size];
         for job in &jobs {
             match *job {
-                Job::Copy { by, from, bytes, .. } if by != from.rank => {
-                    widen(&mut shows[from.rank], from.offset..from.offset + bytes);
+                DeviceJob::Copy { worker, from, bytes, .. } if worker != from.rank => {
+                    widen(&mut published[from.rank], from.offset..from.offset + bytes);
                 }
-                Job::Copy { .. } => {}
-                // All show the same bytes in the same window, from the start on.
-                Job::Fold { by, offset, bytes, .. } => {
-                    let others = shows.iter_mut().enumerate().filter(|(rank, _)| *rank != by);
-                    others.for_each(|(_, shown)| *shown = 0..shown.end.max(offset + bytes));
+                DeviceJob::Copy { .. } => {}
+                // All ranks publish the same bytes in the same window, from the start on.
+                DeviceJob::Fold { worker, offset, bytes, .. } => {
+                    let others = published.iter_mut().enumerate().filter(|(rank, _)| *rank != worker);
+                    others.for_each(|(_, published)| *published = 0..published.end.max(offset + bytes));
                 }
             }
         }
-        Stage { jobs, shows, from_output }
+        Stage { jobs, published, from_output }
     }
 
-    /// How many windows there are: a rank that folds comes to the end of its bytes even where nobody shows any.
+    /// The number of windows: a rank that folds reaches the end of its bytes even if no rank publishes any.
     pub fn windows(&self, window: usize) -> usize {
         let folded = self.jobs.iter().map(|job| match job {
-            Job::Fold { offset, bytes, .. } => offset + bytes,
-            Job::Copy { .. } => 0,
+            DeviceJob::Fold { offset, bytes, .. } => offset + bytes,
+            DeviceJob::Copy { .. } => 0,
         });
-        let longest = self.shows.iter().map(Range::len).chain(folded).max().unwrap_or(0);
+        let longest = self.published.iter().map(Range::len).chain(folded).max().unwrap_or(0);
         longest.div_ceil(window).max(1)
     }
 
-    /// What a rank shows in a window.
-    pub fn shown(&self, rank: usize, window: usize, number: usize) -> Range<usize> {
-        let all = &self.shows[rank];
+    /// The bytes that a rank publishes in a window.
+    pub fn published_window(&self, rank: usize, window: usize, number: usize) -> Range<usize> {
+        let all = &self.published[rank];
         let start = (all.start + number * window).min(all.end);
         start..(start + window).min(all.end)
     }
@@ -56,39 +56,39 @@ fn widen(range: &mut Range<usize>, other: Range<usize>) {
     *range = if range.start == range.end { other } else { all };
 }
 
-/// The bytes that two ranges have in common.
+/// The intersection of two ranges, if it is not empty.
 pub(super) fn common(one: &Range<usize>, other: &Range<usize>) -> Option<Range<usize>> {
     let both = one.start.max(other.start)..one.end.min(other.end);
     (!both.is_empty()).then_some(both)
 }
 
-/// The stages of an order. Every rank works for itself, because it reaches nobody else's memory. A sum for all is made in
-/// parts and then collected, unless there are only two ranks: then each reads the other's whole.
-pub(super) fn stages(order: &Order, size: usize, counts: &[u64]) -> Vec<Stage> {
-    let jobs = order.jobs(size, &Workers::each(size), counts);
-    if order.verb != Verb::AllReduce {
+/// The stages of a collective. Every rank works for itself, because it cannot access other ranks' memory. An all_reduce is a
+/// reduce_scatter and an all_gather, unless there are only two ranks: then each reads all of the other's data.
+pub(super) fn stages(spec: &CollectiveSpec, size: usize, counts: &[u64]) -> Vec<Stage> {
+    let jobs = spec.jobs(size, &Workers::each(size), counts);
+    if spec.verb != Verb::AllReduce {
         return vec![Stage::new(size, jobs, false)];
     }
-    let at = |rank: usize, offset: usize| Place { rank, offset };
+    let at = |rank: usize, offset: usize| BufferOffset { rank, offset };
     if size <= 2 {
-        let bytes = order.input.bytes();
-        let whole = (0..size).map(|by| Job::Fold { by, offset: 0, bytes, to: vec![at(by, 0)] });
+        let bytes = spec.input.bytes();
+        let whole = (0..size).map(|worker| DeviceJob::Fold { worker, offset: 0, bytes, to: vec![at(worker, 0)] });
         return vec![Stage::new(size, whole.filter(|_| bytes > 0).collect(), false)];
     }
     let parts = jobs.into_iter().filter_map(|job| match job {
-        Job::Fold { by, offset, bytes, .. } => Some((by, offset, bytes)),
-        Job::Copy { .. } => None,
+        DeviceJob::Fold { worker, offset, bytes, .. } => Some((worker, offset, bytes)),
+        DeviceJob::Copy { .. } => None,
     });
     let parts: Vec<(usize, usize, usize)> = parts.collect();
-    let fold = |&(by, offset, bytes): &(usize, usize, usize)| Job::Fold {
-        by,
+    let fold = |&(worker, offset, bytes): &(usize, usize, usize)| DeviceJob::Fold {
+        worker,
         offset,
         bytes,
-        to: vec![at(by, offset)],
+        to: vec![at(worker, offset)],
     };
     let collect = |&(from, offset, bytes): &(usize, usize, usize)| {
-        let others = (0..size).filter(move |&by| by != from);
-        others.map(move |by| Job::Copy { by, from: at(from, offset), to: at(by, offset), bytes })
+        let others = (0..size).filter(move |&worker| worker != from);
+        others.map(move |worker| DeviceJob::Copy { worker, from: at(from, offset), to: at(worker, offset), bytes })
     };
     vec![
         Stage::new(size, parts.iter().map(fold).collect(), false),
@@ -102,11 +102,11 @@ mod tests {
     use crate::cuda::Span;
     use crate::memory::{DType, ReduceOp};
 
-    fn order(verb: Verb, counts: &[usize], bytes: usize) -> Order<'_> {
-        // SAFETY: nobody follows the address.
+    fn spec(verb: Verb, counts: &[usize], bytes: usize) -> CollectiveSpec<'_> {
+        // SAFETY: the address is never dereferenced.
         let span = unsafe { Span::lent(0, 4096, bytes) };
         let operation = Some(ReduceOp::Sum);
-        Order {
+        CollectiveSpec {
             verb,
             dtype: DType::U8,
             operation,
@@ -120,28 +120,28 @@ mod tests {
 
     #[test]
     fn only_what_others_need_is_shown() {
-        let stage = stages(&order(Verb::Reduce, &[], 100), 3, &[]).remove(0);
-        assert_eq!(stage.shows, [0..0, 0..100, 0..100], "the root keeps its own");
-        let stage = stages(&order(Verb::Scatter, &[10, 20, 30], 60), 3, &[]).remove(0);
-        assert_eq!(stage.shows, [10..60, 0..0, 0..0], "only the root shows, and only others' parts");
-        assert_eq!((stage.windows(20), stage.shown(0, 20, 2)), (3, 50..60));
-        assert_eq!(stage.shown(0, 20, 9), 60..60);
-        let stage = stages(&order(Verb::Broadcast, &[], 0), 2, &[]).remove(0);
+        let stage = stages(&spec(Verb::Reduce, &[], 100), 3, &[]).remove(0);
+        assert_eq!(stage.published, [0..0, 0..100, 0..100], "the root keeps its own");
+        let stage = stages(&spec(Verb::Scatter, &[10, 20, 30], 60), 3, &[]).remove(0);
+        assert_eq!(stage.published, [10..60, 0..0, 0..0], "only the root shows, and only others' parts");
+        assert_eq!((stage.windows(20), stage.published_window(0, 20, 2)), (3, 50..60));
+        assert_eq!(stage.published_window(0, 20, 9), 60..60);
+        let stage = stages(&spec(Verb::Broadcast, &[], 0), 2, &[]).remove(0);
         assert_eq!(stage.windows(20), 1, "ranks meet once even for nothing");
-        let alone = Order { root: Some(0), ..order(Verb::Reduce, &[], 100) };
+        let alone = CollectiveSpec { root: Some(0), ..spec(Verb::Reduce, &[], 100) };
         let stage = stages(&alone, 1, &[]).remove(0);
-        assert!(stage.shows[0].is_empty() && stage.windows(20) == 5, "one rank folds all of its own");
+        assert!(stage.published[0].is_empty() && stage.windows(20) == 5, "one rank folds all of its own");
     }
 
     #[test]
     fn a_sum_for_many_is_made_in_parts_and_collected() {
-        let passes = stages(&order(Verb::AllReduce, &[], 3 * 4096), 3, &[]);
+        let passes = stages(&spec(Verb::AllReduce, &[], 3 * 4096), 3, &[]);
         assert_eq!(passes.len(), 2);
-        assert_eq!(passes[0].shows, [0..12288, 0..12288, 0..8192]);
-        assert_eq!(passes[1].shows, [0..4096, 4096..8192, 8192..12288]);
+        assert_eq!(passes[0].published, [0..12288, 0..12288, 0..8192]);
+        assert_eq!(passes[1].published, [0..4096, 4096..8192, 8192..12288]);
         assert!(passes[1].from_output && passes[1].jobs.len() == 6);
-        let passes = stages(&order(Verb::AllReduce, &[], 3 * 4096), 2, &[]);
-        assert_eq!((passes.len(), passes[0].shows.clone()), (1, vec![0..12288, 0..12288]));
+        let passes = stages(&spec(Verb::AllReduce, &[], 3 * 4096), 2, &[]);
+        assert_eq!((passes.len(), passes[0].published.clone()), (1, vec![0..12288, 0..12288]));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-// Copies and fills boxes of strided memory or, with a TYPE, sums them. The structs are those of job.rs, byte by byte.
+// Copies and fills boxes of strided memory or, with a TYPE, sums them. The structs have the layout of those in job.rs.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -10,11 +10,11 @@ typedef long long i64;
 #define REPEATS 4
 #define ARRAYS 34
 
-// So many units of a row are one warp's.
+// Units of a long row per warp.
 #define CHUNK 1024u
-// So many units of short rows are one block's.
+// Units of short rows per block.
 #define FLAT 2048u
-// So many units each thread reads before it writes the first.
+// Units that each thread reads before it writes the first.
 #define AHEAD 4
 #define FAR_AHEAD 8
 
@@ -22,45 +22,45 @@ typedef long long i64;
 #define SHORT 2u
 #define WIDE 4u
 
-struct Place {
-    u64 address; // in an array, or by itself
-    u64 flip;    // how much further the second of two buffers is
-    i64 step;    // from one unit of a row to the next
-    i64 strides[OUTER]; // from row to row, the fastest first
-    u32 array;   // 0 for none, or one more than its number
+struct BoxAddress {
+    u64 address; // an offset in the array, or an address if there is none
+    u64 flip;    // distance to the second of two buffers
+    i64 step;    // bytes from one unit of a row to the next
+    i64 strides[OUTER]; // bytes from row to row, the fastest dimension first
+    u32 array;   // 0 for none, else one plus its number
     u32 unused;
 };
 
 struct Frame {
-    u32 extents[OUTER]; // of the rows, the fastest first
-    u32 outer;          // how many of these there are
+    u32 extents[OUTER]; // of the row dimensions, the fastest first
+    u32 outer;          // the number of row dimensions
     u32 rows;
     u32 length;         // units in a row
-    u32 first;          // the first block
-    u32 chunks;         // pieces of a long row
-    u32 turns;          // pieces that one warp takes
+    u32 first;          // index of the first block
+    u32 chunks;         // chunks per long row
+    u32 turns;          // chunks per warp
     u32 unit;           // bytes
     u32 flags;
     u32 unused;
 };
 
-struct Copy {
-    Place from;
-    Place to;
+struct CopyJob {
+    BoxAddress from;
+    BoxAddress to;
     Frame frame;
     uint4 pattern;
 };
 
-struct Sum {
-    Place to;
+struct SumJob {
+    BoxAddress to;
     Frame frame;
-    u32 source; // the first in the list
+    u32 source; // index of the first in the list
     u32 sources;
 };
 
-struct Source {
-    Place from;
-    i64 strides[REPEATS]; // between the elements that are summed one after the other, the slowest first
+struct SumSource {
+    BoxAddress from;
+    i64 strides[REPEATS]; // bytes between elements that are summed in sequence, the slowest first
     u32 repeats[REPEATS];
     u32 flags;
     u32 unused;
@@ -70,12 +70,12 @@ struct Arrays {
     u64 address[ARRAYS];
 };
 
-static __device__ __forceinline__ u8* start(const Place& place, const Arrays& arrays, u32 parity) {
+static __device__ __forceinline__ u8* start(const BoxAddress& place, const Arrays& arrays, u32 parity) {
     u64 base = place.array ? arrays.address[place.array - 1] : (parity ? place.flip : 0);
     return (u8*)(base + place.address);
 }
 
-// How far a row is from the first one, on two sides.
+// The offsets of a row from the first one, on two sides.
 static __device__ __forceinline__ void row_offsets(
     const Frame& frame, u32 row, const i64* a, const i64* b, i64& in_a, i64& in_b
 ) {
@@ -98,7 +98,7 @@ static __device__ __forceinline__ void row_offsets(
     }
 }
 
-// The box that a block works on.
+// The job that a block works on.
 template <typename Job>
 static __device__ __forceinline__ const Job& job_of(const Job* jobs, u32 count, u32 block) {
     u32 low = 0, high = count;
@@ -113,7 +113,7 @@ static __device__ __forceinline__ const Job& job_of(const Job* jobs, u32 count, 
 #ifndef TYPE
 
 template <typename Unit>
-static __device__ __forceinline__ void copy_long(const Copy& job, const u8* from, u8* to, u32 block) {
+static __device__ __forceinline__ void copy_long(const CopyJob& job, const u8* from, u8* to, u32 block) {
     const Frame& frame = job.frame;
     u32 lane = threadIdx.x & 31;
     u32 item = (block * (blockDim.x >> 5) + (threadIdx.x >> 5)) * frame.turns;
@@ -147,7 +147,7 @@ static __device__ __forceinline__ void copy_long(const Copy& job, const u8* from
 }
 
 template <typename Unit>
-static __device__ __forceinline__ void copy_short(const Copy& job, const u8* from, u8* to, u32 block) {
+static __device__ __forceinline__ void copy_short(const CopyJob& job, const u8* from, u8* to, u32 block) {
     const Frame& frame = job.frame;
     u32 units = frame.rows * frame.length;
     bool fills = frame.flags & FILLS;
@@ -177,7 +177,7 @@ static __device__ __forceinline__ void copy_short(const Copy& job, const u8* fro
 }
 
 template <typename Unit>
-static __device__ __forceinline__ void copy_box(const Copy& job, const Arrays& arrays, u32 parity, u32 block) {
+static __device__ __forceinline__ void copy_box(const CopyJob& job, const Arrays& arrays, u32 parity, u32 block) {
     const u8* from = start(job.from, arrays, parity);
     u8* to = start(job.to, arrays, parity);
     if (job.frame.flags & SHORT) copy_short<Unit>(job, from, to, block);
@@ -185,8 +185,8 @@ static __device__ __forceinline__ void copy_box(const Copy& job, const Arrays& a
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-copy_boxes(const Copy* __restrict__ jobs, u32 count, u32 parity, Arrays arrays) {
-    const Copy& job = job_of(jobs, count, blockIdx.x);
+copy_boxes(const CopyJob* __restrict__ jobs, u32 count, u32 parity, Arrays arrays) {
+    const CopyJob& job = job_of(jobs, count, blockIdx.x);
     u32 block = blockIdx.x - job.frame.first;
     switch (job.frame.unit) {
     case 16: return copy_box<uint4>(job, arrays, parity, block);
@@ -199,7 +199,7 @@ copy_boxes(const Copy* __restrict__ jobs, u32 count, u32 parity, Arrays arrays) 
 
 #else
 
-// Types as they are stored, and as they are summed: halves in single precision, rounded once; integers wrap.
+// Types as stored and as summed: half types in single precision, rounded once; integers wrap.
 template <typename Type>
 struct Plain {
     typedef Type Stored;
@@ -208,7 +208,7 @@ struct Plain {
     static __device__ Stored narrow(Wide x) { return x; }
 };
 
-// Halves, which halves.cu converts.
+// Half types, which halves.cu converts.
 template <typename Type>
 struct Half {
     typedef Type Stored;
@@ -217,12 +217,12 @@ struct Half {
     static __device__ Stored narrow(Wide x) { return narrow_half<Type>(x); }
 };
 
-// For each element of a box, the sum of its sources, one after the other in their order.
+// For each element of a box, the sum of its sources, in order.
 template <typename Type>
 static __device__ __forceinline__ void sum_box(
-    const Sum* jobs, u32 count, const Source* sources, u32 parity, const Arrays& arrays
+    const SumJob* jobs, u32 count, const SumSource* sources, u32 parity, const Arrays& arrays
 ) {
-    const Sum& job = job_of(jobs, count, blockIdx.x);
+    const SumJob& job = job_of(jobs, count, blockIdx.x);
     const Frame& frame = job.frame;
     u32 units = frame.rows * frame.length;
     u8* to = start(job.to, arrays, parity);
@@ -234,7 +234,7 @@ static __device__ __forceinline__ void sum_box(
         typename Type::Wide sum = 0;
         i64 in_from, in_to;
         for (u32 s = 0; s < job.sources; s++) {
-            const Source& source = sources[job.source + s];
+            const SumSource& source = sources[job.source + s];
             row_offsets(frame, row, source.from.strides, job.to.strides, in_from, in_to);
             const u8* from = start(source.from, arrays, parity) + in_from + within * source.from.step;
             for (u32 a = 0; a < source.repeats[0]; a++)
@@ -257,7 +257,7 @@ static __device__ __forceinline__ void sum_box(
 }
 
 extern "C" __global__ void __launch_bounds__(256) sum_boxes(
-    const Sum* __restrict__ jobs, u32 count, const Source* __restrict__ sources, u32 parity, Arrays arrays
+    const SumJob* __restrict__ jobs, u32 count, const SumSource* __restrict__ sources, u32 parity, Arrays arrays
 ) {
     sum_box<TYPE>(jobs, count, sources, parity, arrays);
 }

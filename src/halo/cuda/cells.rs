@@ -1,38 +1,39 @@
-//! The adjoint, seen from its results: a part is cut into cells whose elements are all sums of the same sources.
+//! The adjoint from the point of view of its results: a part is cut into cells whose elements are all sums of the same
+//! sources.
 //!
-//! Each element is then written once, by one thread that adds up its sources in the order of the processor's exchange.
+//! Each element is then written once, by one thread that adds its sources in the order of the host exchange.
 
-use super::super::copy::{Common, Line, dense};
-use super::piece::{Content, End, Origin, Piece};
+use super::super::box_pair::{BoxPair, Line, dense};
+use super::box_copy::{BoxSource, BoxSide, MemoryBase, BoxCopy};
 
-/// A box of the padded array or of a message that is to be summed into a part.
+/// A box of the padded array or of a message that is summed into a part.
 pub(super) struct Contribution<'a> {
-    pub common: &'a Common,
-    pub origin: Origin,
-    /// Where the other side's memory begins, in bytes after its origin.
+    pub pair: &'a BoxPair,
+    pub base: MemoryBase,
+    /// Start of the other side's memory, in bytes after its base.
     pub skip: usize,
 }
 
-/// A box of the part, and what each of its elements is the sum of.
+/// A box of the part, and the sources that each of its elements is the sum of.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Cell {
     pub extents: Vec<usize>,
-    pub to: End,
+    pub to: BoxSide,
     pub sources: Vec<Summand>,
-    /// Whether its elements are kept in the type in which they are summed.
+    /// Whether its elements are stored in the wider type in which they are summed.
     pub is_wide: bool,
 }
 
-/// Elements that are summed one after the other: those of a box, each with its repetitions, the last of them fastest.
+/// Elements that are summed one after the other: those of a box, each with its repetitions, the last repetition fastest.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Summand {
-    pub from: End,
+    pub from: BoxSide,
     pub repeats: Vec<(usize, i64)>,
-    /// Whether they are sums of the wider type.
+    /// Whether they are partial sums of the wider type.
     pub is_wide: bool,
 }
 
-/// The indices of the own array along one line of a box.
+/// The index range of the own array along one line of a box.
 fn reach(extent: usize, line: Line) -> (usize, usize) {
     match line.step {
         0 => (line.start, line.start + 1),
@@ -41,10 +42,10 @@ fn reach(extent: usize, line: Line) -> (usize, usize) {
     }
 }
 
-/// Cuts a part of this shape. Contributions stand in the order in which they are added.
+/// Cuts a part of this shape into cells. Contributions are in the order in which they are added.
 pub(super) fn cells(
     shape: &[usize],
-    to: Origin,
+    to: MemoryBase,
     element: usize,
     contributions: &[Contribution],
 ) -> Vec<Cell> {
@@ -55,7 +56,7 @@ pub(super) fn cells(
     for (dimension, &length) in shape.iter().enumerate() {
         let mut breaks = vec![0, length];
         for contribution in contributions {
-            let (extent, line, _) = contribution.common.lines[dimension];
+            let (extent, line, _) = contribution.pair.lines[dimension];
             let (first, end) = reach(extent, line);
             breaks.extend([first, end]);
         }
@@ -78,16 +79,16 @@ pub(super) fn cells(
         .map(|(starts, extents)| {
             let offset = starts.iter().zip(&strides).map(|(&start, stride)| start as i64 * stride).sum();
             let sources = contributions.iter().filter_map(|one| one.at(&starts, element)).collect();
-            let to = End { origin: to, offset, strides: strides.clone() };
+            let to = BoxSide { base: to, offset, strides: strides.clone() };
             Cell { extents, to, sources, is_wide: false }.merged()
         })
         .collect()
 }
 
 impl Contribution<'_> {
-    /// What it adds to a cell that begins there, if anything.
+    /// What it adds to the cell that begins at `starts`, if anything.
     fn at(&self, starts: &[usize], element: usize) -> Option<Summand> {
-        let lines = &self.common.lines;
+        let lines = &self.pair.lines;
         let covers = |(&start, &(extent, line, _)): (&usize, &(usize, Line, isize))| {
             let (first, end) = reach(extent, line);
             (first..end).contains(&start)
@@ -95,9 +96,9 @@ impl Contribution<'_> {
         if !starts.iter().zip(lines).all(covers) {
             return None;
         }
-        let mut from = End {
-            origin: self.origin,
-            offset: (self.skip + self.common.other.offset * element) as i64,
+        let mut from = BoxSide {
+            base: self.base,
+            offset: (self.skip + self.pair.other.offset * element) as i64,
             strides: Vec::new(),
         };
         let mut repeats = Vec::new();
@@ -115,13 +116,13 @@ impl Contribution<'_> {
 }
 
 impl Cell {
-    /// Neighbouring dimensions without gaps become one, and dimensions of one index none.
+    /// Merges adjacent dimensions without gaps, and drops dimensions of extent 1.
     fn merged(self) -> Cell {
         let keep: Vec<usize> = (0..self.extents.len()).filter(|&at| self.extents[at] > 1).collect();
         let mut groups: Vec<(usize, usize)> = Vec::new();
         for &at in &keep {
             let extent = self.extents[at] as i64;
-            let joins = |end: &End, last: usize| end.strides[last] == end.strides[at] * extent;
+            let joins = |end: &BoxSide, last: usize| end.strides[last] == end.strides[at] * extent;
             match groups.last_mut() {
                 Some((last, length)) if self.ends().all(|end| joins(end, *last)) => {
                     (*last, *length) = (at, *length * self.extents[at])
@@ -129,7 +130,7 @@ impl Cell {
                 _ => groups.push((at, self.extents[at])),
             }
         }
-        let chosen = |end: &End| End {
+        let chosen = |end: &BoxSide| BoxSide {
             strides: groups
                 .iter()
                 .map(|&(at, _)| end.strides[at])
@@ -147,14 +148,14 @@ impl Cell {
         }
     }
 
-    fn ends(&self) -> impl Iterator<Item = &End> {
+    fn ends(&self) -> impl Iterator<Item = &BoxSide> {
         std::iter::once(&self.to).chain(self.sources.iter().map(|one| &one.from))
     }
 
-    /// What can be summed at once, and what when parcels have arrived: sums that wait for more are kept in an array of their
-    /// own, from byte `waiting` on.
-    pub fn parted(self, wide: usize, kept: Origin, waiting: &mut usize) -> (Option<Cell>, Option<Cell>) {
-        let late = |one: &Summand| matches!(one.from.origin, Origin::Buffer { .. });
+    /// Splits the cell into what can be summed at once and what needs parcels that have yet to arrive. Partial sums are
+    /// stored in a separate array, from byte `partial_bytes` on.
+    pub fn split_by_arrival(self, wide: usize, partial_sums: MemoryBase, partial_bytes: &mut usize) -> (Option<Cell>, Option<Cell>) {
+        let late = |one: &Summand| matches!(one.from.base, MemoryBase::Buffer { .. });
         if !self.sources.iter().any(late) {
             return (Some(self), None);
         }
@@ -163,21 +164,21 @@ impl Cell {
             return (None, Some(Cell { sources: after, ..self }));
         }
         let strides = dense(&self.extents).into_iter().map(|stride| stride as i64 * wide as i64).collect();
-        let sums = End { origin: kept, offset: *waiting as i64, strides };
-        *waiting = (*waiting + self.extents.iter().product::<usize>() * wide).next_multiple_of(16);
+        let sums = BoxSide { base: partial_sums, offset: *partial_bytes as i64, strides };
+        *partial_bytes = (*partial_bytes + self.extents.iter().product::<usize>() * wide).next_multiple_of(16);
         after.insert(0, Summand { from: sums.clone(), repeats: Vec::new(), is_wide: true });
         let early = Cell { extents: self.extents.clone(), to: sums, sources: before, is_wide: true };
         (Some(early), Some(Cell { extents: self.extents, to: self.to, sources: after, is_wide: false }))
     }
 
-    /// The cell as a piece, where there is nothing to add up.
-    pub fn piece(&self) -> Option<Piece> {
+    /// The cell as a copy or a fill, if there is nothing to add.
+    pub fn box_copy(&self) -> Option<BoxCopy> {
         let from = match &self.sources[..] {
             _ if self.is_wide => return None,
-            [] => Content::Pattern([0; 16]),
-            [only] if only.repeats.is_empty() => Content::End(only.from.clone()),
+            [] => BoxSource::Pattern([0; 16]),
+            [only] if only.repeats.is_empty() => BoxSource::Side(only.from.clone()),
             _ => return None,
         };
-        Some(Piece { extents: self.extents.clone(), from, to: self.to.clone() })
+        Some(BoxCopy { extents: self.extents.clone(), from, to: self.to.clone() })
     }
 }

@@ -1,38 +1,38 @@
-//! Carrying out a plan on arrays in CUDA memory.
+//! Executes a plan on arrays in CUDA memory.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::course::{Arrays, Course, Streams, Terms};
-use super::draft::Draft;
+use super::direction::{BufferMode, Direction, Streams, ExchangeSetup};
+use super::builder::ProgramBuilder;
 use super::job::ARRAYS;
-use super::passage::Errand;
-use super::together::together;
+use super::device_transport::HaloCallContext;
+use super::all_or_none::all_or_none;
 use crate::cuda::{Device, Span};
 use crate::error::{Error, Result};
-use crate::halo::neighbours::Begun;
+use crate::halo::neighbours::StartedCall;
 use crate::halo::{ExchangeOptions, Plan};
 use crate::transport::{Call, Verb};
 use crate::world::Group;
 
-/// A plan for arrays in CUDA memory, with everything that it takes to carry it out again and again without allocating: the
-/// twin of [`Exchange`](super::super::Exchange), with [`Span`] in place of slices. All ranks make it together, each for its
-/// own device, and make its calls in the same order. Calls return when the device has done its work.
+/// A plan for arrays in CUDA memory, with the buffers to execute it repeatedly without allocating: the counterpart of
+/// [`Exchange`](super::super::Exchange), with [`Span`] in place of slices. Construction is collective, each rank passes its
+/// own device, and all ranks make its calls in the same order. Calls return when the device has finished the work.
 ///
-/// Results are those of the processor's exchange, bit by bit.
+/// Results are bitwise equal to those of the host exchange.
 pub struct CudaExchange {
-    terms: Terms,
-    forward: Course,
-    /// Made by the first call.
-    adjoint: Option<Course>,
-    under_way: Option<Begun>,
+    setup: ExchangeSetup,
+    forward: Direction,
+    /// Created by the first call that needs it.
+    adjoint: Option<Direction>,
+    in_flight: Option<StartedCall>,
 }
 
-/// Distinguishes an exchange in CUDA memory from the same one in the processor's.
+/// Distinguishes an exchange in CUDA memory from the same one in host memory.
 const PLACE: u64 = 0x6375_6461_6861_6c6f;
 
 impl CudaExchange {
-    /// Makes room for everything, on the device with this number.
+    /// Allocates all buffers, on the device with this ordinal.
     pub fn new(
         group: &Group,
         plan: impl Into<Arc<Plan>>,
@@ -51,170 +51,170 @@ impl CudaExchange {
             return Err(error.at_rank(group.members()[group.rank()]));
         }
         let place = Device::get(device).and_then(|device| Ok((Streams::new(&device)?, device)));
-        let (streams, device) = together(group, place)?;
+        let (streams, device) = all_or_none(group, place)?;
         let ExchangeOptions { dtype, direct, .. } = options;
         let fingerprint = plan.fingerprint() ^ (fields as u64) << 8 ^ dtype as u64 ^ PLACE;
         let group = group.clone();
-        let draft = Draft::new(plan, dtype, fields);
-        let terms = Terms { group, device, draft, fingerprint, direct, streams };
-        let forward = terms.forward()?;
-        Ok(CudaExchange { terms, forward, adjoint: None, under_way: None })
+        let builder = ProgramBuilder::new(plan, dtype, fields);
+        let setup = ExchangeSetup { group, device, builder, fingerprint, direct, streams };
+        let forward = setup.forward()?;
+        Ok(CudaExchange { setup, forward, adjoint: None, in_flight: None })
     }
 
-    /// The plan that it carries out.
+    /// The plan that this exchange executes.
     pub fn plan(&self) -> &Arc<Plan> {
-        &self.terms.draft.plan
+        &self.setup.builder.plan
     }
 
-    /// Whether ranks read each other's device memory; otherwise parcels go through the host.
+    /// Whether ranks read each other's device memory; otherwise parcels are staged through the host.
     pub fn is_direct(&self) -> bool {
         self.forward.is_direct()
     }
 
-    /// The deadline that each call gets.
+    /// Sets the timeout of each call.
     pub fn set_timeout(&mut self, timeout: Duration) {
-        self.terms.group = self.terms.group.with_timeout(timeout);
+        self.setup.group = self.setup.group.with_timeout(timeout);
     }
 
-    /// Counts a call that was refused before it was made; see [`Group::skip_call`].
+    /// Counts a call that was rejected before it was made; see [`Group::skip_call`].
     pub fn skip_call(&self) {
-        self.terms.group.skip_call();
+        self.setup.group.skip_call();
     }
 
-    /// Gathers the needed regions of all fields: each rank's parts in, padded arrays out.
+    /// Gathers the needed regions of all fields, from each rank's parts into the padded arrays.
     pub fn forward(&mut self, parts: &[Span], padded: &[Span]) -> Result<()> {
-        self.check(parts, self.terms.draft.plan.own().elements(), "parts")?;
-        self.check(padded, self.terms.draft.plan.needed().elements(), "padded arrays")?;
-        self.run(Verb::CudaHaloForward, Arrays::Apart, (parts, padded), true)
+        self.check(parts, self.setup.builder.plan.own().elements(), "parts")?;
+        self.check(padded, self.setup.builder.plan.needed().elements(), "padded arrays")?;
+        self.run(Verb::CudaHaloForward, BufferMode::OutOfPlace, (parts, padded), true)
     }
 
-    /// Brings the halos of arrays up to date that lie in their padded form already; see
+    /// Refreshes the halos of arrays that are already in their padded form; see
     /// [`Exchange::refresh`](super::super::Exchange::refresh).
     pub fn refresh(&mut self, padded: &[Span]) -> Result<()> {
-        self.check(padded, self.terms.draft.plan.needed().elements(), "padded arrays")?;
-        if !self.forward.has_within() {
+        self.check(padded, self.setup.builder.plan.needed().elements(), "padded arrays")?;
+        if !self.forward.has_in_place() {
             let expected = "a window whose padded arrays hold all of each part";
             let advice = "use forward with a part of its own";
-            return Err(self.refuse(expected, "one that leaves some out", advice));
+            return Err(self.reject(expected, "one that leaves some out", advice));
         }
-        self.run(Verb::CudaHaloForward, Arrays::Within, (padded, padded), true)
+        self.run(Verb::CudaHaloForward, BufferMode::InPlace, (padded, padded), true)
     }
 
-    /// The adjoint of [`CudaExchange::forward`]: sums what all ranks have for each element, at its owner.
+    /// The adjoint of [`CudaExchange::forward`]: sums all ranks' contributions to each element, at its owner.
     pub fn adjoint(&mut self, padded: &[Span], parts: &[Span]) -> Result<()> {
-        self.check(padded, self.terms.draft.plan.needed().elements(), "padded arrays")?;
-        self.check(parts, self.terms.draft.plan.own().elements(), "parts")?;
-        self.run(Verb::CudaHaloAdjoint, Arrays::Apart, (padded, parts), true)
+        self.check(padded, self.setup.builder.plan.needed().elements(), "padded arrays")?;
+        self.check(parts, self.setup.builder.plan.own().elements(), "parts")?;
+        self.run(Verb::CudaHaloAdjoint, BufferMode::OutOfPlace, (padded, parts), true)
     }
 
-    /// Begins to gather: sends what others need, and fills what is known here. The halos are missing until
-    /// [`CudaExchange::end`]; meanwhile the interior of `padded` may be used, and `parts` may be changed.
+    /// Begins to gather: sends what other ranks need, and fills what this rank has. The halos are undefined until
+    /// [`CudaExchange::end`]; until then the caller may use the interior of `padded` and may change `parts`.
     pub fn begin(&mut self, parts: &[Span], padded: &[Span]) -> Result<()> {
-        self.check(parts, self.terms.draft.plan.own().elements(), "parts")?;
-        self.check(padded, self.terms.draft.plan.needed().elements(), "padded arrays")?;
-        self.run(Verb::CudaHaloForward, Arrays::Apart, (parts, padded), false)
+        self.check(parts, self.setup.builder.plan.own().elements(), "parts")?;
+        self.check(padded, self.setup.builder.plan.needed().elements(), "padded arrays")?;
+        self.run(Verb::CudaHaloForward, BufferMode::OutOfPlace, (parts, padded), false)
     }
 
-    /// Begins the adjoint: sends what belongs to others, and sums what is known here.
+    /// Begins the adjoint: sends contributions to elements of other ranks, and sums the local ones.
     pub fn begin_adjoint(&mut self, padded: &[Span], parts: &[Span]) -> Result<()> {
-        self.check(padded, self.terms.draft.plan.needed().elements(), "padded arrays")?;
-        self.check(parts, self.terms.draft.plan.own().elements(), "parts")?;
-        self.run(Verb::CudaHaloAdjoint, Arrays::Apart, (padded, parts), false)
+        self.check(padded, self.setup.builder.plan.needed().elements(), "padded arrays")?;
+        self.check(parts, self.setup.builder.plan.own().elements(), "parts")?;
+        self.run(Verb::CudaHaloAdjoint, BufferMode::OutOfPlace, (padded, parts), false)
     }
 
-    /// Ends what `begin` or `begin_adjoint` began, with the same outputs.
+    /// Completes what `begin` or `begin_adjoint` started, with the same outputs.
     pub fn end(&mut self, outputs: &[Span]) -> Result<()> {
-        let Some(begun) = self.under_way else {
-            return Err(self.refuse("an exchange that has begun", "none", "call begin first"));
+        let Some(started) = self.in_flight else {
+            return Err(self.reject("an exchange that has begun", "none", "call begin first"));
         };
-        match begun.verb == Verb::CudaHaloAdjoint {
-            true => self.check(outputs, self.terms.draft.plan.own().elements(), "parts")?,
-            false => self.check(outputs, self.terms.draft.plan.needed().elements(), "padded arrays")?,
+        match started.verb == Verb::CudaHaloAdjoint {
+            true => self.check(outputs, self.setup.builder.plan.own().elements(), "parts")?,
+            false => self.check(outputs, self.setup.builder.plan.needed().elements(), "padded arrays")?,
         }
-        self.under_way = None;
-        let CudaExchange { terms, forward, adjoint, .. } = self;
-        let course = chosen(forward, adjoint, begun.verb);
-        terms.group.call(Verb::HaloEnd, |call| {
-            // SAFETY: the lengths were checked, and who makes a span promises the rest.
-            unsafe { course.end(terms, errand(terms, call, begun), outputs) }
+        self.in_flight = None;
+        let CudaExchange { setup, forward, adjoint, .. } = self;
+        let direction = chosen(forward, adjoint, started.verb);
+        setup.group.call(Verb::HaloEnd, |call| {
+            // SAFETY: the lengths were checked, and the caller that made the spans vouches for the rest.
+            unsafe { direction.end(setup, call_context(setup, call, started), outputs) }
         })
     }
 
-    /// A whole call, or its beginning.
+    /// A complete call, or its beginning.
     fn run(
         &mut self,
         verb: Verb,
-        arrays: Arrays,
+        mode: BufferMode,
         (inputs, outputs): (&[Span], &[Span]),
         whole: bool,
     ) -> Result<()> {
-        if self.under_way.is_some() {
-            return Err(self.refuse("the end of what has begun", "a second begin", "call end first"));
+        if self.in_flight.is_some() {
+            return Err(self.reject("the end of what has begun", "a second begin", "call end first"));
         }
         if verb == Verb::CudaHaloAdjoint && self.adjoint.is_none() {
-            self.adjoint = Some(self.terms.adjoint()?);
+            self.adjoint = Some(self.setup.adjoint()?);
         }
-        let CudaExchange { terms, forward, adjoint, .. } = self;
-        let course = chosen(forward, adjoint, verb);
-        let begun = terms.group.call(verb, |call| {
-            let begun = Begun { verb, number: call.number };
-            let errand = errand(terms, call, begun);
-            // SAFETY: the lengths were checked, and who makes a span promises the rest.
+        let CudaExchange { setup, forward, adjoint, .. } = self;
+        let direction = chosen(forward, adjoint, verb);
+        let started = setup.group.call(verb, |call| {
+            let started = StartedCall { verb, number: call.number };
+            let call_context = call_context(setup, call, started);
+            // SAFETY: the lengths were checked, and the caller that made the spans vouches for the rest.
             unsafe {
-                course.begin(terms, errand, (arrays, inputs, outputs))?;
+                direction.begin(setup, call_context, (mode, inputs, outputs))?;
                 match whole {
-                    true => course.end(terms, errand, outputs)?,
-                    false => course.release(terms, errand)?,
+                    true => direction.end(setup, call_context, outputs)?,
+                    false => direction.release(setup, call_context)?,
                 }
             }
-            Ok(begun)
+            Ok(started)
         })?;
-        self.under_way = (!whole).then_some(begun);
+        self.in_flight = (!whole).then_some(started);
         Ok(())
     }
 
     fn check(&self, spans: &[Span], elements: usize, what: &str) -> Result<()> {
-        let Draft { fields, dtype, .. } = &self.terms.draft;
-        let device = self.terms.device.ordinal();
+        let ProgramBuilder { fields, dtype, .. } = &self.setup.builder;
+        let device = self.setup.device.ordinal();
         let bytes = elements * dtype.size();
         let expected = || format!("{fields} {what} of {elements} x {dtype} on device {device}");
         if spans.len() != *fields {
             let advice = "pass as many as the exchange was made for";
-            return Err(self.refuse(&expected(), &format!("{} of them", spans.len()), advice));
+            return Err(self.reject(&expected(), &format!("{} of them", spans.len()), advice));
         }
         let wrong = spans.iter().find(|span| span.bytes() != bytes || span.device() != device);
         match wrong {
             None => Ok(()),
             Some(span) => {
                 let received = format!("one of {} bytes on device {}", span.bytes(), span.device());
-                Err(self.refuse(&expected(), &received, "pass this rank's own part, whole and without gaps"))
+                Err(self.reject(&expected(), &received, "pass this rank's own part, whole and without gaps"))
             }
         }
     }
 
-    /// The error for a call that cannot be right; it counts as a call, because the others may be making it.
-    fn refuse(&self, expected: &str, received: &str, advice: &str) -> Error {
-        self.terms.group.skip_call();
-        let rank = self.terms.group.members()[self.terms.group.rank()];
+    /// The error for an invalid call. It counts as a call, because the other ranks may be making it.
+    fn reject(&self, expected: &str, received: &str, advice: &str) -> Error {
+        self.setup.group.skip_call();
+        let rank = self.setup.group.members()[self.setup.group.rank()];
         Error::usage("halo", expected, received, advice).at_rank(rank)
     }
 }
 
-fn chosen<'a>(forward: &'a mut Course, adjoint: &'a mut Option<Course>, verb: Verb) -> &'a mut Course {
+fn chosen<'a>(forward: &'a mut Direction, adjoint: &'a mut Option<Direction>, verb: Verb) -> &'a mut Direction {
     match adjoint {
-        Some(course) if verb == Verb::CudaHaloAdjoint => course,
+        Some(direction) if verb == Verb::CudaHaloAdjoint => direction,
         _ => forward,
     }
 }
 
-fn errand<'a>(terms: &'a Terms, call: &'a Call<'a>, begun: Begun) -> Errand<'a> {
-    Errand { group: &terms.group, call, begun, dtype: terms.draft.dtype, fingerprint: terms.fingerprint }
+fn call_context<'a>(setup: &'a ExchangeSetup, call: &'a Call<'a>, started: StartedCall) -> HaloCallContext<'a> {
+    HaloCallContext { group: &setup.group, call, started, dtype: setup.builder.dtype, fingerprint: setup.fingerprint }
 }
 
 impl Drop for CudaExchange {
     fn drop(&mut self) {
-        if let Some(begun) = self.under_way {
-            chosen(&mut self.forward, &mut self.adjoint, begun.verb).abandon();
+        if let Some(started) = self.in_flight {
+            chosen(&mut self.forward, &mut self.adjoint, started.verb).cancel();
         }
     }
 }

@@ -1,21 +1,21 @@
-//! Pieces and cells in the form that the kernels of boxes.cu read, byte by byte.
+//! Box copies and cells in the binary layout that the kernels of boxes.cu read.
 
 use bytemuck::{Pod, Zeroable};
 
 use super::cells::Cell;
-use super::piece::{Content, End, Origin, Piece, cut};
+use super::box_copy::{BoxSource, BoxSide, MemoryBase, BoxCopy, cut};
 use crate::error::{Error, Result};
 
-/// Dimensions of rows.
+/// The most outer dimensions, those of the rows.
 const OUTER: usize = 7;
-/// Dimensions in which a boundary may repeat an element.
+/// The most dimensions in which a boundary may repeat an element.
 const REPEATS: usize = 4;
-/// Arrays of one call: inputs, outputs, and sums that wait for more.
+/// The most arrays of one call: inputs, outputs, and partial sums.
 pub(super) const ARRAYS: usize = 34;
-/// Threads of a block.
+/// Threads per block.
 pub(super) const THREADS: u32 = 256;
 
-/// Units of a row that are one warp's, and of short rows that are one block's.
+/// Units of a long row per warp, and units of short rows per block.
 const CHUNK: u32 = 1024;
 const FLAT: u32 = 2048;
 const WARPS: u32 = THREADS / 32;
@@ -28,7 +28,7 @@ const WIDE: u32 = 4;
 
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
-pub(super) struct Place {
+pub(super) struct BoxAddress {
     pub address: u64,
     pub flip: u64,
     pub step: i64,
@@ -54,17 +54,17 @@ pub(super) struct Frame {
 
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
-pub(super) struct Copy {
-    pub from: Place,
-    pub to: Place,
+pub(super) struct CopyJob {
+    pub from: BoxAddress,
+    pub to: BoxAddress,
     pub frame: Frame,
     pub pattern: [u32; 4],
 }
 
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
-pub(super) struct Sum {
-    pub to: Place,
+pub(super) struct SumJob {
+    pub to: BoxAddress,
     pub frame: Frame,
     pub source: u32,
     pub sources: u32,
@@ -72,15 +72,15 @@ pub(super) struct Sum {
 
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
-pub(super) struct Source {
-    pub from: Place,
+pub(super) struct SumSource {
+    pub from: BoxAddress,
     pub strides: [i64; REPEATS],
     pub repeats: [u32; REPEATS],
     pub flags: u32,
     pub unused: u32,
 }
 
-/// The jobs of one launch, and how many blocks they take.
+/// The jobs of one launch, and the number of blocks that they take.
 #[derive(Debug, Default)]
 pub(super) struct Jobs<Job> {
     pub list: Vec<Job>,
@@ -115,21 +115,21 @@ fn frame(extents: &[usize], unit: usize, element: usize) -> Result<Frame> {
     Ok(frame)
 }
 
-/// The place of a box whose rows are counted in units of one or more elements.
-fn place(end: &End, unit: usize, element: usize) -> Place {
+/// The address of a box whose rows are counted in units of one or more elements.
+fn box_address(end: &BoxSide, unit: usize, element: usize) -> BoxAddress {
     let (&last, outer) = end.strides.split_last().unwrap_or((&0, &[]));
     let step = if unit == element { last } else { unit as i64 };
-    let mut place = Place { step, ..Place::default() };
-    (place.array, place.address, place.flip) = match end.origin {
-        Origin::Array(number) => (number + 1, end.offset as u64, 0),
-        Origin::Buffer { address, flip } => (0, address.wrapping_add_signed(end.offset), flip),
+    let mut box_address = BoxAddress { step, ..BoxAddress::default() };
+    (box_address.array, box_address.address, box_address.flip) = match end.base {
+        MemoryBase::Array(number) => (number + 1, end.offset as u64, 0),
+        MemoryBase::Buffer { address, flip } => (0, address.wrapping_add_signed(end.offset), flip),
     };
-    place.strides.iter_mut().zip(outer.iter().rev()).for_each(|(to, &stride)| *to = stride);
-    place
+    box_address.strides.iter_mut().zip(outer.iter().rev()).for_each(|(to, &stride)| *to = stride);
+    box_address
 }
 
-/// The most bytes, up to `alignment`, that a row's pieces have everywhere in common.
-fn widest(extents: &[usize], ends: &[&End], element: usize, alignment: usize) -> usize {
+/// The largest unit, in bytes and up to `alignment`, that divides every row and its addresses.
+fn widest(extents: &[usize], ends: &[&BoxSide], element: usize, alignment: usize) -> usize {
     let contiguous = ends.iter().all(|end| end.strides.last() == Some(&(element as i64)));
     if !contiguous {
         return element;
@@ -138,23 +138,23 @@ fn widest(extents: &[usize], ends: &[&End], element: usize, alignment: usize) ->
     for end in ends {
         let outer = &end.strides[..end.strides.len() - 1];
         outer.iter().for_each(|stride| common |= stride.unsigned_abs());
-        common |= match end.origin {
-            Origin::Array(_) => end.offset as u64,
-            Origin::Buffer { address, flip } => address.wrapping_add_signed(end.offset) | flip,
+        common |= match end.base {
+            MemoryBase::Array(_) => end.offset as u64,
+            MemoryBase::Buffer { address, flip } => address.wrapping_add_signed(end.offset) | flip,
         };
     }
     (1 << common.trailing_zeros()).max(element)
 }
 
-impl Jobs<Copy> {
-    /// Adds a box; the call's arrays are aligned to so many bytes.
-    pub fn push(&mut self, piece: &Piece, element: usize, alignment: usize) -> Result<()> {
-        let ends: Vec<&End> = match &piece.from {
-            Content::End(from) => vec![&piece.to, from],
-            Content::Pattern(_) => vec![&piece.to],
+impl Jobs<CopyJob> {
+    /// Adds a box; the call's arrays are aligned to `alignment` bytes.
+    pub fn push(&mut self, box_copy: &BoxCopy, element: usize, alignment: usize) -> Result<()> {
+        let ends: Vec<&BoxSide> = match &box_copy.from {
+            BoxSource::Side(from) => vec![&box_copy.to, from],
+            BoxSource::Pattern(_) => vec![&box_copy.to],
         };
-        for (extents, ends) in cut(&piece.extents, &ends) {
-            let ends: Vec<&End> = ends.iter().collect();
+        for (extents, ends) in cut(&box_copy.extents, &ends) {
+            let ends: Vec<&BoxSide> = ends.iter().collect();
             let unit = widest(&extents, &ends, element, alignment);
             let mut frame = frame(&extents, unit, element)?;
             let straight = ends.iter().all(|end| end.strides.last() == Some(&(element as i64)));
@@ -170,10 +170,10 @@ impl Jobs<Copy> {
                 }
             };
             frame.first = self.blocks;
-            let mut job = Copy { to: place(ends[0], unit, element), frame, ..Copy::default() };
-            match &piece.from {
-                Content::End(_) => job.from = place(ends[1], unit, element),
-                Content::Pattern(pattern) => {
+            let mut job = CopyJob { to: box_address(ends[0], unit, element), frame, ..CopyJob::default() };
+            match &box_copy.from {
+                BoxSource::Side(_) => job.from = box_address(ends[1], unit, element),
+                BoxSource::Pattern(pattern) => {
                     job.pattern = bytemuck::pod_read_unaligned(pattern);
                     job.frame.flags |= FILLS;
                 }
@@ -185,10 +185,10 @@ impl Jobs<Copy> {
     }
 }
 
-impl Jobs<Sum> {
-    /// Adds a cell, whose sources go to the end of a list.
-    pub fn push(&mut self, cell: &Cell, element: usize, list: &mut Vec<Source>) -> Result<()> {
-        let ends: Vec<&End> =
+impl Jobs<SumJob> {
+    /// Adds a cell, and appends its sources to `list`.
+    pub fn push(&mut self, cell: &Cell, element: usize, list: &mut Vec<SumSource>) -> Result<()> {
+        let ends: Vec<&BoxSide> =
             std::iter::once(&cell.to).chain(cell.sources.iter().map(|one| &one.from)).collect();
         for (extents, ends) in cut(&cell.extents, &ends) {
             let mut frame = frame(&extents, element, element)?;
@@ -196,7 +196,7 @@ impl Jobs<Sum> {
             frame.flags = if cell.is_wide { WIDE } else { 0 };
             self.blocks += (frame.rows * frame.length).div_ceil(FLAT);
             let (source, sources) = (list.len() as u32, cell.sources.len() as u32);
-            self.list.push(Sum { to: place(&ends[0], element, element), frame, source, sources });
+            self.list.push(SumJob { to: box_address(&ends[0], element, element), frame, source, sources });
             for (end, summand) in ends[1..].iter().zip(&cell.sources) {
                 if summand.repeats.len() > REPEATS {
                     let what = format!("elements that are repeated in {} dimensions", summand.repeats.len());
@@ -204,7 +204,7 @@ impl Jobs<Sum> {
                     return Err(Error::unsupported("halo in CUDA memory", what, advice));
                 }
                 let mut one =
-                    Source { from: place(end, element, element), repeats: [1; REPEATS], ..Source::default() };
+                    SumSource { from: box_address(end, element, element), repeats: [1; REPEATS], ..SumSource::default() };
                 one.flags = if summand.is_wide { WIDE } else { 0 };
                 for (at, &(extent, stride)) in summand.repeats.iter().enumerate() {
                     (one.repeats[at], one.strides[at]) = (extent as u32, stride);

@@ -1,15 +1,15 @@
-//! Halos in CUDA memory: the same plans, carried out by kernels.
+//! Halo exchange in CUDA memory: the same plans, executed by kernels.
 
 mod cells;
-mod course;
-mod draft;
+mod direction;
+mod builder;
 mod exchange;
 mod job;
-mod passage;
-mod piece;
+mod device_transport;
+mod box_copy;
 mod program;
 #[cfg(test)]
 mod tests;
-mod together;
+mod all_or_none;
 
 pub use exchange::CudaExchange;

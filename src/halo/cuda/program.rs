@@ -1,10 +1,10 @@
-//! A program: pieces and cells that one step of an exchange works through with a launch of each kernel.
+//! A program: the box copies and cells of one step of an exchange, processed with one launch of each kernel.
 
 use std::sync::Arc;
 
 use super::cells::Cell;
-use super::job::{ARRAYS, Copy, Jobs, Sum, THREADS};
-use super::piece::Piece;
+use super::job::{ARRAYS, CopyJob, Jobs, SumJob, THREADS};
+use super::box_copy::BoxCopy;
 use crate::cuda::{Argument, Device, DeviceMemory, Kernel, Source, Stream};
 use crate::error::Result;
 use crate::memory::DType;
@@ -14,7 +14,7 @@ pub(super) static BOXES: Source = Source {
     code: concat!(include_str!("../../cuda/halves.cu"), include_str!("boxes.cu")),
 };
 
-/// How a kernel calls an element type.
+/// The kernels' name for an element type.
 pub(super) fn kernel_type(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 => "TYPE=Plain<float>",
@@ -30,22 +30,22 @@ pub(super) fn kernel_type(dtype: DType) -> &'static str {
 /// The most bytes that a thread moves at once.
 const WIDE: usize = 16;
 
-/// What is to be done, and its tables on the device: one for aligned arrays, and one for all others if there are any.
+/// The work, and its job tables on the device: one for aligned arrays, and one for all others if there are any.
 #[derive(Default)]
-pub(super) struct Program {
-    pub pieces: Vec<Piece>,
+pub(super) struct DeviceProgram {
+    pub box_copies: Vec<BoxCopy>,
     pub cells: Vec<Cell>,
-    tables: [Option<Table>; 2],
+    tables: [Option<JobTable>; 2],
 }
 
-struct Table {
+struct JobTable {
     _memory: DeviceMemory,
     copies: Option<Launch>,
     sums: Option<Launch>,
     sources: u64,
 }
 
-/// A kernel, and where its jobs are.
+/// A kernel, and the address of its jobs.
 struct Launch {
     kernel: Kernel,
     jobs: u64,
@@ -53,28 +53,28 @@ struct Launch {
     blocks: u32,
 }
 
-/// The tables before they are on the device.
+/// The job tables before they are copied to the device.
 #[derive(Default)]
-pub(super) struct Lists {
-    pub copies: Jobs<Copy>,
-    pub sums: Jobs<Sum>,
-    pub sources: Vec<super::job::Source>,
+pub(super) struct JobLists {
+    pub copies: Jobs<CopyJob>,
+    pub sums: Jobs<SumJob>,
+    pub sources: Vec<super::job::SumSource>,
 }
 
-impl Program {
+impl DeviceProgram {
     /// Adds a cell.
     pub fn add(&mut self, cell: Cell) {
-        match cell.piece() {
-            Some(piece) => self.pieces.push(piece),
+        match cell.box_copy() {
+            Some(box_copy) => self.box_copies.push(box_copy),
             None => self.cells.push(cell),
         }
     }
 
-    /// The jobs for arrays of this alignment.
-    pub fn lists(&self, element: usize, alignment: usize) -> Result<Lists> {
-        let mut lists = Lists::default();
-        for piece in &self.pieces {
-            lists.copies.push(piece, element, alignment)?;
+    /// The jobs for arrays with this alignment.
+    pub fn lists(&self, element: usize, alignment: usize) -> Result<JobLists> {
+        let mut lists = JobLists::default();
+        for box_copy in &self.box_copies {
+            lists.copies.push(box_copy, element, alignment)?;
         }
         for cell in &self.cells {
             lists.sums.push(cell, element, &mut lists.sources)?;
@@ -85,8 +85,8 @@ impl Program {
     /// Launches everything on a stream, for arrays at these addresses.
     ///
     /// # Safety
-    /// The boxes lie inside these arrays and inside buffers that stay until the stream was waited for; nobody else touches
-    /// what is written, and nobody writes what is read.
+    /// The boxes lie inside these arrays and inside buffers that stay valid until the stream was waited for; nothing else
+    /// accesses what is written, and nothing writes what is read.
     pub unsafe fn launch(
         &mut self,
         (device, stream): (&Arc<Device>, &Stream),
@@ -98,7 +98,7 @@ impl Program {
         let alignment = if aligned { WIDE } else { dtype.size() };
         if self.tables[usize::from(aligned)].is_none() {
             let lists = self.lists(dtype.size(), alignment)?;
-            self.tables[usize::from(aligned)] = Some(Table::new(device, stream, dtype, &lists)?);
+            self.tables[usize::from(aligned)] = Some(JobTable::new(device, stream, dtype, &lists)?);
         }
         let Some(table) = &self.tables[usize::from(aligned)] else { return Ok(()) };
         let mut addresses = [0u64; ARRAYS];
@@ -107,7 +107,7 @@ impl Program {
         if let Some(Launch { kernel, jobs, count, blocks }) = &table.copies {
             let arguments =
                 [Argument::Address(*jobs), Argument::U32(*count), Argument::U32(parity), addresses];
-            // SAFETY: the arguments are those of the kernel; the caller vouches for the memory.
+            // SAFETY: the arguments match the kernel's parameters; the caller vouches for the memory.
             unsafe { kernel.launch(stream, *blocks, THREADS, &arguments)? };
         }
         if let Some(Launch { kernel, jobs, count, blocks }) = &table.sums {
@@ -121,18 +121,18 @@ impl Program {
     }
 }
 
-impl Table {
-    fn new(device: &Arc<Device>, stream: &Stream, dtype: DType, lists: &Lists) -> Result<Table> {
+impl JobTable {
+    fn new(device: &Arc<Device>, stream: &Stream, dtype: DType, lists: &JobLists) -> Result<JobTable> {
         let copies: &[u8] = bytemuck::cast_slice(&lists.copies.list);
         let sums: &[u8] = bytemuck::cast_slice(&lists.sums.list);
         let sources: &[u8] = bytemuck::cast_slice(&lists.sources);
         let bytes = [copies, sums, sources].concat();
         let memory = DeviceMemory::new(device, bytes.len())?;
         let start = memory.address();
-        // SAFETY: the bytes and the new memory are ours until the copy is done.
+        // SAFETY: nothing else uses the bytes and the new memory until the copy is done.
         unsafe { stream.copy(start, bytes.as_ptr().addr() as u64, bytes.len())? };
         stream.synchronize()?;
-        let mut table = Table { _memory: memory, copies: None, sums: None, sources: 0 };
+        let mut table = JobTable { _memory: memory, copies: None, sums: None, sources: 0 };
         if lists.copies.blocks > 0 {
             let (count, blocks) = (lists.copies.list.len() as u32, lists.copies.blocks);
             let kernel = device.kernel(&BOXES, "copy_boxes")?;

@@ -1,14 +1,15 @@
-//! Programs without a device: what the kernels do with a table, done by the processor, against the processor's exchange.
+//! Programs without a device: the host executes the kernels' job tables, and the results are compared with the host
+//! exchange.
 
 use std::sync::Arc;
 
 use half::f16;
 
-use super::draft::Draft;
-use super::job::{Copy, Frame, Jobs, Place, Source, Sum};
-use super::passage::Lane;
-use super::piece::Origin;
-use super::program::{Lists, Program};
+use super::builder::ProgramBuilder;
+use super::job::{CopyJob, Frame, Jobs, BoxAddress, SumSource, SumJob};
+use super::device_transport::NeighbourLane;
+use super::box_copy::MemoryBase;
+use super::program::{JobLists, DeviceProgram};
 use crate::halo::{Exchange, ExchangeOptions, Plan};
 use crate::memory::{DType, Element};
 use crate::testing::spawn;
@@ -19,7 +20,7 @@ mod cases;
 
 use cases::{Case, Random, case};
 
-/// Sums of a type as the kernels make them: narrow or wide in memory.
+/// Sums of a type as the kernels compute them: narrow or wide in memory.
 trait Sums: Element + PartialEq {
     type Wide: std::ops::Add<Output = Self::Wide> + std::marker::Copy;
     fn widen(self) -> Self::Wide;
@@ -53,14 +54,14 @@ impl Sums for f16 {
     }
 }
 
-fn start(place: &Place, arrays: &[u64], parity: u32) -> u64 {
+fn start(place: &BoxAddress, arrays: &[u64], parity: u32) -> u64 {
     match place.array {
         0 => place.address + u64::from(parity) * place.flip,
         array => arrays[array as usize - 1] + place.address,
     }
 }
 
-fn offset(frame: &Frame, mut row: u32, place: &Place) -> i64 {
+fn offset(frame: &Frame, mut row: u32, place: &BoxAddress) -> i64 {
     (0..frame.outer as usize).fold(0, |offset, at| {
         let index = row % frame.extents[at];
         row /= frame.extents[at];
@@ -68,7 +69,7 @@ fn offset(frame: &Frame, mut row: u32, place: &Place) -> i64 {
     })
 }
 
-fn copy(job: &Copy, arrays: &[u64], parity: u32) {
+fn copy(job: &CopyJob, arrays: &[u64], parity: u32) {
     let frame = &job.frame;
     let (from, to) = (start(&job.from, arrays, parity), start(&job.to, arrays, parity));
     for row in 0..frame.rows {
@@ -80,7 +81,7 @@ fn copy(job: &Copy, arrays: &[u64], parity: u32) {
             };
             assert!(to.is_multiple_of(u64::from(frame.unit)), "an unaligned write");
             assert!(from.is_multiple_of(u64::from(frame.unit).min(4)), "an unaligned read");
-            // SAFETY: what a table says is inside the arrays; addresses are those of living arrays of the test.
+            // SAFETY: the boxes of a job table lie inside the arrays, which the test keeps alive.
             unsafe {
                 std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, frame.unit as usize);
             }
@@ -88,7 +89,7 @@ fn copy(job: &Copy, arrays: &[u64], parity: u32) {
     }
 }
 
-fn sum<T: Sums>(job: &Sum, sources: &[Source], arrays: &[u64], parity: u32) {
+fn sum<T: Sums>(job: &SumJob, sources: &[SumSource], arrays: &[u64], parity: u32) {
     let frame = &job.frame;
     for row in 0..frame.rows {
         for at in 0..i64::from(frame.length) {
@@ -132,17 +133,17 @@ fn blocks_follow_each_other<Job>(jobs: &Jobs<Job>, first: impl Fn(&Job) -> u32) 
     assert!(firsts.windows(2).all(|pair| pair[0] < pair[1]), "{firsts:?}");
 }
 
-fn run<T: Sums>(program: &Program, arrays: &[u64], parity: u32) {
+fn run<T: Sums>(program: &DeviceProgram, arrays: &[u64], parity: u32) {
     let aligned = arrays.iter().all(|address| address.is_multiple_of(16));
     let alignment = if aligned { 16 } else { size_of::<T>() };
-    let Lists { copies, sums, sources } = program.lists(size_of::<T>(), alignment).unwrap();
+    let JobLists { copies, sums, sources } = program.lists(size_of::<T>(), alignment).unwrap();
     blocks_follow_each_other(&copies, |job| job.frame.first);
     blocks_follow_each_other(&sums, |job| job.frame.first);
     copies.list.iter().for_each(|job| copy(job, arrays, parity));
     sums.list.iter().for_each(|job| sum::<T>(job, &sources, arrays, parity));
 }
 
-/// A buffer with room for all lanes, twice, and each neighbour's.
+/// A buffer with space for all lanes, twice, and the neighbours' buffers.
 struct Buffers {
     memory: Vec<u128>,
     places: Vec<usize>,
@@ -152,7 +153,7 @@ struct Buffers {
 }
 
 impl Buffers {
-    fn new(group: &Group, lanes: &[Lane]) -> Buffers {
+    fn new(group: &Group, lanes: &[NeighbourLane]) -> Buffers {
         let mut flip = 0;
         let places: Vec<usize> = lanes
             .iter()
@@ -170,19 +171,19 @@ impl Buffers {
         }
         let mut theirs = vec![0i64; mine.len()];
         group.all_to_all(&mine, &mut theirs).unwrap();
-        let pair = |lane: &Lane| (theirs[2 * lane.member] as u64, theirs[2 * lane.member + 1] as u64);
+        let pair = |lane: &NeighbourLane| (theirs[2 * lane.member] as u64, theirs[2 * lane.member + 1] as u64);
         let (theirs, same) = (lanes.iter().map(pair).collect(), lanes.iter().map(|lane| lane.same).collect());
         Buffers { memory, places, flip, same, theirs }
     }
 
-    fn packed(&self, lane: usize) -> Option<Origin> {
+    fn packed(&self, lane: usize) -> Option<MemoryBase> {
         let address = (self.memory.as_ptr().addr() + self.places[lane]) as u64;
-        (self.same[lane] == lane).then_some(Origin::Buffer { address, flip: self.flip as u64 })
+        (self.same[lane] == lane).then_some(MemoryBase::Buffer { address, flip: self.flip as u64 })
     }
 
-    fn arrived(&self, lane: usize) -> Origin {
+    fn arrived(&self, lane: usize) -> MemoryBase {
         let (address, flip) = self.theirs[lane];
-        Origin::Buffer { address, flip }
+        MemoryBase::Buffer { address, flip }
     }
 }
 
@@ -195,7 +196,7 @@ fn check<T: Sums>(group: &Group, case: &Case, misaligned: usize, name: &str) {
 fn compare<T: Sums>(group: &Group, plan: Arc<Plan>, misaligned: usize, name: &str) {
     let options = ExchangeOptions { fields: 2, ..ExchangeOptions::of(T::DTYPE) };
     let mut exchange = Exchange::new(group, plan.clone(), options).unwrap();
-    let draft = Draft::new(plan.clone(), T::DTYPE, 2);
+    let builder = ProgramBuilder::new(plan.clone(), T::DTYPE, 2);
     let mut random = Random::new(group.rank() as u64 + 7);
     let mut values =
         |count: usize| -> Vec<T> { (0..count + misaligned).map(|_| T::of(random.value())).collect() };
@@ -206,12 +207,12 @@ fn compare<T: Sums>(group: &Group, plan: Arc<Plan>, misaligned: usize, name: &st
 
     let parts = [values(own), values(own)];
     let results = [values(needed), values(needed)];
-    let buffers = Buffers::new(group, &draft.lanes(&plan.sends, &plan.receives));
+    let buffers = Buffers::new(group, &builder.lanes(&plan.sends, &plan.receives));
     let arrays: Vec<u64> = parts.iter().chain(&results).map(address).collect();
-    run::<T>(&draft.pack(&plan.sends, |lane| buffers.packed(lane)), &arrays, parity);
-    run::<T>(&draft.own(), &arrays, parity);
+    run::<T>(&builder.pack(&plan.sends, |lane| buffers.packed(lane)), &arrays, parity);
+    run::<T>(&builder.own(), &arrays, parity);
     group.barrier().unwrap();
-    run::<T>(&draft.unpack(|lane| buffers.arrived(lane)), &arrays, parity);
+    run::<T>(&builder.unpack(|lane| buffers.arrived(lane)), &arrays, parity);
     group.barrier().unwrap();
     let inputs = parts.each_ref().map(bytes);
     let mut expected = [vec![0; needed * size_of::<T>()], vec![0; needed * size_of::<T>()]];
@@ -221,15 +222,15 @@ fn compare<T: Sums>(group: &Group, plan: Arc<Plan>, misaligned: usize, name: &st
 
     let gradients = [values(needed), values(needed)];
     let sums = [values(own), values(own)];
-    let buffers = Buffers::new(group, &draft.lanes(&plan.receives, &plan.sends));
-    let (early, late, waiting) = draft.sums(|lane| buffers.arrived(lane));
-    let kept = vec![0u128; waiting.div_ceil(16)];
+    let buffers = Buffers::new(group, &builder.lanes(&plan.receives, &plan.sends));
+    let (early, late, partial_bytes) = builder.sums(|lane| buffers.arrived(lane));
+    let partial_sums = vec![0u128; partial_bytes.div_ceil(16)];
     let mut arrays: Vec<u64> = gradients.iter().chain(&sums).map(address).collect();
-    arrays.push(kept.as_ptr().addr() as u64);
-    run::<T>(&draft.pack(&plan.receives, |lane| buffers.packed(lane)), &arrays, parity);
+    arrays.push(partial_sums.as_ptr().addr() as u64);
+    run::<T>(&builder.pack(&plan.receives, |lane| buffers.packed(lane)), &arrays, parity);
     run::<T>(&early, &arrays, parity);
     group.barrier().unwrap();
-    // What was summed early is not looked at again.
+    // What was summed early is not read again.
     arrays[..2].fill(0);
     run::<T>(&late, &arrays, parity);
     group.barrier().unwrap();
@@ -241,7 +242,7 @@ fn compare<T: Sums>(group: &Group, plan: Arc<Plan>, misaligned: usize, name: &st
         bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
     };
     for (expected, sums) in expected.iter().zip(&sums) {
-        // Zeroes of either sign are equal.
+        // Zeroes of either sign compare equal.
         assert!(typed(expected) == sums[misaligned..], "{name}: adjoint of {needed} to {own}");
     }
 }
@@ -279,20 +280,20 @@ fn long_rows_of_images_and_moves_of_whole_arrays() {
         for plan in moves {
             compare::<f32>(&group, Arc::new(plan), 0, "a move");
         }
-        let draft = Draft::new(Arc::new(Plan::gather(&layout, None, group.rank()).unwrap()), DType::F32, 1);
-        let lanes = draft.lanes(&draft.plan.sends, &draft.plan.receives);
+        let builder = ProgramBuilder::new(Arc::new(Plan::gather(&layout, None, group.rank()).unwrap()), DType::F32, 1);
+        let lanes = builder.lanes(&builder.plan.sends, &builder.plan.receives);
         assert!(lanes.iter().all(|lane| lane.same == 0), "one packed part serves everybody");
     });
 }
 
 #[test]
 fn rows_are_as_wide_as_alignment_allows() {
-    use super::piece::{Content, End, Piece};
-    let end = |offset, strides: &[i64]| End { origin: Origin::Array(0), offset, strides: strides.to_vec() };
-    let unit = |extents: &[usize], from: End, to: End, alignment| {
-        let piece = Piece { extents: extents.to_vec(), from: Content::End(from), to };
+    use super::box_copy::{BoxSource, BoxSide, BoxCopy};
+    let end = |offset, strides: &[i64]| BoxSide { base: MemoryBase::Array(0), offset, strides: strides.to_vec() };
+    let unit = |extents: &[usize], from: BoxSide, to: BoxSide, alignment| {
+        let box_copy = BoxCopy { extents: extents.to_vec(), from: BoxSource::Side(from), to };
         let mut jobs = Jobs::default();
-        Jobs::<Copy>::push(&mut jobs, &piece, 4, alignment).unwrap();
+        Jobs::<CopyJob>::push(&mut jobs, &box_copy, 4, alignment).unwrap();
         (jobs.list[0].frame.unit, jobs.list[0].frame.length)
     };
     assert_eq!(unit(&[8, 64], end(0, &[256, 4]), end(512, &[1024, 4]), 16), (16, 16));
@@ -304,11 +305,11 @@ fn rows_are_as_wide_as_alignment_allows() {
 
 #[test]
 fn boxes_that_are_too_large_to_count_are_cut() {
-    use super::piece::{Content, End, Piece};
-    let end = End { origin: Origin::Array(0), offset: 0, strides: vec![1 << 33, 1] };
-    let piece = Piece { extents: vec![3, 1 << 32], from: Content::Pattern([0; 16]), to: end };
+    use super::box_copy::{BoxSource, BoxSide, BoxCopy};
+    let end = BoxSide { base: MemoryBase::Array(0), offset: 0, strides: vec![1 << 33, 1] };
+    let box_copy = BoxCopy { extents: vec![3, 1 << 32], from: BoxSource::Pattern([0; 16]), to: end };
     let mut jobs = Jobs::default();
-    Jobs::<Copy>::push(&mut jobs, &piece, 1, 16).unwrap();
+    Jobs::<CopyJob>::push(&mut jobs, &box_copy, 1, 16).unwrap();
     let bytes = jobs
         .list
         .iter()

@@ -1,4 +1,4 @@
-//! The verbs on buffers in the arena, all of them or only some ranks': other ways through memory, the same results.
+//! The collectives on buffers in the arena, on all ranks or only on some: other paths through memory, the same results.
 
 use super::assert_same;
 use crate::error::Result;

@@ -1,4 +1,4 @@
-//! The suite that every transport must pass: each verb against a naive computation that knows all ranks' inputs.
+//! The suite that every transport must pass: each collective against a naive computation that knows all ranks' inputs.
 
 mod arena;
 mod exact;
@@ -14,10 +14,10 @@ use crate::memory::Element;
 use crate::world::Group;
 use half::{bf16, f16};
 
-/// Lengths that matter: none, one, odd, around the sizes where the algorithms change.
+/// Lengths that matter: zero, one, odd, and around the sizes at which the algorithms change.
 const COUNTS: [usize; 5] = [0, 1, 7, 1000, 20_011];
 
-/// Runs everything on this group; all members call it. Panics at the first wrong result.
+/// Runs everything on this group; collective. Panics at the first wrong result.
 ///
 /// ```
 /// unisono::testing::spawn(2, |group| unisono::testing::conformance::run(&group).unwrap());
@@ -41,7 +41,7 @@ pub fn run(group: &Group) -> Result<()> {
     Ok(())
 }
 
-/// Every verb with elements of one type.
+/// Every collective with elements of one type.
 fn verbs<T: Exact>(group: &Group, counts: &[usize]) -> Result<()> {
     for &count in counts {
         group.barrier()?;
@@ -61,7 +61,7 @@ fn values<T: Exact>(rank: usize, count: usize) -> Vec<T> {
     (0..count).map(|index| T::small((rank * 5 + index * 3) % 7)).collect()
 }
 
-/// As many elements as the varied forms give this rank: some get none.
+/// The number of elements that the varied forms give this rank: some get none.
 fn varied(count: usize, rank: usize) -> usize {
     if rank % 3 == 1 { 0 } else { count / (rank + 1) }
 }

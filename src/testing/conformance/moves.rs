@@ -1,4 +1,4 @@
-//! The verbs that only move values.
+//! The collectives that only move values.
 
 use super::{Exact, assert_same, values, varied};
 use crate::error::Result;
@@ -13,7 +13,7 @@ pub(super) fn broadcast<T: Exact>(group: &Group, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// The parts of all ranks, one after another.
+/// The parts of all ranks, concatenated.
 fn joined<T: Exact>(counts: &[usize]) -> Vec<T> {
     counts.iter().enumerate().flat_map(|(rank, &count)| values::<T>(rank, count)).collect()
 }
@@ -61,7 +61,7 @@ pub(super) fn scatter<T: Exact>(group: &Group, count: usize) -> Result<()> {
 pub(super) fn all_to_all<T: Exact>(group: &Group, count: usize) -> Result<()> {
     let (rank, size) = (group.rank(), group.size());
     for equal in [true, false] {
-        // What `from` sends to `to`: as long as the sum of their ranks says.
+        // The length of the part that `from` sends to `to` depends on the sum of their ranks.
         let length = |from: usize, to: usize| if equal { count } else { varied(count, (from + to) % 4) };
         let part = |from: usize, to: usize| values::<T>(from * 3 + to, length(from, to));
         let input: Vec<T> = (0..size).flat_map(|to| part(rank, to)).collect();
@@ -75,7 +75,7 @@ pub(super) fn all_to_all<T: Exact>(group: &Group, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Everybody sends to the next rank and receives from the one before; a ring of one sends to itself.
+/// Every rank sends to the next rank and receives from the previous one; a ring of one sends to itself.
 pub(super) fn ring<T: Exact>(group: &Group, count: usize) -> Result<()> {
     let (rank, size) = (group.rank(), group.size());
     let (next, before) = ((rank + 1) % size, (rank + size - 1) % size);

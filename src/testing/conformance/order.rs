@@ -1,11 +1,11 @@
-//! Promises about order: of summation, of calls in the background, of messages.
+//! Ordering guarantees: of summation, of calls in the background, of messages.
 
 use super::assert_same;
 use crate::error::Result;
 use crate::memory::ReduceOp;
 use crate::world::Group;
 
-/// Sums of numbers that do not add up exactly: every rank must get the bits of the fold in rank order.
+/// Sums that are not exact: every rank must get the bits of the fold in rank order.
 pub(super) fn same_bits_everywhere(group: &Group) -> Result<()> {
     let group = group.deterministic(true);
     let input = |rank: usize, count: usize| -> Vec<f32> {
@@ -23,7 +23,7 @@ pub(super) fn same_bits_everywhere(group: &Group) -> Result<()> {
     Ok(())
 }
 
-/// Calls in the background and calls in between happen in the order in which they were made.
+/// Calls in the background and calls in between run in the order in which they were made.
 pub(super) fn background_keeps_order(group: &Group) -> Result<()> {
     let size = group.size() as i64;
     let pending: Vec<_> = (0..10i64)
@@ -44,7 +44,7 @@ pub(super) fn background_keeps_order(group: &Group) -> Result<()> {
     Ok(())
 }
 
-/// Messages may be received in another order of tags than they were sent, but not within a tag.
+/// Messages with different tags may be received in another order than they were sent, but not messages with the same tag.
 pub(super) fn messages_keep_order_per_tag(group: &Group) -> Result<()> {
     let last = group.size() - 1;
     if group.rank() == 0 {

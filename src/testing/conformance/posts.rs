@@ -1,4 +1,4 @@
-//! Messages from anybody: posted, received in the order of each sender, while other threads make calls of their own.
+//! Messages from any rank: posted, and received in the order of each sender, while other threads make their own calls.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::transport::{Call, Signature, Slot, Verb};
 use crate::world::Group;
 
-/// Lengths around those where transports change their way, large and small in turns.
+/// Lengths around those at which transports switch protocols, alternately large and small.
 const LENGTHS: [usize; 9] = [3, 200_003, 0, 16 << 10, (16 << 10) + 1, 1, 5_000_011, 0, 70_000];
 
 fn call(group: &Group) -> Call<'_> {
@@ -34,7 +34,7 @@ fn message(from: usize, number: usize, length: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Everybody posts to everybody, while another thread of each rank exchanges messages and the group meets.
+/// Every rank posts to every rank, while another thread of each rank exchanges messages and the group synchronises.
 pub(super) fn arrive_in_order(group: &Group) -> Result<()> {
     let beside = group.clone();
     std::thread::scope(|scope| {
@@ -81,7 +81,7 @@ fn receive(group: &Group, tag: u32) -> Result<()> {
     Ok(())
 }
 
-/// A server with nothing to do leaves the processor to others, and gets its message as soon as it comes.
+/// An idle server uses no CPU time, and gets its message as soon as it arrives.
 pub(super) fn idle_is_idle(group: &Group) -> Result<()> {
     let transport = &group.core.common.transport;
     group.barrier()?;
@@ -99,7 +99,7 @@ pub(super) fn idle_is_idle(group: &Group) -> Result<()> {
     group.barrier()
 }
 
-/// What this thread has used of the processor.
+/// The CPU time that this thread has used.
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

@@ -1,11 +1,11 @@
-//! The verbs that combine values, with every operation.
+//! The collectives that reduce values, with every operation.
 
 use super::{Exact, assert_same, values, varied};
 use crate::error::Result;
 use crate::memory::ReduceOp;
 use crate::world::Group;
 
-/// The combination of all ranks' values, computed naively.
+/// The reduction of all ranks' values, computed naively.
 fn combined<T: Exact>(group: &Group, count: usize, operation: ReduceOp) -> Vec<T> {
     let all: Vec<Vec<T>> = (0..group.size()).map(|rank| input(rank, count, operation)).collect();
     let fold = |index: usize| {
@@ -21,7 +21,7 @@ fn combined<T: Exact>(group: &Group, count: usize, operation: ReduceOp) -> Vec<T
     (0..count).map(fold).collect()
 }
 
-/// A rank's input: such that the result of the operation is exact in every type.
+/// A rank's input, such that the result of the operation is exact in every type.
 fn input<T: Exact>(rank: usize, count: usize, operation: ReduceOp) -> Vec<T> {
     match operation {
         // Equal values have an exact mean.
@@ -65,7 +65,7 @@ pub(super) fn all<T: Exact>(group: &Group, count: usize) -> Result<()> {
 }
 
 fn reduce_scatter<T: Exact>(group: &Group, mine: &[T], expected: &[T], operation: ReduceOp) -> Result<()> {
-    // Unequal parts; the last rank takes what is left.
+    // Unequal parts; the last rank takes the rest.
     let mut counts: Vec<usize> =
         (0..group.size()).map(|rank| varied(mine.len() / group.size(), rank)).collect();
     let last = group.size() - 1;

@@ -1,4 +1,4 @@
-//! What all ranks make for themselves, each on its own device: all have it then, or none goes on.
+//! Collective error handling for what each rank makes on its own device: all ranks have it afterwards, or all fail.
 
 use std::io;
 
@@ -6,10 +6,10 @@ use crate::error::{Error, Result};
 use crate::memory::ReduceOp;
 use crate::world::Group;
 
-/// What this rank has made. Where another rank has failed, it fails here too, instead of in a wait for that rank.
-pub(super) fn together<T>(group: &Group, made: Result<T>) -> Result<T> {
+/// Returns what this rank has made. If another rank has failed, it fails here too, instead of in a later wait for that rank.
+pub(super) fn all_or_none<T>(group: &Group, made: Result<T>) -> Result<T> {
     let mut first_failed = [made.as_ref().map_or(group.rank(), |_| group.size()) as i64];
-    // Its own failure says more than that of the meeting.
+    // A rank's own failure is more informative than that of the collective.
     let met = group.all_reduce(&mut first_failed, ReduceOp::Min);
     let made = made?;
     met?;
@@ -25,19 +25,19 @@ pub(super) fn together<T>(group: &Group, made: Result<T>) -> Result<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::together;
+    use super::all_or_none;
     use crate::error::Error;
     use crate::testing::spawn;
 
     #[test]
     fn one_rank_that_fails_is_named_by_all_and_calls_go_on() {
         spawn(3, |group| {
-            assert_eq!(together(&group, Ok(group.rank())).unwrap(), group.rank());
+            assert_eq!(all_or_none(&group, Ok(group.rank())).unwrap(), group.rank());
             let mine = match group.rank() {
                 1 => Err(Error::internal("a test", "no memory here")),
                 rank => Ok(rank),
             };
-            let words = together(&group, mine).unwrap_err().to_string();
+            let words = all_or_none(&group, mine).unwrap_err().to_string();
             let expected = if group.rank() == 1 { "no memory here" } else { "rank 1 has no room" };
             assert!(words.contains(expected), "{words}");
             group.barrier().unwrap();

@@ -1,17 +1,17 @@
-//! How the two sides of a long message agree on who touches the sender's memory, and until when. Nothing here knows a device.
+//! The handshake of a long message: which side accesses the sender's memory, and until when. Independent of any device.
 //!
 //! ```text
 //! sender                         receiver
 //! offer           ────────────►
-//!                 ◄────────────  COPY or SEND_THEM
+//!                 ◄────────────  COPY or STAGE
 //! GRANTED         ────────────►
 //!                                copies
 //!                 ◄────────────  COPIED or FAILED
 //! ```
 //!
-//! Up to GRANTED both sides keep their deadlines: a sender that gives up posts WITHDRAWN instead, and the receiver looks for the
-//! next offer; a receiver that gives up posts FAILED. A sender that has granted a copy waits for its end, beyond its deadline
-//! if it must: the receiver waits for its own device alone, and a receiver whose process ends is noticed.
+//! Up to GRANTED both sides keep their deadlines: a sender that gives up posts WITHDRAWN instead, and the receiver waits for
+//! the next offer; a receiver that gives up posts FAILED. A sender that has granted a copy waits for its end, past its
+//! deadline if it must: the receiver waits only for its own device, and the death of the receiver's process is detected.
 
 use std::time::{Duration, Instant};
 
@@ -19,48 +19,48 @@ use crate::error::{Lost, Result};
 use crate::transport::{Call, Incoming, Outgoing, Slot};
 use crate::world::Group;
 
-/// What the receiver asks for: to copy the bytes itself, or to get them through the host.
+/// The receiver's request: to copy the bytes itself, or to have them staged through the host.
 pub(super) const COPY: u8 = 1;
-pub(super) const SEND_THEM: u8 = 2;
+pub(super) const STAGE: u8 = 2;
 
-/// What the sender answers.
+/// The sender's answers.
 const GRANTED: u8 = 3;
 const WITHDRAWN: u8 = 4;
 
-/// How the receiver's copy ended; it does not touch the sender's memory any more.
+/// The outcome of the receiver's copy; it no longer accesses the sender's memory.
 const COPIED: u8 = 5;
 const FAILED: u8 = 6;
 
 /// Longer than any job.
 const FOREVER: Duration = Duration::from_secs(1_000_000_000);
 
-/// One message under way between this rank and another.
+/// One message in flight between this rank and a peer.
 #[derive(Clone, Copy)]
-pub(super) struct Talk<'a> {
+pub(super) struct Handshake<'a> {
     pub group: &'a Group,
     pub call: &'a Call<'a>,
     pub peer: usize,
 }
 
-impl Talk<'_> {
-    /// The sender's side: offers, and grants what the receiver asks for, which it returns. After an error the receiver does
-    /// not follow the offer.
+impl Handshake<'_> {
+    /// The sender's side: offers its memory, grants what the receiver requests, and returns the request. After an error the
+    /// receiver does not use the offer.
     pub fn offer(&self, slot: &Slot, answers: &Slot, offer: &[u8]) -> Result<u8> {
         let asked = self.send(slot, offer).and_then(|()| self.receive_byte(answers));
         let asked = asked.inspect_err(|_| {
-            // The offer may be on its way. If this fails too, the receiver is gone.
+            // The offer may be in flight. If this fails too, the receiver is lost.
             let _ = self.post(answers, WITHDRAWN);
         })?;
         self.post(answers, GRANTED)?;
         Ok(asked)
     }
 
-    /// The sender's side, after [`COPY`]: waits until the receiver touches the memory no more.
+    /// The sender's side, after [`COPY`]: waits until the receiver no longer accesses the memory.
     pub fn wait_for_copy(&self, answers: &Slot) -> Result<()> {
         let call = Call { deadline: Instant::now() + FOREVER, interrupt: None, ..*self.call };
-        let patient = Talk { call: &call, ..*self };
+        let unbounded = Handshake { call: &call, ..*self };
         loop {
-            match patient.receive_byte(answers)? {
+            match unbounded.receive_byte(answers)? {
                 COPIED => return Ok(()),
                 FAILED => {
                     let how = "it gave up on this message after an error".into();
@@ -72,15 +72,15 @@ impl Talk<'_> {
         }
     }
 
-    /// The receiver's side: asks for what was offered; false if the sender has withdrawn it.
-    pub fn ask(&self, answers: &Slot, wish: u8) -> Result<bool> {
-        self.post(answers, wish)?;
+    /// The receiver's side: requests what was offered; false if the sender has withdrawn it.
+    pub fn request_access(&self, answers: &Slot, request: u8) -> Result<bool> {
+        self.post(answers, request)?;
         let granted = self.receive_byte(answers);
         let granted = granted.inspect_err(|_| drop(self.post(answers, FAILED)))?;
         Ok(granted != WITHDRAWN)
     }
 
-    /// The receiver's side, after a copy that was granted: nothing touches the sender's memory any more.
+    /// The receiver's side, after a granted copy: it no longer accesses the sender's memory.
     pub fn end_copy(&self, answers: &Slot, outcome: Result<()>) -> Result<()> {
         let posted = self.post(answers, if outcome.is_ok() { COPIED } else { FAILED });
         outcome.and(posted)
@@ -121,9 +121,9 @@ mod tests {
         Slot { tag: Slot::TAGS | u32::from(number) << 1, ..offers() }
     }
 
-    fn talk<R>(group: &Group, limit: Duration, work: impl FnOnce(Talk) -> Result<R>) -> Result<R> {
+    fn handshake<R>(group: &Group, limit: Duration, work: impl FnOnce(Handshake) -> Result<R>) -> Result<R> {
         let group = group.with_timeout(limit);
-        group.message_call(Verb::Send, |call| work(Talk { group: &group, call, peer: 1 - group.rank() }))
+        group.message_call(Verb::Send, |call| work(Handshake { group: &group, call, peer: 1 - group.rank() }))
     }
 
     const SHORT: Duration = Duration::from_millis(100);
@@ -133,27 +133,27 @@ mod tests {
     fn a_receiver_passes_over_offers_that_were_withdrawn() {
         spawn(2, |group| {
             if group.rank() == 0 {
-                let late = talk(&group, SHORT, |talk| talk.offer(&offers(), &answers(1), &[1]));
+                let late = handshake(&group, SHORT, |handshake| handshake.offer(&offers(), &answers(1), &[1]));
                 assert_eq!(late.unwrap_err().kind(), Kind::Timeout);
                 group.barrier().unwrap();
-                talk(&group, LONG, |talk| {
-                    assert_eq!(talk.offer(&offers(), &answers(2), &[2])?, COPY);
-                    talk.wait_for_copy(&answers(2))
+                handshake(&group, LONG, |handshake| {
+                    assert_eq!(handshake.offer(&offers(), &answers(2), &[2])?, COPY);
+                    handshake.wait_for_copy(&answers(2))
                 })
                 .unwrap();
                 return;
             }
             group.barrier().unwrap();
-            talk(&group, LONG, |talk| {
+            handshake(&group, LONG, |handshake| {
                 let mut offer = [0];
                 loop {
-                    talk.receive(&offers(), &mut offer)?;
-                    if talk.ask(&answers(offer[0]), COPY)? {
+                    handshake.receive(&offers(), &mut offer)?;
+                    if handshake.request_access(&answers(offer[0]), COPY)? {
                         break;
                     }
                 }
                 assert_eq!(offer, [2], "the first one was withdrawn");
-                talk.end_copy(&answers(2), Ok(()))
+                handshake.end_copy(&answers(2), Ok(()))
             })
             .unwrap();
         });
@@ -165,20 +165,20 @@ mod tests {
             for (number, fails) in [(1, false), (2, true)] {
                 if group.rank() == 0 {
                     let granted = Instant::now();
-                    let sent = talk(&group, 20 * SHORT, |talk| {
-                        assert_eq!(talk.offer(&offers(), &answers(number), &[0])?, COPY);
-                        talk.wait_for_copy(&answers(number))
+                    let sent = handshake(&group, 20 * SHORT, |handshake| {
+                        assert_eq!(handshake.offer(&offers(), &answers(number), &[0])?, COPY);
+                        handshake.wait_for_copy(&answers(number))
                     });
                     assert!(granted.elapsed() > 25 * SHORT, "it returned while its memory was read");
                     assert_eq!(sent.err().map(|error| error.kind()), fails.then_some(Kind::PeerLost));
                     continue;
                 }
-                let received = talk(&group, LONG, |talk| {
-                    talk.receive(&offers(), &mut [0])?;
-                    assert!(talk.ask(&answers(number), COPY)?);
+                let received = handshake(&group, LONG, |handshake| {
+                    handshake.receive(&offers(), &mut [0])?;
+                    assert!(handshake.request_access(&answers(number), COPY)?);
                     std::thread::sleep(30 * SHORT);
-                    let broken = || Err(talk.call.timeout(Vec::new()));
-                    talk.end_copy(&answers(number), if fails { broken() } else { Ok(()) })
+                    let broken = || Err(handshake.call.timeout(Vec::new()));
+                    handshake.end_copy(&answers(number), if fails { broken() } else { Ok(()) })
                 });
                 assert_eq!(received.is_err(), fails);
             }

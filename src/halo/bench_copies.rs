@@ -1,30 +1,30 @@
-//! The copies of an exchange without the exchange: what bringing halos up to date costs at least, for benchmarks.
+//! The copies of an exchange without the communication: a lower bound on the cost of refreshing halos, for benchmarks.
 
 use super::exchange::Exchange;
-use super::wire::PIECE;
+use super::wire::CHUNK_BYTES;
 use crate::error::Result;
 use crate::memory::Element;
 
 impl Exchange {
-    /// Picks what [`Exchange::refresh`] sends, and puts as much where it puts what comes: halos get this rank's own elements.
-    /// No other rank is needed. `room` holds what was picked; it grows where it is too small.
+    /// Packs what [`Exchange::refresh`] sends, and unpacks it where refresh unpacks what it receives, so halos get this
+    /// rank's own elements. No other rank takes part. `room` is the message buffer; it grows if it is too small.
     #[doc(hidden)]
     pub fn copy_alone<T: Element>(&self, padded: &mut [T], room: &mut Vec<u8>) -> Result<()> {
         self.check_type::<T>()?;
-        let Some(within) = &self.plan.within else { return Ok(()) };
+        let Some(in_place) = &self.plan.in_place else { return Ok(()) };
         let (element, padded) = (size_of::<T>(), bytemuck::cast_slice_mut(padded));
         let mut arrays = [padded];
         let mut start = 0;
         for (send, receive) in self.sends.iter().zip(&self.receives) {
             let (Some(send), Some(receive)) = (send, receive) else { continue };
-            let (send, receive) = (&within.sends[*send], &self.plan.receives[*receive]);
+            let (send, receive) = (&in_place.sends[*send], &self.plan.receives[*receive]);
             let (to, from) = (send.bytes(element, 1), receive.bytes(element, 1));
             let end = start + to.max(from);
             room.resize(room.len().max(end), 0);
             let room = &mut room[start..end];
             let (mut packed, mut unpacked) = (0, 0);
             while packed < to {
-                packed = send.pack(element, &arrays, (packed, PIECE), &mut room[packed..to]);
+                packed = send.pack(element, &arrays, (packed, CHUNK_BYTES), &mut room[packed..to]);
                 let there = if packed == to { from } else { packed.min(from) };
                 unpacked = receive.unpack(element, &mut arrays, unpacked, &room[unpacked..there]);
             }

@@ -1,18 +1,18 @@
-//! Packing and unpacking parcels by the piece, from any row of a message to any other.
+//! Packs and unpacks parcels in chunks, from any row of a message to any other.
 
 use std::ops::Range;
 
-use super::copy::Common;
-use super::plan::Parcel;
+use super::box_pair::BoxPair;
+use super::plan::HaloParcel;
 
-impl Parcel {
-    /// Bytes of a message with so many fields, one after the other.
+impl HaloParcel {
+    /// Bytes of a message with `fields` fields, one after the other.
     pub fn bytes(&self, element: usize, fields: usize) -> usize {
         self.elements * element * fields
     }
 
-    /// Packs the rows that a message has from byte `done` on, until that are `most` bytes or a little more. The message's
-    /// bytes from `done` on are `room`. Says how many bytes of the message are packed.
+    /// Packs rows of a message from byte `done` on, until at least `most` bytes are packed. `room` is the message from byte
+    /// `done` on. Returns the number of bytes of the message that are packed.
     pub fn pack(
         &self,
         element: usize,
@@ -21,14 +21,14 @@ impl Parcel {
         room: &mut [u8],
     ) -> usize {
         let limit = done.saturating_add(most);
-        self.walk(element, arrays.len(), (done, limit), usize::div_ceil, |field, common, rows, bytes| {
+        self.walk(element, arrays.len(), (done, limit), usize::div_ceil, |field, pair, rows, bytes| {
             let room = &mut room[bytes.start - done..bytes.end - done];
-            common.pack(rows, element, arrays[field].as_ref(), room);
+            pair.pack(rows, element, arrays[field].as_ref(), room);
         })
     }
 
-    /// Unpacks the rows of a message that `bytes` has, which begin at byte `done`. Says how many bytes of the message are
-    /// unpacked: a last row that is not complete has to wait.
+    /// Unpacks the complete rows in `bytes`, which begins at byte `done` of the message. Returns the number of bytes of the
+    /// message that are unpacked; an incomplete last row has to wait.
     pub fn unpack(&self, element: usize, arrays: &mut [&mut [u8]], done: usize, bytes: &[u8]) -> usize {
         let (fields, limit) = (arrays.len(), done + bytes.len());
         self.walk(
@@ -36,34 +36,34 @@ impl Parcel {
             fields,
             (done, limit),
             |bytes, row| bytes / row,
-            |field, common, rows, place| {
-                common.unpack(rows, element, arrays[field], &bytes[place.start - done..place.end - done]);
+            |field, pair, rows, place| {
+                pair.unpack(rows, element, arrays[field], &bytes[place.start - done..place.end - done]);
             },
         )
     }
 
-    /// Calls `visit` with the rows of each field and box that lie between two bytes of a message; `count` says how many rows
-    /// so many bytes are. Gives the byte that it came to.
+    /// Calls `visit` with the rows of each field and box that lie between two bytes of a message; `count` converts bytes to
+    /// rows. Returns the byte that it reached.
     fn walk(
         &self,
         element: usize,
         fields: usize,
         (mut done, limit): (usize, usize),
         count: impl Fn(usize, usize) -> usize,
-        mut visit: impl FnMut(usize, &Common, Range<usize>, Range<usize>),
+        mut visit: impl FnMut(usize, &BoxPair, Range<usize>, Range<usize>),
     ) -> usize {
         let size = self.elements * element;
         for field in done.checked_div(size).unwrap_or(fields)..fields {
-            for common in &self.boxes {
-                let (place, row) = (common.place(element), common.row_bytes(element));
+            for pair in &self.boxes {
+                let (place, row) = (pair.place(element), pair.row_bytes(element));
                 let (start, end) = (field * size + place.start, field * size + place.end);
                 if end <= done {
                     continue;
                 }
                 let first = (done - start) / row;
-                let last = common.rows().end.min(count(limit.saturating_sub(start), row));
+                let last = pair.rows().end.min(count(limit.saturating_sub(start), row));
                 if last > first {
-                    visit(field, common, first..last, start + first * row..start + last * row);
+                    visit(field, pair, first..last, start + first * row..start + last * row);
                     done = start + last * row;
                 }
                 if done < end {
@@ -77,17 +77,17 @@ impl Parcel {
 
 #[cfg(test)]
 mod tests {
-    use super::super::copy::Line;
+    use super::super::box_pair::Line;
     use super::*;
 
-    fn parcel() -> Parcel {
+    fn parcel() -> HaloParcel {
         let shape = [4, 5, 6];
-        let mut parcel = Parcel::default();
+        let mut parcel = HaloParcel::default();
         for (extents, starts) in [([2, 5, 3], [1, 0, 2]), ([1, 1, 1], [0, 4, 5]), ([4, 2, 6], [0, 3, 0])] {
             let lines = starts.map(Line::from);
-            let common = Common::in_message(&extents, (&shape, &lines), parcel.elements);
-            parcel.elements += common.elements();
-            parcel.boxes.push(common);
+            let pair = BoxPair::in_message(&extents, (&shape, &lines), parcel.elements);
+            parcel.elements += pair.elements();
+            parcel.boxes.push(pair);
         }
         parcel
     }
@@ -108,7 +108,7 @@ mod tests {
                 let now = parcel.pack(1, &fields, (packed, piece), &mut message[packed..]);
                 assert!(now >= message.len().min(packed + piece), "{now} from {packed} by {piece}");
                 packed = now;
-                // What comes in the middle of a row waits for the rest of it.
+                // A partial row waits for the rest of it.
                 let seen = packed.saturating_sub(2).max(unpacked);
                 unpacked = parcel.unpack(1, &mut slices, unpacked, &message[unpacked..seen]);
                 assert!(unpacked <= seen);

@@ -1,4 +1,4 @@
-//! How ranks meet on the host during a call on device memory: they show each other a few bytes, with the call's deadline.
+//! Host-side synchronisation during a call on device memory: ranks exchange a few bytes, within the call's deadline.
 
 use super::super::all_to_all::compare_counts;
 use crate::error::{Error, Lost, Result};
@@ -7,15 +7,15 @@ use crate::transport::{Call, Signature};
 use crate::world::Group;
 
 /// One call of a group, while it lasts.
-pub(super) struct Meeting<'a> {
+pub(super) struct Rendezvous<'a> {
     pub group: &'a Group,
     pub call: &'a Call<'a>,
     pub signature: Signature,
 }
 
-impl Meeting<'_> {
-    /// Shows some bytes, equally many on every rank, and returns everybody's, one after another.
-    pub fn meet(&self, mine: &[u8]) -> Result<Vec<u8>> {
+impl Rendezvous<'_> {
+    /// Gathers the bytes of all ranks, equally many on every rank, concatenated in rank order.
+    pub fn all_gather_bytes(&self, mine: &[u8]) -> Result<Vec<u8>> {
         let (size, bytes) = (self.group.size(), mine.len());
         let mut all = vec![0u8; size * bytes];
         let Some(channel) = &self.group.core.channel else {
@@ -26,7 +26,7 @@ impl Meeting<'_> {
         };
         let copy = |start: usize, pieces: &[Piece]| {
             for (member, piece) in pieces.iter().enumerate() {
-                // SAFETY: members show vectors of their own, never this one.
+                // SAFETY: members publish vectors of their own, never this one.
                 unsafe { piece.copy_to(&mut all, member * bytes + start) };
             }
         };
@@ -35,23 +35,23 @@ impl Meeting<'_> {
         Ok(all)
     }
 
-    /// Waits until everybody has come here.
-    pub fn settle(&self) -> Result<()> {
-        self.meet(&[]).map(drop)
+    /// Blocks until all ranks have called this.
+    pub fn barrier(&self) -> Result<()> {
+        self.all_gather_bytes(&[]).map(drop)
     }
 
-    /// Fails if the ranks' counts in all_to_all do not fit together.
+    /// Fails if the ranks' counts in all_to_all do not match.
     pub fn compare(&self, counts: &[u64]) -> Result<()> {
         if counts.is_empty() { Ok(()) } else { compare_counts(self.call, self.signature, self.group, counts) }
     }
 
-    /// Fails when the call's time is over or its caller wants to stop: for waits for the device.
+    /// Fails when the call's deadline has passed or its caller interrupts it: for waits on the device.
     pub fn go_on(&self) -> Result<()> {
         self.call.go_on()
     }
 
-    /// Makes a call whose others work on memory of this rank. After an error this returns when none of them does so any more:
-    /// beyond the call's deadline, if a rank has work for the device in hand. Kernels wait for no rank, so they end.
+    /// Runs a call in which other ranks access this rank's memory. After an error it returns only when no rank does so any
+    /// more: past the call's deadline, if a rank has device work in flight. Kernels wait for no rank, so they end.
     pub fn lend<R>(&self, work: impl FnOnce() -> Result<R>) -> Result<R> {
         match &self.group.core.channel {
             Some(channel) => channel.lend(None, work),
@@ -59,8 +59,8 @@ impl Meeting<'_> {
         }
     }
 
-    /// Works on memory of other ranks, unless one has given up on the call: its memory is its own again. Whatever `work` starts
-    /// has ended when it returns.
+    /// Accesses memory of other ranks, unless one has given up on the call and reclaimed its memory. All work that `work`
+    /// starts has ended when it returns.
     pub fn touch(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
         self.go_on()?;
         match &self.group.core.channel {
@@ -69,8 +69,8 @@ impl Meeting<'_> {
         }
     }
 
-    /// As [`Meeting::go_on`], and fails if a rank is gone or has given up: nothing comes from it.
-    pub fn watch(&self) -> Result<()> {
+    /// As [`Rendezvous::go_on`], and also fails if a rank is lost or has given up: it will send nothing.
+    pub fn check_peers(&self) -> Result<()> {
         let (group, core) = (self.group, &self.group.core);
         let lost = |member: usize| match &core.channel {
             Some(channel) => channel.lost(member),
@@ -82,7 +82,7 @@ impl Meeting<'_> {
     }
 }
 
-/// The error for a rank that shows what it cannot have.
-pub(super) fn nonsense(what: &str) -> Error {
+/// The error for a state that a correct rank cannot be in.
+pub(super) fn internal_error(what: &str) -> Error {
     Error::internal("CUDA collectives", what)
 }

@@ -1,0 +1,305 @@
+//! How packed parcels get from one rank's device memory to another's: read in place, or staged through the host.
+//!
+//! If every neighbour can open this rank's buffer, in the same process or through CUDA IPC handles, a call sends only
+//! tokens: a rank packs, waits for its device and sends a token to its neighbours, which read directly from the buffer.
+//! There are two buffers, used alternately. A rank that has a neighbour's token of one call knows that the neighbour has
+//! read everything of the previous call, so the buffer of the call before last may be overwritten without further
+//! synchronisation.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::super::packing::{PackWith, UnpackWith};
+use super::super::neighbours::StartedCall;
+use super::super::wire::{Neighbour, Wire};
+use super::box_copy::MemoryBase;
+use super::all_or_none::all_or_none;
+use crate::cuda::{self, Device, DeviceMemory, Exported, Mapped, Stream};
+use crate::error::{Error, Result};
+use crate::memory::{DType, ReduceOp};
+use crate::transport::Call;
+use crate::world::Group;
+
+/// Bytes that go to a neighbour, and bytes that come from it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NeighbourLane {
+    pub member: usize,
+    pub to: usize,
+    pub from: usize,
+    /// The lane with the same parcel, whose space this lane shares; often itself.
+    pub same: usize,
+}
+
+/// The context of a call, for errors and for the wire.
+#[derive(Clone, Copy)]
+pub(super) struct HaloCallContext<'a> {
+    pub group: &'a Group,
+    pub call: &'a Call<'a>,
+    pub started: StartedCall,
+    pub dtype: DType,
+    pub fingerprint: u64,
+}
+
+/// Alignment of parcels, in bytes.
+const ALIGNMENT: usize = 256;
+/// Buffers of at least this many bytes are not doubled: ranks synchronise a second time instead.
+const LARGE: i64 = 64 << 20;
+/// Bytes of a token.
+const TOKEN_BYTES: usize = 8;
+
+/// The transport of one direction of a plan.
+pub(super) struct DeviceTransport {
+    lanes: Vec<NeighbourLane>,
+    wire: Wire,
+    /// The offset of each lane's parcel in the buffer.
+    offsets: Vec<usize>,
+    memory: Arc<DeviceMemory>,
+    /// Whether there are two buffers, and the distance between them in bytes.
+    is_double: bool,
+    flip: usize,
+    parity: u32,
+    access: PeerAccess,
+}
+
+enum PeerAccess {
+    /// Each neighbour's parcel for this rank, and what keeps its address valid.
+    Direct { parcels: Vec<MemoryBase>, _keep_alive: Vec<KeepAlive> },
+    /// Where parcels that were staged through the host are put, in this rank's own memory.
+    Staged { memory: DeviceMemory, offsets: Vec<usize> },
+}
+
+#[allow(dead_code)] // Kept for their `Drop`.
+enum KeepAlive {
+    Own(Arc<DeviceMemory>),
+    PeerBuffer(PeerBuffer),
+}
+
+/// A neighbour's buffer. It serves a single exchange, so it does not stay open afterwards.
+struct PeerBuffer(Arc<Mapped>);
+
+impl Drop for PeerBuffer {
+    fn drop(&mut self) {
+        cuda::release_mapping(&self.0);
+    }
+}
+
+/// How a rank describes its buffer to another: plain numbers, sent as they are.
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+struct BufferDescriptor {
+    /// The rank's process; zero if its buffer cannot be exported.
+    process: u64,
+    /// Its exported buffer, and the address at which the buffer begins in that process.
+    exported: Exported,
+    start: u64,
+    /// The address of the parcel for the receiver, in the exporting process, and the distance to the second buffer.
+    address: u64,
+    flip: u64,
+}
+
+const NUMBERS: usize = size_of::<BufferDescriptor>() / 8;
+
+impl DeviceTransport {
+    /// Collective over the group.
+    pub fn new(
+        group: &Group,
+        device: &Arc<Device>,
+        lanes: Vec<NeighbourLane>,
+        fingerprint: u64,
+        direct: bool,
+    ) -> Result<DeviceTransport> {
+        let (offsets, bytes) = offsets(lanes.iter().enumerate().map(|(at, lane)| match lane.same == at {
+            true => lane.to,
+            false => 0,
+        }));
+        let offsets: Vec<usize> = lanes.iter().map(|lane| offsets[lane.same]).collect();
+        // All ranks decide alike, whatever each has to send.
+        let mut most = [bytes as i64];
+        group.all_reduce(&mut most, ReduceOp::Max)?;
+        let is_double = most[0] < LARGE;
+        let flip = if is_double { bytes } else { 0 };
+        let memory = Arc::new(all_or_none(group, DeviceMemory::new(device, bytes + flip))?);
+        register_buffer(&memory);
+        // SAFETY: the memory lives as long as this transport, and neighbours read it only between its tokens.
+        let exported = cuda::export(device, &unsafe { memory.span() }).ok();
+        let seat = group.core.common.seat.as_ref();
+        let is_local =
+            |lane: &NeighbourLane| seat.is_some_and(|seat| seat.seat_of(group.members()[lane.member]).is_some());
+        let supports_direct = exported.is_some() && lanes.iter().all(is_local) && !is_staging_wanted();
+        let mut descriptors = vec![<BufferDescriptor as bytemuck::Zeroable>::zeroed(); group.size()];
+        for (lane, offset) in lanes.iter().zip(&offsets) {
+            descriptors[lane.member].address = memory.address() + *offset as u64;
+        }
+        for one in &mut descriptors {
+            one.process = if supports_direct { cuda::process_number() } else { 0 };
+            (one.start, one.flip) = (memory.address(), flip as u64);
+            if let Some(exported) = exported {
+                one.exported = exported;
+            }
+        }
+        let mut theirs = vec![0i64; NUMBERS * group.size()];
+        group.all_to_all(bytemuck::cast_slice::<BufferDescriptor, i64>(&descriptors), &mut theirs)?;
+        let theirs: &[BufferDescriptor] = bytemuck::cast_slice(&theirs);
+        let opened: Result<Vec<(MemoryBase, KeepAlive)>> =
+            lanes.iter().map(|lane| open(device, &theirs[lane.member])).collect();
+        let mut works = [i64::from(supports_direct && opened.is_ok())];
+        group.all_reduce(&mut works, ReduceOp::Min)?;
+        let is_direct = works[0] == 1;
+        let neighbour = |lane: &NeighbourLane| match is_direct {
+            // Tokens go both ways: see the top of this file.
+            true => Neighbour { member: lane.member, to: TOKEN_BYTES, from: TOKEN_BYTES },
+            false => Neighbour { member: lane.member, to: lane.to, from: lane.from },
+        };
+        let neighbours = lanes.iter().map(neighbour).collect();
+        let wire = Wire::new(group, neighbours, fingerprint, direct || is_direct)?;
+        let access = match opened {
+            Ok(opened) if is_direct => {
+                let (parcels, _keep_alive) = opened.into_iter().unzip();
+                PeerAccess::Direct { parcels, _keep_alive }
+            }
+            _ => {
+                let (offsets, bytes) = self::offsets(lanes.iter().map(|lane| lane.from));
+                PeerAccess::Staged { memory: all_or_none(group, DeviceMemory::new(device, bytes))?, offsets }
+            }
+        };
+        Ok(DeviceTransport { lanes, wire, offsets, memory, is_double, flip, parity: 0, access })
+    }
+
+    /// Where this rank packs the parcel of a lane; `None` if an earlier lane has the same parcel.
+    pub fn packed(&self, lane: usize) -> Option<MemoryBase> {
+        let (address, flip) = (self.memory.address() + self.offsets[lane] as u64, self.flip as u64);
+        (self.lanes[lane].same == lane).then_some(MemoryBase::Buffer { address, flip })
+    }
+
+    /// Where the parcel that came from a neighbour is.
+    pub fn arrived(&self, lane: usize) -> MemoryBase {
+        match &self.access {
+            PeerAccess::Direct { parcels, .. } => parcels[lane],
+            PeerAccess::Staged { memory, offsets } => {
+                MemoryBase::Buffer { address: memory.address() + offsets[lane] as u64, flip: 0 }
+            }
+        }
+    }
+
+    /// Whether neighbours read this rank's buffer in place.
+    pub fn is_direct(&self) -> bool {
+        matches!(self.access, PeerAccess::Direct { .. })
+    }
+
+    /// Switches to the other buffer, for a new call.
+    pub fn flip_parity(&mut self) -> u32 {
+        self.parity ^= 1;
+        self.parity
+    }
+
+    pub fn parity(&self) -> u32 {
+        self.parity
+    }
+
+    /// Sends what the stream packs.
+    pub fn send(&mut self, call_context: HaloCallContext, stream: &Stream) -> Result<()> {
+        let DeviceTransport { lanes, wire, offsets, memory, flip, parity, access, .. } = self;
+        let HaloCallContext { group, call, started, dtype, fingerprint } = call_context;
+        if matches!(access, PeerAccess::Direct { .. }) {
+            stream.wait(&|| call.go_on())?;
+            let mut tokens = PackWith(|_| (TOKEN_BYTES, TOKEN_BYTES), |_, _: &mut [u8]| ());
+            return wire.send(group, call, (started, dtype, fingerprint), &mut tokens, false);
+        }
+        let start = memory.address() + u64::from(*parity) * *flip as u64;
+        let mut copied = Ok(());
+        let lengths = |lane: usize| (lanes[lane].to, lanes[lane].from);
+        let pack = |lane: usize, room: &mut [u8]| {
+            let from = start + offsets[lane] as u64;
+            // SAFETY: the room and the packed parcel belong to this rank until it has waited for the copy.
+            let copy = unsafe { stream.copy(room.as_mut_ptr().addr() as u64, from, room.len()) };
+            let done = copy.and_then(|()| stream.synchronize());
+            copied = std::mem::replace(&mut copied, Ok(())).and(done);
+        };
+        wire.send(group, call, (started, dtype, fingerprint), &mut PackWith(lengths, pack), false)?;
+        copied
+    }
+
+    /// Waits until all parcels have arrived; then kernels on the stream may read them.
+    pub fn receive(&mut self, call_context: HaloCallContext, stream: &Stream) -> Result<()> {
+        let DeviceTransport { lanes, wire, access, .. } = self;
+        let HaloCallContext { group, call, started, .. } = call_context;
+        let PeerAccess::Staged { memory, offsets } = access else {
+            return wire.receive(group, call, started, &mut UnpackWith(|_| TOKEN_BYTES, |_, _: &[u8]| ()), false);
+        };
+        let mut copied = Ok(());
+        let unpack = |lane: usize, bytes: &[u8]| {
+            let (from, to) = (bytes.as_ptr().addr() as u64, memory.address() + offsets[lane] as u64);
+            // SAFETY: the bytes are borrowed and the memory belongs to this rank until it has waited for the copy.
+            let copy = unsafe { stream.copy(to, from, bytes.len()) };
+            let done = copy.and_then(|()| stream.synchronize());
+            copied = std::mem::replace(&mut copied, Ok(())).and(done);
+        };
+        let lengths = |lane: usize| lanes[lane].from;
+        wire.receive(group, call, started, &mut UnpackWith(lengths, unpack), false)?;
+        copied
+    }
+
+    /// Waits for the kernels that read the parcels. With a single buffer, no rank goes on before all of its neighbours have
+    /// read it.
+    pub fn finish(&mut self, call_context: HaloCallContext, stream: &Stream) -> Result<()> {
+        stream.wait(&|| call_context.call.go_on())?;
+        if self.is_double || !self.is_direct() {
+            return Ok(());
+        }
+        self.send(call_context, stream)?;
+        self.receive(call_context, stream)
+    }
+
+    /// Cancels: discards what was sent and not received.
+    pub fn cancel(&mut self) {
+        let (lanes, is_direct) = (&self.lanes, matches!(self.access, PeerAccess::Direct { .. }));
+        self.wire.cancel(|lane| if is_direct { TOKEN_BYTES } else { lanes[lane].from });
+    }
+}
+
+/// The offsets of consecutive regions of these sizes, and their total size in bytes.
+fn offsets(bytes: impl Iterator<Item = usize>) -> (Vec<usize>, usize) {
+    let mut end = 0;
+    let offset = |bytes: usize| {
+        let offset = end;
+        end = (end + bytes).next_multiple_of(ALIGNMENT);
+        offset
+    };
+    let offsets = bytes.map(offset).collect();
+    (offsets, end)
+}
+
+/// Opens the parcel that another rank has exported to this one.
+fn open(device: &Arc<Device>, descriptor: &BufferDescriptor) -> Result<(MemoryBase, KeepAlive)> {
+    let unknown_neighbour = || Error::internal("halo plan", "a neighbour that does not know of this rank");
+    if descriptor.process == 0 || descriptor.address == 0 {
+        return Err(unknown_neighbour());
+    }
+    if descriptor.process == cuda::process_number() {
+        let memory = find_buffer(descriptor.start).ok_or_else(unknown_neighbour)?;
+        if memory.device() != device.ordinal() {
+            device.reach(&Device::get(memory.device())?.uuid())?;
+        }
+        return Ok((MemoryBase::Buffer { address: descriptor.address, flip: descriptor.flip }, KeepAlive::Own(memory)));
+    }
+    let (start, mapped) = cuda::open(device, descriptor.process, &descriptor.exported)?;
+    let address = start + (descriptor.address - descriptor.start);
+    Ok((MemoryBase::Buffer { address, flip: descriptor.flip }, KeepAlive::PeerBuffer(PeerBuffer(mapped))))
+}
+
+/// Buffers of all exchanges in this process: ranks that are threads keep each other's buffers alive.
+static BUFFERS: Mutex<Vec<Weak<DeviceMemory>>> = Mutex::new(Vec::new());
+
+fn register_buffer(memory: &Arc<DeviceMemory>) {
+    let mut buffers = BUFFERS.lock().unwrap_or_else(PoisonError::into_inner);
+    buffers.retain(|one| one.strong_count() > 0);
+    buffers.push(Arc::downgrade(memory));
+}
+
+fn find_buffer(address: u64) -> Option<Arc<DeviceMemory>> {
+    let buffers = BUFFERS.lock().unwrap_or_else(PoisonError::into_inner);
+    buffers.iter().filter_map(Weak::upgrade).find(|memory| memory.address() == address)
+}
+
+fn is_staging_wanted() -> bool {
+    std::env::var("UNISONO_CUDA_PATH").is_ok_and(|path| path == "staged")
+}
