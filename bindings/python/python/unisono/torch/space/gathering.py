@@ -1,4 +1,4 @@
-"""Operations that look at everything: the parts come together, and what follows takes its parts again."""
+"""Operations that need the global tensor: the parts are gathered, and later operations partition it again."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from unisono.torch.space.randomness import as_default
 
 @rule("multi_head_attention_forward", always=True)
 def attention(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """Every rank does all of it, with the same dropout."""
+    """Every rank computes the full result, with the same dropout."""
     return _drawn(function, args, kwargs)
 
 
 @rule("scaled_dot_product_attention", always=True)
 def dot_product_attention(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """Each rank its own matrices, unless dropout wants to see all."""
+    """Each rank processes its own matrices, unless dropout needs the global tensor."""
     drops = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)
     return _drawn(function, args, kwargs) if drops else products(function, *args, **kwargs)
 
@@ -47,13 +47,13 @@ def _drawn(function: Function, args: Any, kwargs: Any) -> Any:
     "outer",
 )
 def on_the_whole(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """Every rank does all of it."""
+    """Every rank computes the full result."""
     return on_copies(function, replaced(args, gathered), replaced(kwargs, gathered))
 
 
 @rule("matmul", "bmm", "baddbmm", "__matmul__", "__rmatmul__")
 def products(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """Each rank its own matrices, where only the dimensions before the matrices are divided."""
+    """Each rank multiplies its own matrices, if only the batch dimensions are partitioned."""
     parts = list(parts_in(args, kwargs))
     first = parts[0]
     plain: list[torch.Tensor] = []
@@ -77,7 +77,7 @@ def products(function: Function, *args: Any, **kwargs: Any) -> Any:
 
 @rule("prelu", "local_response_norm", "channel_shuffle", "_prelu_kernel")
 def on_channels(function: Function, input: Part, *args: Any, **kwargs: Any) -> Any:
-    """Each rank its elements: only the channels of one place meet."""
+    """Each rank processes its elements: only the channels of one position are combined."""
     if input.hollow:
         return input
     local = [whole_operand(one, input.place) if isinstance(one, torch.Tensor) else one for one in args]

@@ -1,4 +1,4 @@
-"""What a model is called with: parts that all ranks agree about."""
+"""A model's inputs: parts on which all ranks agree."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from unisono.torch.space.part import Part, wrap
 
 @dataclass
 class Inputs:
-    """Arguments with parts in the place of tensors, and what ranks found out about each other."""
+    """Arguments with parts in place of tensors, and the result of comparing them between ranks."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     call: tuple[str, int]
-    """What kind of call it is, and a checksum of the values of its options."""
+    """The kind of call, and a checksum of its option values."""
     threads: bool
     """Whether some ranks are threads of one process."""
     seeds: bool
     """Whether random numbers would differ between ranks."""
     unseen: bool
-    """Whether some rank has parameters that were not compared yet."""
+    """Whether any rank has parameters that have not been compared yet."""
     due: bool
-    """Whether some rank wants to see whether parameters have come apart since."""
+    """Whether any rank is due to check its parameters for divergence."""
     given: list[torch.Tensor]
-    """The plain tensors that became parts."""
+    """The plain tensors that were wrapped as parts."""
     generators: tuple[torch.device, ...]
-    """The devices whose random numbers the call may draw."""
+    """The devices whose random number generators the call may use."""
 
 
 def agreed(
@@ -52,21 +52,21 @@ def agreed(
     unseen: bool = False,
     due: bool = False,
 ) -> Inputs:
-    """Makes parts of a call's tensors, after all ranks have compared what they pass.
+    """Wraps a call's tensors as parts, after all ranks have compared their arguments.
 
     Args:
-        args: The arguments; tensors with space in them are this rank's parts, others are the same everywhere.
+        args: The arguments; tensors with spatial dimensions are this rank's parts, others are replicated.
         kwargs: The options.
         grid: The ranks.
-        state: What else must be the same on every rank.
-        unseen: Whether this rank has parameters that were not compared yet.
-        due: Whether it is time to see whether they have come apart since.
+        state: Other state that must be the same on every rank.
+        unseen: Whether this rank has parameters that have not been compared yet.
+        due: Whether the parameters are due to be checked for divergence.
 
     Returns:
         The inputs.
 
     Raises:
-        UsageError: Ranks pass different things, or a tensor is not the rank's part; the same on every rank.
+        UsageError: Arguments differ between ranks, or a tensor is not the rank's part. Every rank raises it.
     """
     wanted = 2 + max([0, *({"w": 1, "h": 2, "d": 3}[axis] for axis in grid.axes if axis != "data")])
     local: list[torch.Tensor] = []
@@ -124,7 +124,7 @@ def agreed(
 
 
 def _described(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """What was passed, in words."""
+    """A readable description of the arguments."""
     words = []
     for one in [*args, *kwargs.values()]:
         kind = type(one)
@@ -150,7 +150,7 @@ def _everybody(
     flags: Sequence[bool],
     generators: Sequence[torch.device],
 ) -> list[_Rank]:
-    """What each rank passes."""
+    """Gathers a description of each rank's arguments."""
     seeds = checksum(torch.cat([randomness.state_of(one) for one in generators]))
     digests = [zlib.crc32(text.encode()) for text in texts]
     numbers = [*digests, os.getpid(), seeds, *map(int, flags)]
@@ -168,10 +168,10 @@ def _everybody(
 
 
 def warn_of_copies(inputs: Inputs, grid: Grid) -> None:
-    """Warns where every rank passes the same elements: they are hardly parts of a larger sample.
+    """Warns if every rank passes the same elements: they are unlikely to be parts of a larger sample.
 
     Args:
-        inputs: What ranks pass.
+        inputs: The compared inputs.
         grid: The ranks.
     """
     sums = [checksum(one) if _varies(one) else 0 for one in inputs.given]
@@ -206,7 +206,7 @@ def _unsuitable(texts: Sequence[str], grid: Grid) -> UsageError | None:
     return None
 
 
-# What ranks compare, in this order.
+# The properties that ranks compare, in this order.
 _COMPARED = (
     "train() or eval(), gradients, autocast or overlap",
     "types, shapes or requires_grad of tensors",
@@ -233,7 +233,7 @@ def _refuse_different(everybody: list[_Rank], grid: Grid) -> None:
 
 
 def _shapes(everybody: list[list[tuple[int, ...]]], grid: Grid) -> list[tuple[int, ...]]:
-    """The wholes' shapes, from the shapes of all parts."""
+    """The global shapes, from the shapes of all parts."""
     wholes = []
     for place, here in enumerate(everybody[grid.rank]):
         split = spatial_split(grid, len(here), len(here) - 2)

@@ -1,4 +1,4 @@
-"""Linear layers: each rank multiplies its own inputs with their columns of the weights, then all add up."""
+"""Linear layers: each rank multiplies its inputs by the matching columns of the weights; ranks sum the results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unisono.torch.space.part import Part, unwrap, whole_shape, wrap
 
 @rule("linear", flat=True)
 def linear(function: Function, input: Part, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Part:
-    """Of a flattened tensor or a divided last dimension, only the outputs travel."""
+    """For a flattened tensor or a partitioned last dimension, only the outputs are communicated."""
     layout, shape = input.place, whole_shape(input)
     if shape[-1] != weight.shape[-1]:
         raise UsageError(

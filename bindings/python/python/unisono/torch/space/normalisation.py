@@ -1,4 +1,4 @@
-"""Normalisations whose statistics are those of all parts."""
+"""Normalisation layers whose statistics cover all parts."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from unisono.torch.space.windows import is_empty
 
 
 def _statistics(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """A running mean and variance of one channel, to ask PyTorch for types with."""
+    """A running mean and variance of one channel, for querying PyTorch's result types."""
     return x.new_zeros(1, dtype=torch.float32), x.new_ones(1, dtype=torch.float32)
 
 
 def _population(x: Part, dims: Sequence[int], taken: Sequence[int]) -> Population:
-    """Of some dimensions of a part, which are `taken` in the form in which its elements are passed."""
+    """The population over some dimensions of a part, which are `taken` in the form its elements are passed."""
     axes = tuple(axis for axis, dim in x.place.split.items() if dim in dims)
     return Population(tuple(taken), math.prod(x.place.shape[dim] for dim in dims), x.grid, axes)
 
@@ -135,7 +135,7 @@ def group_norm(
         )
     x = x.to(result_type(function, x, 1, shape=[2, *[1] * (x.dim() - 1)]))
     each = channels // num_groups
-    # Sizes are named, because of an empty part nothing can be inferred.
+    # Sizes are explicit, because nothing can be inferred from an empty part.
     grouped = x.reshape(x.shape[0], num_groups, each, math.prod(x.shape[2:]))
     whole = _population(input, range(2, x.dim()), (2, 3))
     population = Population(whole.dims, whole.count * each, whole.grid, whole.axes)
@@ -195,7 +195,7 @@ def rms_norm(
 
 
 def _last(function: Function, layout: Layout, normalized_shape: Sequence[int]) -> list[int]:
-    """The dimensions that a normalisation's shape names."""
+    """The dimensions to which a normalisation's shape refers."""
     count = len(layout.shape)
     dims = list(range(count - len(normalized_shape), count))
     if layout.shape[dims[0] :] != tuple(normalized_shape):

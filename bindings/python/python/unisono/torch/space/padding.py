@@ -1,4 +1,4 @@
-"""Padding: the boundary of an exchange, and cropping where it is negative."""
+"""Padding: the boundary of an exchange, and cropping where padding is negative."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BOUNDARIES = {"constant": "constant", "reflect": "reflect", "replicate": "repli
 def pad(
     function: Function, input: Part, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> Part:
-    """Each rank gets its part of the padded whole."""
+    """Each rank gets its part of the padded global tensor."""
     if mode not in _BOUNDARIES:
         refuse(f"a rule for parts of a tensor for pad with mode={mode!r}")
     x, count = input, input.dim()

@@ -1,4 +1,4 @@
-"""Operations element by element: operands are brought to one layout, and each rank does its part."""
+"""Element-wise operations: operands are converted to one layout, and each rank computes its part."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def _in_place(names: str) -> list[str]:
 
 @rule(*_UNARY.split(), *_in_place(_UNARY), flat=True)
 def unary(function: Function, x: Part, *args: Any, **kwargs: Any) -> Any:
-    """Each rank does its elements."""
+    """Each rank computes its elements."""
     if name_of(function) in ("type_as", "to"):
-        # Only the type and the device of another tensor count.
+        # Only the type and the device of the other tensor matter.
         args, kwargs = replaced((args, kwargs), unwrap)
     if any(True for _ in parts_in(args, kwargs)):
         return binary(function, x, *args, **kwargs)
@@ -52,7 +52,7 @@ def unary(function: Function, x: Part, *args: Any, **kwargs: Any) -> Any:
 
 @rule(*_BINARY.split(), *_in_place(_BINARY), flat=True)
 def binary(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """Each rank does its elements of operands that are brought to one layout."""
+    """Each rank computes its elements, after operands are converted to one layout."""
     if writes(function) and not isinstance(args[0], Part):
         return _into_plain(function, *args, **kwargs)
     found = list(parts_in(args, kwargs))
@@ -77,9 +77,9 @@ def binary(function: Function, *args: Any, **kwargs: Any) -> Any:
 
 
 def _into_plain(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """``plain += part`` gives the name to the sum; a plain tensor itself cannot become one.
+    """``plain += part`` rebinds the name to the sum; a plain tensor itself cannot become a part.
 
-    What every rank has, without a history, can be written to a buffer, as statistics are.
+    A replicated part without an autograd history can be written to a buffer, as statistics are.
     """
     name = name_of(function)
     known = all(one.place.is_whole and not one.requires_grad for one in parts_in(args, kwargs))
@@ -111,7 +111,7 @@ def writes(function: Function) -> bool:
 
 
 def common(parts: list[Part], plain: list[torch.Tensor]) -> Layout:
-    """The layout in which operands meet: that of the operand which is divided most.
+    """The common layout of operands: that of the operand which is partitioned most.
 
     Args:
         parts: The operands that are parts.
@@ -155,7 +155,7 @@ def aligned(x: Part, target: Layout) -> torch.Tensor:
         target: The layout of the result, to whose shape the operand is broadcast.
 
     Returns:
-        Plain elements; gradients are summed where several ranks use the same.
+        Plain elements; gradients are summed where several ranks use the same element.
     """
     shift = len(target.shape) - x.dim()
     wanted = {
