@@ -1,4 +1,4 @@
-"""Linear layers: each rank multiplies its inputs by the matching columns of the weights; ranks sum the results."""
+"""Linear layers: each rank multiplies its inputs by their columns of the weights, and ranks sum the results."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class _Share(torch.autograd.Function):
 
 
 class _Once(torch.autograd.Function):
-    """A plain tensor that all ranks use for the same computation: only one of them propagates the gradient."""
+    """A plain tensor that all ranks use for the same computation: only one of them passes the gradient on."""
 
     @staticmethod
     def forward(context: Any, x: torch.Tensor, passes: bool) -> torch.Tensor:

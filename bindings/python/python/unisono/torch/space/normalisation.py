@@ -26,7 +26,7 @@ def _statistics(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _population(x: Part, dims: Sequence[int], taken: Sequence[int]) -> Population:
-    """The population over some dimensions of a part, which are `taken` in the form its elements are passed."""
+    """The population over some dimensions of a part; `taken` are their numbers in the local tensor."""
     axes = tuple(axis for axis, dim in x.place.split.items() if dim in dims)
     return Population(tuple(taken), math.prod(x.place.shape[dim] for dim in dims), x.grid, axes)
 

@@ -138,7 +138,8 @@ def convolved(
     try:
         compute(exchange.padded, pieces.inner)
     finally:
-        # Also if PyTorch rejects the operands: ranks without interior outputs finish before they compute.
+        # Even if PyTorch rejects the operands: ranks without interior outputs end the exchange before they
+        # compute.
         padded = exchange.end()
     for box in pieces.slabs:
         compute(padded, box)

@@ -41,7 +41,7 @@ class Part(torch.Tensor):
     place: Layout
     """The layout."""
     flat: int | None
-    """The first of the dimensions that were flattened into the last one, if any; it has this rank's columns."""
+    """The first of the dimensions flattened into the last one, if any; the last has this rank's columns."""
     hollow: bool
     """Whether the part is a placeholder without elements, as in a rehearsal."""
 

@@ -116,7 +116,8 @@ def counts_fully(x: torch.Tensor, grid: Grid) -> bool:
     """Whether a plain tensor has the full gradient on every rank.
 
     It has, outside of a model's forward pass. Inside, parameters and tensors computed from them have each
-    rank's share, which is summed at the end; but a leaf there is not a parameter: those are replaced by copies.
+    rank's share, which is summed at the end; but a leaf there is not a parameter of the model: those are
+    replaced by copies.
 
     Args:
         x: The plain tensor.

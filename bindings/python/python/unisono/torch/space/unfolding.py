@@ -1,4 +1,4 @@
-"""Sliding windows as elements of their own: `unfold` of an image and of one dimension."""
+"""Sliding windows: `unfold` of an image and of one dimension."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _columns(
     padding: Any = 0,
     stride: Any = 1,
 ) -> Any:
-    """Each rank makes the columns of its own places; `flatten` knows how they lie in the whole."""
+    """Each rank makes the columns of its own positions; `flatten` knows their order in the global tensor."""
     x = spread(input, 2)
     kernel, strides, dilations = (tuple(sequence(one, 2)) for one in (kernel_size, stride, dilation))
     window = window_of(
@@ -50,7 +50,7 @@ def _columns(
 
 
 def _windows(input: Part, shape: tuple[int, ...], dimension: int, size: int, step: int) -> Part:
-    """Along a divided dimension, each rank has the windows that begin at its places among the outputs."""
+    """Along a partitioned dimension, each rank has the windows that begin at its output positions."""
     dim = dimension % input.dim()
     target = layout_of(input.grid, shape, input.place.split)
     source = unwrap(input)
