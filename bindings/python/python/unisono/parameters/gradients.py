@@ -1,4 +1,4 @@
-"""Gradients combined between workers: small ones together in one call, large ones where they lie."""
+"""Combines gradients between workers: small ones together in one call, large ones in place."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def reduce_gradients(
     """Combines gradients in place. Every worker calls it, with the same parameters in the same order.
 
     Args:
-        names: The parameters' names, for errors.
-        gradients: Their gradients as arrays that can be written. None where this worker has none: such a
-            parameter takes part on no worker.
+        names: The parameters' names, for error messages.
+        gradients: Their gradients as writable arrays. None if this worker has none: such a parameter must
+            have none on any worker.
         group: The workers.
         op: "avg" or "sum".
-        factor: What this worker's gradients are multiplied by first; zero leaves zeros, whatever was there.
-        timeout: Seconds until a call gives up.
+        factor: This worker's gradients are multiplied by it first; zero sets every element to zero, even NaN.
+        timeout: Seconds until a call fails.
 
     Raises:
-        UsageError: A parameter has a gradient on some workers only; the same on every worker.
+        UsageError: A parameter has a gradient on some workers only. Every worker raises it.
     """
     check_presence(names, [gradient is not None for gradient in gradients], group, timeout)
     kinds: dict[Any, list[Values]] = {}
@@ -55,13 +55,13 @@ def reduce_gradients(
 def check_presence(
     names: Sequence[str], present: Sequence[bool], group: Group, timeout: float | None = None
 ) -> None:
-    """Fails on every worker when a parameter has a gradient on some only.
+    """Raises an error on every worker if a parameter has a gradient on some only.
 
     Args:
         names: The parameters' names.
         present: Whether each has a gradient here.
         group: The workers.
-        timeout: Seconds until it gives up.
+        timeout: Seconds until the call fails.
     """
     if group.size == 1 or not present:
         return

@@ -1,4 +1,4 @@
-"""Linear layers: each rank multiplies its inputs by their columns of the weights, and ranks sum the results."""
+"""Linear layers: ranks multiply their inputs by their columns of the weights, and sum the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random numbers that do not depend on the partition: each rank takes its region of the global tensor's draw."""
+"""Random numbers independent of the partition: each rank takes its region of the global tensor's draw."""
 
 from __future__ import annotations
 
