@@ -142,7 +142,7 @@ def rectified(axes):
         one.register_forward_hook(lambda _layer, _inputs, output: seen.append(output))
     with kernels() as calls:
         uni.torch.spatial(single, grid)(Part.of(whole, grid).local)
-    assert not calls and any((one.local < 0).any() for one in seen if not one.hollow)
+    assert not calls and any((one.local < 0).any() for one in seen if not one.placeholder)
     return fusing.counts()
 
 

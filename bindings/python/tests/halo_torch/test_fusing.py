@@ -134,7 +134,7 @@ def test_hooks_see_what_is_between(kernel, place, register):
     compare(module, torch.randn(1, 3, 16, 8, dtype=torch.float64), [{"h": 2}], change)
     assert not kernel
     if (place, register) == (0, "register_forward_hook"):
-        assert any((one.local < 0).any() for one in seen if not one.hollow)
+        assert any((one.local < 0).any() for one in seen if not one.placeholder)
 
 
 def test_hooks_of_all_modules_see_it_too(kernel):

@@ -40,7 +40,7 @@ class Exchange(Protocol):
     """Whether the exchange takes changes; otherwise it takes the values themselves."""
     in_step: bool
     """Whether every exchange needs all workers."""
-    told: int
+    delivered: int
     """The number of leading elements of the last exchange that reached the others, even if it then failed."""
 
     def run(self, values: Values, fill: Part, settle: Part) -> None:
@@ -73,19 +73,19 @@ class ThroughTable:
     def __init__(self, table: Table, timeout: float | None) -> None:
         self.table = table
         self.in_step = has_rounds(table.consistency)
-        self.told = 0
+        self.delivered = 0
         self._counts_steps = table.consistency.startswith("ssp")
         self._timeout = timeout
 
     def run(self, values: Values, fill: Part, settle: Part) -> None:
         """Adds and gets: in pieces if the table has rows, otherwise in one call."""
-        self.told = 0
+        self.delivered = 0
         if isinstance(self.table, MatrixTable):
             self._run_in_pieces(values, fill, settle)
         else:
             fill(0, values.size)
             self.table.add(values, timeout=self._timeout)
-            self.told = values.size
+            self.delivered = values.size
             self._tick()
             self.table.get(out=values, timeout=self._timeout)
             settle(0, values.size)
@@ -98,7 +98,7 @@ class ThroughTable:
             end = min(begin + ROWS_AT_A_TIME, len(rows)) * ROW
             fill(begin * ROW, end)
             self.table.add(rows[piece], ids[piece], timeout=self._timeout)
-            self.told = end
+            self.delivered = end
             self.table.get(ids[piece], out=rows[piece], timeout=self._timeout)
             settle(begin * ROW, end)
         self._tick()
@@ -109,7 +109,7 @@ class ThroughTable:
 
     def begin(self, values: Values, fill: Part, settle: Part) -> Waiting:
         """Runs the exchange on a thread."""
-        self.told = 0
+        self.delivered = 0
         return Background(lambda: self.run(values, fill, settle))
 
 
@@ -118,7 +118,7 @@ class Averaging:
 
     relative = False
     in_step = True
-    told = 0
+    delivered = 0
 
     def __init__(self, group: Group, timeout: float | None) -> None:
         self._group = group
@@ -188,18 +188,18 @@ def padded(size: int, consistency: Any) -> int:
     return size if size < LARGE or has_rounds(consistency) else -(-size // ROW) * ROW
 
 
-def table_of(first: Values, consistency: Any, **wishes: Any) -> Table:
+def table_of(first: Values, consistency: Any, **options: Any) -> Table:
     """A table for a model's parameters. Every rank calls it.
 
     Args:
         first: The initial values, of the size that `padded` returns; those of worker 0 are used.
         consistency: The consistency model.
-        wishes: Other table options.
+        options: Other table options.
 
     Returns:
         The table.
     """
     if first.size < LARGE or has_rounds(consistency):
-        return ArrayTable(first.size, first.dtype, init=first, consistency=consistency, **wishes)
+        return ArrayTable(first.size, first.dtype, init=first, consistency=consistency, **options)
     rows = first.reshape(-1, ROW)
-    return MatrixTable(len(rows), ROW, first.dtype, init=rows, consistency=consistency, **wishes)
+    return MatrixTable(len(rows), ROW, first.dtype, init=rows, consistency=consistency, **options)

@@ -12,9 +12,9 @@ from unisono.errors import UsageError
 from unisono.parameters.adapter import Callables, Parameters, Values
 from unisono.parameters.exchange import Averaging, Exchange, ThroughTable, padded, table_of
 from unisono.parameters.gradients import reduce_gradients
-from unisono.parameters.keeper import Keeper, write
 from unisono.parameters.layout import Layout, agree
 from unisono.parameters.recognise import recognise
+from unisono.parameters.replica import Replica, write
 from unisono.parameters.step import Steps
 from unisono.parameters.weights import factor_of
 from unisono.world import world
@@ -101,7 +101,7 @@ class ParameterManager:
         self._calls = 0
         self._weight: float | None = None
         self._exchange: Exchange | None = None
-        self._keeper: Keeper | None = None
+        self._replica: Replica | None = None
         with self._world._series():  # a restarted worker finds the table instead of repeating these calls
             self._layout: Layout = self._agree(lambda: _parameters(model, get, set))
             what = f"ParameterManager of {len(self._layout.names)} parameters"
@@ -121,15 +121,15 @@ class ParameterManager:
             return describe()
         return agree(describe if is_worker else None, self._world, self._timeout)
 
-    def _start(self, name: str | None, **wishes: Any) -> None:
+    def _start(self, name: str | None, **options: Any) -> None:
         """Creates the exchange and copies worker 0's values to the model."""
-        self._padded = padded(self._layout.size, wishes["consistency"])
+        self._padded = padded(self._layout.size, options["consistency"])
         first = self._buffer()
         if self._parameters is not None:
             for part, value in zip(self._layout.views(first), self._parameters.read(), strict=True):
                 part[...] = value
         if self._mode == "delta":
-            table = table_of(first, name=name, **wishes)
+            table = table_of(first, name=name, **options)
             self._exchange = ThroughTable(table, self._timeout)
             if self._parameters is not None:
                 table.get(out=first.reshape(table.shape), timeout=self._timeout)
@@ -142,9 +142,9 @@ class ParameterManager:
         if self._parameters is not None:
             write(self._parameters, self._layout.views(first))
             if self._exchange is not None:
-                self._keeper = Keeper(self._parameters, self._layout, self._exchange, self._buffer, first)
+                self._replica = Replica(self._parameters, self._layout, self._exchange, self._buffer, first)
                 if self._background:
-                    self._keeper.swap()
+                    self._replica.swap()
 
     def _buffer(self) -> Values:
         """Memory for all parameters; if it is averaged, in memory that is reduced without a copy."""
@@ -196,49 +196,49 @@ class ParameterManager:
         self._calls += 1
         if self._calls % self._every:
             return False
-        if self._keeper is None:
+        if self._replica is None:
             self._reduce_gradients()
             return True
         if self._average("sync"):
             return True
         values = self._read()
         self._in_step("sync")
-        if self._keeper.busy:
-            self._keeper.take(values)
+        if self._replica.busy:
+            self._replica.take(values)
             values = self._read()
         if self._background:
-            self._keeper.begin(values)
+            self._replica.begin(values)
         else:
-            self._keeper.exchange(values)
+            self._replica.exchange(values)
         return True
 
     def flush(self) -> None:
         """Exchanges at once, regardless of `every`, and waits for the result."""
         self._steps.check("flush", self._parameters)
         self._calls = 0
-        if self._keeper is None:
+        if self._replica is None:
             return
         if self._average("flush"):
             return
         values = self._read()
         self._in_step("flush")
-        if self._keeper.busy:
-            self._keeper.take(values)
+        if self._replica.busy:
+            self._replica.take(values)
             values = self._read()
-        self._keeper.exchange(values)
+        self._replica.exchange(values)
 
     def close(self) -> None:
-        """Applies the result of an exchange in progress, and closes the manager. The model keeps its values."""
+        """Applies the result of an exchange in progress and closes the manager; the model keeps its values."""
         if self._steps.closed:
             return
         try:
-            if self._steps.alive and self._keeper is not None:
+            if self._steps.alive and self._replica is not None:
                 self._in_step("close")
-                if self._keeper.busy:
-                    self._keeper.take(self._read())
+                if self._replica.busy:
+                    self._replica.take(self._read())
         finally:
-            self._let_go()
-            self._keeper = self._exchange = None
+            self._release()
+            self._replica = self._exchange = None
 
     def __enter__(self) -> ParameterManager:  # noqa: PYI034
         return self
@@ -252,12 +252,12 @@ class ParameterManager:
             self.close()
         else:
             # The other workers may never reach the call in which this worker would wait for them.
-            self._let_go()
+            self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self._steps.closed = True
-        if self._keeper is not None:
-            self._keeper.close()
+        if self._replica is not None:
+            self._replica.close()
 
     def _read(self) -> list[Values]:
         assert self._parameters is not None

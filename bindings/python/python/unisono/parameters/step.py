@@ -88,15 +88,15 @@ class Steps:
         self._made += action != "close"
         if self.workers.size == 1 or self._world.restarts:
             return
-        mine = np.array([ACTIONS.index(action), self._made])
-        everybody = self.workers.all_gather(mine, timeout=self._timeout)
+        own = np.array([ACTIONS.index(action), self._made])
+        everybody = self.workers.all_gather(own, timeout=self._timeout)
         if (everybody == everybody[0]).all():
             return
-        told = ", ".join(
+        reported = ", ".join(
             f"rank {self.workers.members[worker]} in {ACTIONS[which]} after {made - (which != 2)} exchanges"
             for worker, (which, made) in enumerate(everybody.tolist())
         )
         raise UsageError(
-            f"{action} of a {self._what}: expected the same calls on all workers, received {told}; call "
+            f"{action} of a {self._what}: expected the same calls on all workers, received {reported}; call "
             'sync equally often everywhere, or choose consistency="async"'
         )

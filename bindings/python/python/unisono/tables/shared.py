@@ -174,7 +174,7 @@ def make(
             "table: expected a number, uniform(...) or normal(...) as init of a key-value table, received an "
             "array; add it to its keys instead"
         )
-    wishes = {
+    arguments = {
         "dtype": element,
         "name": name,
         "init": rule,
@@ -186,4 +186,4 @@ def make(
         "add": options,
     }
     more = () if kind == "key_value" else (values,)
-    return getattr(_tables_for(table), kind)(*first, *more, wishes, timeout)
+    return getattr(_tables_for(table), kind)(*first, *more, arguments, timeout)

@@ -26,14 +26,14 @@ def network():
 def ended(manager):
     """Waits until the exchange under way has ended."""
     deadline = time.monotonic() + 60
-    while not manager._keeper._waiting.ended:
+    while not manager._replica._waiting.ended:
         assert time.monotonic() < deadline
         time.sleep(0.001)
 
 
 def hold(manager, parameters, before):
     """Runs something before an optimizer's step, so late that the exchange has ended; who has swapped?"""
-    if manager._keeper.busy and manager._keeper._swap is not None:
+    if manager._replica.busy and manager._replica._swap is not None:
         ended(manager)
     places = [one.data_ptr() for one in parameters]
     before()
@@ -246,7 +246,7 @@ def failures():
         kept = getattr(manager.table, failing)
         setattr(manager.table, failing, lambda *_, **__: 1 / 0)
         manager.sync()
-        manager._keeper._waiting._thread.join()
+        manager._replica._waiting._thread.join()
         optimizer.step()  # which takes nothing over
         try:
             manager.sync()

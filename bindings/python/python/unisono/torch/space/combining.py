@@ -227,7 +227,7 @@ def shares(function: Function, input: Part, *args: Any, **kwargs: Any) -> Any:
     name = name_of(function)
     dim = named_dim(name, args, kwargs)
     dims = dims_of(input, dim)
-    if input.hollow:
+    if input.placeholder:
         return input
     if dim is None or not _is_divided(input, dims) or 0 in input.place.shape:
         return locally(function, input, dims, *args, **kwargs)
@@ -309,7 +309,7 @@ def unit_vectors(
 ) -> Any:
     """Vectors of length 1."""
     dims = dims_of(input, dim)
-    if input.hollow:
+    if input.placeholder:
         return input
     if _is_divided(input, dims):
         return input / input.norm(p, dim, keepdim=True).clamp_min(eps)

@@ -256,9 +256,9 @@ def _on_the_whole(function: Function, *args: Any, **kwargs: Any) -> Any:
 @rule("one_hot")
 def one_hot(function: Function, input: Part, num_classes: int = -1) -> Part:
     """A new last dimension with one entry per class."""
-    if num_classes == -1 and not input.hollow:
+    if num_classes == -1 and not input.placeholder:
         num_classes = int(input.max()) + 1
     layout = layout_of(input.grid, (*input.place.shape, num_classes), input.place.split)
-    if input.hollow:
+    if input.placeholder:
         return wrap(unwrap(input).new_empty(layout.local_shape), layout)
     return wrap(function(unwrap(input), num_classes), layout)

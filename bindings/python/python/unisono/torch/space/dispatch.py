@@ -116,15 +116,15 @@ def _done(name: str, function: Function, args: tuple[Any, ...], kwargs: Mapping[
     if by_hand(parts[0].grid):
         plain = replaced((args, kwargs), unwrap)
         return function(*plain[0], **plain[1])
-    hollow = any(one.hollow for one in parts)
+    placeholder = any(one.placeholder for one in parts)
     check_checkpoint(parts[0].grid)
     whole = name not in _ALWAYS and all(map(_is_copy, parts))
     # In a rehearsal, rules give results without computing them.
-    if whole and (found is None or not hollow):
+    if whole and (found is None or not placeholder):
         return on_copies(function, args, kwargs)
     if found is None:
         return refuse(f"a rule for parts of a tensor for {name}")
-    if hollow:
+    if placeholder:
         # Tensors that a rule makes for its own use have elements, even in a rehearsal.
         with torch.device("cpu"):
             return found(function, *args, **kwargs)

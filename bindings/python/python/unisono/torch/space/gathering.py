@@ -78,7 +78,7 @@ def products(function: Function, *args: Any, **kwargs: Any) -> Any:
 @rule("prelu", "local_response_norm", "channel_shuffle", "_prelu_kernel")
 def on_channels(function: Function, input: Part, *args: Any, **kwargs: Any) -> Any:
     """Each rank processes its elements: only the channels of one position are combined."""
-    if input.hollow:
+    if input.placeholder:
         return input
     local = [whole_operand(one, input.place) if isinstance(one, torch.Tensor) else one for one in args]
     return wrap(function(unwrap(input), *local, **kwargs), input.place)

@@ -26,9 +26,9 @@ def elementwise(function: Function, input: Any, target: Any, *args: Any, **kwarg
     """An element-wise loss, then its mean or sum."""
     options = {name: kwargs.pop(name, None) for name in ("size_average", "reduce")}
     reduction = _reduction(**options, reduction=kwargs.pop("reduction", "mean"))
-    input, target = _said(input, target), _said(target, input)
+    input, target = _as_part(input, target), _as_part(target, input)
     if isinstance(kwargs.get("weight"), torch.Tensor):
-        kwargs["weight"] = _said(kwargs["weight"], input)
+        kwargs["weight"] = _as_part(kwargs["weight"], input)
     parts = list(parts_in(input, target, args, kwargs))
     plain: list[torch.Tensor] = []
     replaced((input, target), lambda one: one, plain.append)
@@ -57,7 +57,7 @@ def _reduction(size_average: bool | None, reduce: bool | None, reduction: str) -
     return str(_Reduction.legacy_get_string(size_average, reduce))
 
 
-def _said(x: Any, like: Any) -> Any:
+def _as_part(x: Any, like: Any) -> Any:
     """A plain tensor of the local shape is this rank's part; one of another shape is the global tensor."""
     if isinstance(x, Part) or not isinstance(like, Part) or like.flat is not None:
         return x

@@ -60,7 +60,7 @@ def batch_norm(
     x = x.to(result_type(function, x, *_statistics(x)))
     scale, shift = _channel(weight, input), _channel(bias, input)
     if not training:
-        if input.hollow:
+        if input.placeholder:
             return input
         assert running_mean is not None and running_var is not None
         mean, variance = (one.view(1, -1, *[1] * (x.dim() - 2)) for one in (running_mean, running_var))
@@ -162,7 +162,7 @@ def layer_norm(
     x = x.to(result_type(function, x, [1] * len(dims)))
     population = _population(input, dims, dims)
     scale, shift = (None if one is None else plain_aligned(one, layout) for one in (weight, bias))
-    if not population.axes and not is_empty(layout) and not input.hollow:
+    if not population.axes and not is_empty(layout) and not input.placeholder:
         return wrap(functional.layer_norm(x, list(normalized_shape), scale, shift, eps), layout)
     made = normalised(x, population, eps, scale, shift)
     return wrap(made, layout)
@@ -182,7 +182,7 @@ def rms_norm(
     dtype = result_type(function, x, [1] * len(dims))
     population = _population(input, dims, dims)
     axes = population.axes
-    if input.hollow:
+    if input.placeholder:
         return input
     scale = None if weight is None else plain_aligned(weight, layout)
     if not axes and not is_empty(layout):

@@ -42,7 +42,7 @@ class Part(torch.Tensor):
     """The layout."""
     flat: int | None
     """The first of the dimensions flattened into the last one, if any; the last has this rank's columns."""
-    hollow: bool
+    placeholder: bool
     """Whether the part is a placeholder without elements, as in a rehearsal."""
 
     @staticmethod
@@ -159,7 +159,7 @@ def wrap(local: torch.Tensor, layout: Layout, flat: int | None = None) -> Part:
         part = local.as_subclass(Part)
     part.place = layout
     part.flat = flat
-    part.hollow = local.is_meta
+    part.placeholder = local.is_meta
     return part
 
 

@@ -44,7 +44,7 @@ def unary(function: Function, x: Part, *args: Any, **kwargs: Any) -> Any:
         args, kwargs = replaced((args, kwargs), unwrap)
     if any(True for _ in parts_in(args, kwargs)):
         return binary(function, x, *args, **kwargs)
-    if x.hollow:
+    if x.placeholder:
         return x
     result = function(origin(x), *args, **kwargs)
     return x if writes(function) else wrap(result, x.place, x.flat)
@@ -61,13 +61,13 @@ def binary(function: Function, *args: Any, **kwargs: Any) -> Any:
     first = found[0]
     alike = all(one.flat == first.flat and one.place.is_like(first.place) for one in found)
     if first.flat is not None and alike and all(one.dim() == 0 for one in plain):
-        if first.hollow:
+        if first.placeholder:
             return first
         result = function(*replaced(args, unwrap), **replaced(kwargs, unwrap))
         return first if writes(function) else wrap(result, first.place, first.flat)
     args, kwargs = replaced((args, kwargs), unflattened)
     target = args[0].place if writes(function) else common(list(parts_in(args, kwargs)), plain)
-    if first.hollow:
+    if first.placeholder:
         return args[0] if writes(function) else wrap(unwrap(first).new_empty(target.local_shape), target)
     local = replaced((args, kwargs), lambda one: aligned(one, target), lambda one: plain_aligned(one, target))
     if writes(function):

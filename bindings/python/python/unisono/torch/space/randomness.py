@@ -288,7 +288,7 @@ def channels(
 
 
 def _dropped(x: Part, p: float, training: bool, shape: tuple[int, ...], fused: bool = False) -> Part:
-    if not training or p == 0 or x.hollow:
+    if not training or p == 0 or x.placeholder:
         return x
     local = unwrap(x)
     if p == 1:
@@ -302,7 +302,7 @@ def alpha(
     function: Function, input: Part, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Part:
     """Dropout to the value that keeps the mean and variance of a SELU network: Klambauer et al., 2017."""
-    if not training or p == 0 or input.hollow:
+    if not training or p == 0 or input.placeholder:
         return input
     shape = input.place.shape
     if name_of(function).startswith("feature"):
@@ -326,7 +326,7 @@ def leaks(
     """A slope for each element below zero; without training, the mean of all slopes."""
     if training:
         refuse("a rule for parts of a tensor for rrelu in training", "use leaky_relu, or rrelu in eval()")
-    if input.hollow:
+    if input.placeholder:
         return input
     return wrap(function(unwrap(input), lower, upper, False, False), input.place)
 
@@ -367,7 +367,7 @@ def fill(
     """Writes the global tensor's numbers in place."""
     if any(isinstance(one, torch.Tensor) for one in (*args, *options.values())):
         refuse(f"a rule for parts of a tensor for {name_of(function)} with a tensor", "pass numbers")
-    if input.hollow:
+    if input.placeholder:
         return input
     local, place = unwrap(input), input.place
     made = _filled(
@@ -384,7 +384,7 @@ def coins(
 ) -> Part:
     """A one with each element's probability, or with one probability for all."""
     local, place = unwrap(input).detach(), input.place
-    if input.hollow:
+    if input.placeholder:
         return input
     # The result is contiguous, even if the input is not.
     like = local.new_empty(local.shape)

@@ -86,7 +86,7 @@ def reduced(local: torch.Tensor, x: Part, dims: Sequence[int], keepdim: bool) ->
     return wrap(local.reshape(layout.local_shape), layout)
 
 
-def _hollow(x: Part, dims: list[int]) -> torch.Tensor:
+def _placeholder(x: Part, dims: list[int]) -> torch.Tensor:
     local = unwrap(x)
     return local.new_empty([1 if dim in dims else size for dim, size in enumerate(local.shape)])
 
@@ -103,8 +103,8 @@ def sums(
     """The sum of the ranks' sums."""
     dims = dims_of(input, dim)
     axes = [axis for axis, place in input.place.split.items() if place in dims]
-    if input.hollow:
-        return reduced(_hollow(input, dims), input, dims, keepdim)
+    if input.placeholder:
+        return reduced(_placeholder(input, dims), input, dims, keepdim)
     made = result_type(function, unwrap(input), dtype=dtype)
     local, precise = unwrap(input), accumulation_type(made)
     if dtype is not None and precise != made:
@@ -133,8 +133,8 @@ def variances(
     axes = [axis for axis, place in input.place.split.items() if place in dims]
     count = math.prod(input.place.shape[place] for place in dims)
     less = correction if correction is not None else (0 if unbiased is False else 1)
-    if input.hollow:
-        made = reduced(_hollow(input, dims), input, dims, keepdim)
+    if input.placeholder:
+        made = reduced(_placeholder(input, dims), input, dims, keepdim)
         return (made, made) if "mean" in name_of(function) else made
     dtype = result_type(torch.var, unwrap(input), correction=0)
     made_of = moments(unwrap(input), Population(tuple(dims), count, input.grid, tuple(axes)))

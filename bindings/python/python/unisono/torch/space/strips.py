@@ -15,8 +15,8 @@ import torch
 
 from unisono.halo import Window
 from unisono.halo.window import Exchange
-from unisono.torch.space.beside import Beside
 from unisono.torch.space.layout import layout_of
+from unisono.torch.space.side_stream import SideStream
 
 WORTHWHILE = 1 << 20
 """The minimum size of a part, in bytes, on a CPU: copying fewer takes less time than two more calls."""
@@ -166,16 +166,16 @@ def convolved_in_place(
     if not x.is_cuda:
         under_way = _begun(x, seams)
         out = convolve(x, pads)
-        _mend(out, _ends(x, _arrived(under_way), convolve))
+        _overwrite(out, _ends(x, _arrived(under_way), convolve))
         return out
     # The large kernel is enqueued before waiting for other ranks, so the device never idles.
-    beside = Beside(x.device)
+    side_stream = SideStream(x.device)
     out = convolve(x, pads)
     if seams:
-        with beside:
+        with side_stream:
             ends = list(_ends(x, _arrived(_begun(x, seams)), convolve))
-            beside.join()
-            _mend(out, ends)
+            side_stream.join()
+            _overwrite(out, ends)
     return out
 
 
@@ -203,7 +203,7 @@ def _ends(
                 yield seam.dim, at, convolve(padded.narrow(seam.dim, first, length))
 
 
-def _mend(out: torch.Tensor, ends: Iterable[tuple[int, int, torch.Tensor]]) -> None:
+def _overwrite(out: torch.Tensor, ends: Iterable[tuple[int, int, torch.Tensor]]) -> None:
     for dim, at, made in ends:
         out.narrow(dim, at, made.shape[dim]).copy_(made)
 

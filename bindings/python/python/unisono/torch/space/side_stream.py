@@ -11,7 +11,7 @@ import torch
 _own = threading.local()
 
 
-class Beside:
+class SideStream:
     """Work ordered after everything enqueued on the current stream before this object was made.
 
     Inside the context, a high-priority stream of this thread is current. Work enqueued on the previous stream
