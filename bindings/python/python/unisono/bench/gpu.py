@@ -1,4 +1,4 @@
-"""`unisono bench gpu`: what calls on CUDA memory cost, each next to PyTorch or to a bound of the same run."""
+"""`unisono bench gpu`: the cost of calls on CUDA memory, next to PyTorch or to a bound from the same run."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from unisono.bench.gpu_figures import MARK, NOTE
 
 @dataclass
 class Part:
-    """Measurements of one job."""
+    """The measurements of one job."""
 
     name: str
     module: str
     ranks: int
     environment: dict[str, str] = field(default_factory=dict)
     has_detail: bool = False
-    """Whether it can say where its time goes."""
+    """Whether it can report a breakdown of its time."""
 
 
 def _by(path: str) -> Part:
@@ -38,14 +38,14 @@ PARTS = [
     Part("halos in space", "unisono.bench.gpu_halo", 4),
     Part("stack in space", "unisono.bench.gpu_stack", 2, has_detail=True),
 ]
-"""What is measured, one job after the other."""
+"""The jobs, which run one after the other."""
 
 LIMIT = 300.0
-"""Seconds that a job may take."""
+"""The time limit of a job, in seconds."""
 
 
 def measure(part: Part, in_detail: bool) -> tuple[list[dict[str, Any]], list[str], str]:
-    """Runs a job; gives its figures and notes, and what it said where it failed."""
+    """Runs a job; returns its figures and notes, and its output if it failed."""
     launcher = [sys.executable, "-m", "unisono", "run", "-n", str(part.ranks), "--"]
     arguments = ["--detail"] if in_detail and part.has_detail else []
     command = [*launcher, sys.executable, "-m", part.module, *arguments]
@@ -75,7 +75,7 @@ def show(figures: list[dict[str, Any]]) -> None:
 
 
 def duration(seconds: float) -> str:
-    """A time as people write it."""
+    """A duration in readable form."""
     for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
         if seconds * factor >= 1:
             return f"{seconds * factor:.3g} {unit}"

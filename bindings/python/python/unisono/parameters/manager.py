@@ -228,7 +228,7 @@ class ParameterManager:
         self._replica.exchange(values)
 
     def close(self) -> None:
-        """Applies the result of an exchange in progress and closes the manager; the model keeps its values."""
+        """Applies the result of an exchange in progress and closes the manager. The model keeps its values."""
         if self._steps.closed:
             return
         try:
