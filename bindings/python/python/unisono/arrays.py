@@ -47,7 +47,7 @@ def in_memory(x: Any) -> Any:
         x: The array.
 
     Returns:
-        The array; for a tensor whose lazy negative or conjugate bit is set, a copy that `written` copies back.
+        The array; if a tensor's lazy negative or conjugate bit is set, a copy that `written` copies back.
     """
     if type(x) is np.ndarray:
         return x

@@ -1,4 +1,4 @@
-"""The collectives on the default world; `unisono.Group` has them as methods, with their arguments explained."""
+"""The collectives on the default world; `unisono.Group` has them as methods, which explain the arguments."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Group:
         Args:
             members: The members' ranks in this group, each once; all members pass the same list. Other ranks
                 need not call.
-            timeout: Seconds until the call gives up; the new group inherits this group's default.
+            timeout: Seconds until the call times out; the new group inherits this group's default.
 
         Returns:
             The new group, or None on a rank that is not a member.
@@ -67,7 +67,7 @@ class Group:
         Args:
             color: The new group to join, 0 or more; None joins none.
             key: Ranks are ordered by their keys, then by their old ranks.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             The new group, or None without a color.
@@ -103,7 +103,7 @@ class Group:
 
         Args:
             device: The number of this rank's device; by default the current one of its library.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             "direct" between threads of one process; "ipc" if processes of a host map each other's memory;
@@ -116,7 +116,7 @@ class Group:
 
         Args:
             wait: Whether to wait here; otherwise a `Pending` is returned.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             None.
@@ -131,7 +131,7 @@ class Group:
             x: The array, of the same type and size on every rank; written in place.
             root: The rank that has the values.
             wait: Whether to wait here; otherwise a `Pending` is returned.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             `x`.
@@ -155,7 +155,7 @@ class Group:
             x: The array, of the same type and size on every rank; written in place.
             op: "sum", "avg" (not for integers), "prod", "min" or "max".
             wait: Whether to wait here; otherwise a `Pending` is returned.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
             deterministic: Whether the bits must also be the same on every transport.
 
         Returns:
@@ -183,7 +183,7 @@ class Group:
             op: "sum", "avg" (not for integers), "prod", "min" or "max".
             root: The rank that gets the result.
             wait: Whether to wait here; otherwise a `Pending` is returned.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
             deterministic: Whether the bits must also be the same on every transport.
 
         Returns:
@@ -211,7 +211,7 @@ class Group:
             root: The rank that gets all parts.
             varied: Whether parts may differ in the length of their first axis; they are then concatenated.
             wait: Whether to wait here; otherwise a `Pending` is returned.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             At the root a new array: the parts stacked on a new first axis, or concatenated if `varied`. None
@@ -229,7 +229,7 @@ class Group:
             x: This rank's part.
             varied: Whether parts may differ in the length of their first axis; they are then concatenated.
             wait: Whether to wait here; otherwise a `Pending` is returned.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             A new array: the parts stacked on a new first axis, or concatenated if `varied`.
@@ -247,7 +247,7 @@ class Group:
                 None, or a tensor to get a tensor.
             root: The rank that has the array.
             wait: Whether to wait here; otherwise a `Pending` is returned.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             This rank's rows, in a new array.
@@ -270,7 +270,7 @@ class Group:
             x: The array, of the same type and shape on every rank; only read.
             op: "sum", "avg" (not for integers), "prod", "min" or "max".
             wait: Whether to wait here; otherwise a `Pending` is returned.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
             deterministic: Whether the bits must also be the same on every transport.
 
         Returns:
@@ -288,7 +288,7 @@ class Group:
             x: An array whose first axis is split into equal blocks, block i for rank i; or a list with one
                 array for each rank, of any shapes and one type.
             wait: Whether to wait here; otherwise a `Pending` is returned.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             A new array of the same shape, block i from rank i; or a list of arrays, array i from rank i.
@@ -314,7 +314,7 @@ class Group:
             to: The rank that receives it.
             tag: Identifies the message if several are in flight: 0 or more.
             wait: Whether to wait here; otherwise a `Pending` is returned.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             None.
@@ -332,7 +332,7 @@ class Group:
             source: The rank that sends it.
             tag: Identifies the message if several are in flight: 0 or more.
             wait: Whether to wait here; otherwise a `Pending` is returned.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             `x`.

@@ -95,7 +95,7 @@ class World(Group):
 
         Args:
             wait: Whether to wait here; otherwise a `Pending` is returned.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             None.

@@ -26,7 +26,7 @@ def main() -> None:
     speed = bandwidth()
 
     def both() -> None:
-        """The copies of the staged path, concurrently: every rank's values to the host, others' from there."""
+        """The copies of the staged path at once: every rank's values to the host, others' from there."""
         side.wait_stream(torch.cuda.current_stream())
         pinned.copy_(ours, non_blocking=True)
         with torch.cuda.stream(side):

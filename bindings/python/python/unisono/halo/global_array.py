@@ -157,7 +157,7 @@ class GlobalArray:
         Args:
             x: The global array, at the root; elsewhere None, or any tensor to get a tensor.
             root: The rank that has it.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             This rank's part.
@@ -187,7 +187,7 @@ class GlobalArray:
         Args:
             x: This rank's part.
             root: The rank that gets the global array, or None for all.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             The global array at the root, None elsewhere.
@@ -204,7 +204,7 @@ class GlobalArray:
         Args:
             x: This rank's part.
             to: The same array, partitioned in another way on the same grid.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             This rank's part in the partitioning of `to`.

@@ -117,7 +117,7 @@ class Window:
         Args:
             x: This rank's part; or a list of parts of several arrays, which are sent together.
             out: The output array; by default a new array, like `x`.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             The padded array, or a list of them.
@@ -134,7 +134,7 @@ class Window:
         Args:
             padded: The result of `forward`, whose interior this rank has changed since; or a list. It is
                 written in place.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             `padded`.
@@ -154,7 +154,7 @@ class Window:
             out: The output array; by default a new array.
             overwrite: Whether `gradient` is no longer needed. If possible, the result is then a view of its
                 interior: only halos are copied, and no array is allocated.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             The gradient of this rank's part, or a list of them.
@@ -183,7 +183,7 @@ class Window:
         Args:
             x: This rank's part, or a list; it may be changed as soon as this call returns.
             out: The output array.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             The exchange: `end` it before the window's next call.
@@ -199,7 +199,7 @@ class Window:
         Args:
             gradient: The gradient of the padded array, or a list; it may be changed as soon as this returns.
             out: The output array.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             The exchange: `end` it before the window's next call.
@@ -339,7 +339,7 @@ class Exchange:
         """Waits for the other ranks' data.
 
         Args:
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             The complete result.

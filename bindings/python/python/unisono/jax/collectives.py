@@ -36,7 +36,7 @@ def all_reduce(x: Any, op: str = "sum", *, group: Group | None = None, timeout: 
             type are sent together.
         op: "sum", "avg" (not for integers), "prod", "min" or "max".
         group: The ranks; by default all.
-        timeout: Seconds until the call gives up.
+        timeout: Seconds until the call times out.
 
     Returns:
         New arrays, in the same tree.
@@ -69,7 +69,7 @@ def broadcast(x: Any, root: int = 0, *, group: Group | None = None, timeout: flo
         x: An array or a pytree of arrays and numbers, the same types and shapes on every rank.
         root: The rank that has the values.
         group: The ranks; by default all.
-        timeout: Seconds until the call gives up.
+        timeout: Seconds until the call times out.
 
     Returns:
         New arrays, in the same tree.
@@ -92,7 +92,7 @@ def all_gather(x: Any, *, group: Group | None = None, timeout: float | None = No
     Args:
         x: An array or a pytree of arrays and numbers, the same types and shapes on every rank.
         group: The ranks; by default all.
-        timeout: Seconds until the call gives up.
+        timeout: Seconds until the call times out.
 
     Returns:
         New arrays, in the same tree.
@@ -117,7 +117,7 @@ def reduce_scatter(
         x: An array or a pytree of arrays with a first axis, the same types and shapes on every rank.
         op: As for `all_reduce`.
         group: The ranks; by default all.
-        timeout: Seconds until the call gives up.
+        timeout: Seconds until the call times out.
 
     Returns:
         New arrays, in the same tree.
@@ -140,7 +140,7 @@ def barrier(*, group: Group | None = None, timeout: float | None = None) -> None
 
     Args:
         group: The ranks; by default all.
-        timeout: Seconds until the call gives up.
+        timeout: Seconds until the call times out.
     """
     _settle()
     (group or world()).barrier(timeout=timeout)

@@ -29,7 +29,7 @@ def reduce_gradients(
         group: The workers.
         op: "avg" or "sum".
         factor: This worker's gradients are multiplied by it first; zero sets every element to zero, even NaN.
-        timeout: Seconds until a call fails.
+        timeout: Seconds until a call times out.
 
     Raises:
         UsageError: A parameter has a gradient on some workers only. Every worker raises it.
@@ -61,7 +61,7 @@ def check_presence(
         names: The parameters' names.
         present: Whether each has a gradient here.
         group: The workers.
-        timeout: Seconds until the call fails.
+        timeout: Seconds until the call times out.
     """
     if group.size == 1 or not present:
         return

@@ -117,7 +117,7 @@ def agree(describe: Callable[[], Layout] | None, group: Group, timeout: float | 
     Args:
         describe: Makes this rank's layout; None on a rank that is not a worker.
         group: All ranks.
-        timeout: Seconds until the call fails.
+        timeout: Seconds until the call times out.
 
     Returns:
         The layout.

@@ -77,7 +77,7 @@ class ParameterManager:
             op: How gradients are combined: "avg" or "sum".
             get: For anything else: a function that returns the parameters as a list of arrays.
             set: A function that takes such a list and writes it to the model.
-            timeout: Seconds until a call fails.
+            timeout: Seconds until a call times out.
             options: Other options of `ArrayTable`, such as ``compression="float16"``.
 
         Raises:
@@ -228,7 +228,7 @@ class ParameterManager:
         self._replica.exchange(values)
 
     def close(self) -> None:
-        """Applies the result of an exchange in progress and closes the manager. The model keeps its values."""
+        """Applies the result of a pending exchange and closes the manager; the model keeps its values."""
         if self._steps.closed:
             return
         try:

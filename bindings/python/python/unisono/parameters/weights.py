@@ -18,7 +18,7 @@ def factor_of(weight: Any, group: Group, call: str, timeout: float | None = None
         weight: This worker's weight, such as the number of rows it has used: a non-negative number.
         group: The workers; each of them calls it.
         call: The name of the caller, for error messages.
-        timeout: Seconds until the call fails.
+        timeout: Seconds until the call times out.
 
     Returns:
         The weight, relative to the mean of all weights.

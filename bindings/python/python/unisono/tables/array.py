@@ -58,7 +58,7 @@ class ArrayTable(Table):
                 "topk:0.01".
             device: "cuda" or "cuda:1" to keep the values and the updater's state in that device's memory,
                 which ends with the process of the host's first rank; by default they are in host memory.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
             options: The updater's options, such as ``learning_rate=0.1``, for adds that pass none.
         """
         native = make(

@@ -16,7 +16,7 @@ def save(path: str | os.PathLike[str], *, timeout: float | None = None) -> None:
         path: A folder, or a URL, the same on every rank: ``file://…``; also ``s3://…``, ``gs://…`` and
             ``az://…`` if the package was built with the feature `cloud`. A world of one rank may use
             ``memory://…``, which is in its own process: other ranks could not load from there.
-        timeout: Seconds until the call gives up.
+        timeout: Seconds until the call times out.
 
     Example:
         >>> import tempfile, unisono as uni
@@ -40,6 +40,6 @@ def load(path: str | os.PathLike[str], *, timeout: float | None = None) -> None:
 
     Args:
         path: The path at which it was saved, the same on every rank.
-        timeout: Seconds until the call gives up.
+        timeout: Seconds until the call times out.
     """
     world()._tables().load(os.fspath(path), timeout)

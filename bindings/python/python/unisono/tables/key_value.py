@@ -58,7 +58,7 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
             keys: The type of the keys: "int" (64 bits) or "bytes".
             reject_nan: Whether an add that contains a NaN is rejected.
             compression: How adds are encoded between hosts.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
             options: The updater's options.
         """
         place: Any = options.pop("device", None)
@@ -99,7 +99,7 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
         Args:
             keys: One key, a list of them, or an integer array; keys may repeat.
             out: An array of the table's type to fill, contiguous and writable; by default a new NumPy array.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             `out`, or an array: one vector for one key, one row for each key of a list.
@@ -113,7 +113,7 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
         Args:
             keys: As for `get`.
             out: As for `get`; do not access it before `wait` has returned.
-            timeout: Seconds until the get gives up.
+            timeout: Seconds until the get times out.
 
         Returns:
             A `Pending` whose `wait` returns the values.
@@ -131,7 +131,7 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
             delta: One row of values for each key, or all of them flat; it may be reused when the call
                 returns.
             wait: Whether to return only when the update has been applied; see `Table.add`.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
             options: Options for the updater; by default those of the table.
         """
         values = convert.values(delta, self._native.dtype, "add", f'table "{self.name}"')
@@ -142,7 +142,7 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
 
         Args:
             keys: As for `get`.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             An array of bool, one for each key.
@@ -198,7 +198,7 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
         """All keys and all values in one call, sorted by key.
 
         Args:
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             The keys, an int64 array or a list of bytes; and an array with one row for each key.

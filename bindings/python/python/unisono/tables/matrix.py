@@ -56,7 +56,7 @@ class MatrixTable(Table):
             reject_nan: Whether an add that contains a NaN is rejected.
             compression: How adds are encoded between hosts.
             device: The device that holds the table.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
             options: The updater's options.
         """
         native = make(
@@ -126,7 +126,7 @@ class SparseMatrixTable(Table):
             reject_nan: Whether an add that contains a NaN is rejected.
             compression: How adds are encoded between hosts.
             device: The device that holds the table.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
             options: The updater's options.
         """
         native = make(
@@ -157,7 +157,7 @@ class SparseMatrixTable(Table):
             out: The array to update: one row for each row id, contiguous and writable.
             rows: Row ids, as for `get`; None for all rows.
             buffer: Which of this worker's buffers `out` is: 0, or 1 if the table is pipelined.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             The ids of the rows that were filled, in ascending order.

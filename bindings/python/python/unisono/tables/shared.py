@@ -50,7 +50,7 @@ class SharedTable(Generic[N]):
         worker's copy becomes the average of all copies.
 
         Args:
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
         """
         self._native.tick(timeout)
 
@@ -78,7 +78,7 @@ class SharedTable(Generic[N]):
         """Waits until all adds that this rank started on this table are applied; raises their errors.
 
         Args:
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
         """
         self._native.flush(timeout)
 
@@ -89,7 +89,7 @@ class SharedTable(Generic[N]):
         `unisono.finish` does so for all tables.
 
         Args:
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Example:
             >>> import unisono as uni
@@ -153,7 +153,7 @@ def make(
         name: The name.
         reject_nan: Whether an add that contains a NaN is rejected.
         compression: How adds are encoded between hosts.
-        timeout: Seconds until the call gives up.
+        timeout: Seconds until the call times out.
         options: The updater's options.
         device: The device that holds the table; by default it is in host memory.
 

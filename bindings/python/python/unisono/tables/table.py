@@ -51,7 +51,7 @@ class Table(SharedTable[_native.Table]):
             out: An array of the table's type to fill, contiguous and writable, flat or of the shape of the
                 result; by default a new NumPy array, or one on the device that has the table or the row
                 ids.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             The values: `out`, or an array of the shape of `rows` followed by that of a row.
@@ -67,7 +67,7 @@ class Table(SharedTable[_native.Table]):
         Args:
             rows: As for `get`.
             out: As for `get`; do not access it before `wait` has returned.
-            timeout: Seconds until the get gives up.
+            timeout: Seconds until the get times out.
 
         Returns:
             A `Pending` whose `wait` returns the values.
@@ -106,7 +106,7 @@ class Table(SharedTable[_native.Table]):
             wait: Whether to return only when the update has been applied everywhere. Otherwise it may be
                 applied a little later: this worker's next `get` sees it in any case, the others' after a
                 `barrier`.
-            timeout: Seconds until the call gives up. With `wait`, the error states whether the update was
+            timeout: Seconds until the call times out. With `wait`, the error states whether the update was
                 applied: if not, the call may be repeated.
             options: Options for the updater, such as ``learning_rate=0.1``; by default those of the table.
 

@@ -11,7 +11,7 @@ def flush(*, timeout: float | None = None) -> None:
     Without tables it does nothing.
 
     Args:
-        timeout: Seconds until the call gives up.
+        timeout: Seconds until the call times out.
 
     Example:
         >>> import unisono as uni
@@ -32,7 +32,7 @@ def finish(*, timeout: float | None = None) -> None:
     one table. Without tables it does nothing.
 
     Args:
-        timeout: Seconds until the call gives up.
+        timeout: Seconds until the call times out.
 
     Example:
         >>> import unisono as uni

@@ -84,7 +84,7 @@ class DeviceParameters:
         Args:
             group: The workers.
             factor: This worker's values are multiplied by it first.
-            timeout: Seconds until the call fails.
+            timeout: Seconds until the call times out.
         """
         tensors = self._tensors()
         averages = []

@@ -77,7 +77,7 @@ def reduce_gradients(
         group: The workers.
         op: "avg" or "sum".
         factor: This worker's gradients are multiplied by it first.
-        timeout: Seconds until a call fails.
+        timeout: Seconds until a call times out.
     """
     if op not in ("avg", "sum"):
         raise UsageError(f"gradients: expected the operation avg or sum, received {op!r}; choose one of them")
@@ -112,7 +112,7 @@ def reduce_tensors(
             numbers.
         group: The workers.
         op: "avg" or "sum".
-        timeout: Seconds until a call fails.
+        timeout: Seconds until a call times out.
     """
     small: dict[object, list[torch.Tensor]] = {}
     for one in tensors:
