@@ -138,7 +138,7 @@ def test_a_grid_keeps_a_bounded_number_of_exchanges(monkeypatch):
         left.begin(np.ones(left.input.local_shape))
         for array in arrays[5:]:
             array.window(kernel=3, padding=1).forward(np.ones(array.local_shape))
-        assert not window._exchanges and not left._exchanges and not left._left
+        assert not window._exchanges and not left._exchanges and not left._abandoned
         np.testing.assert_array_equal(under_way.end(), expected)
         np.testing.assert_array_equal(window.forward(np.ones(window.input.local_shape)), expected)
         assert left.forward(np.ones(left.input.local_shape)).sum() > 0

@@ -113,7 +113,7 @@ def _cupy(ordinal: int, like: Any) -> tuple[Make, int | None]:
     try:
         cupy: Any = importlib.import_module("cupy")
     except ImportError:
-        return _refuse(type(like).__name__), None
+        return _failing_maker(type(like).__name__), None
 
     with cupy.cuda.Device(ordinal):
         stream = cupy.cuda.get_current_stream()
@@ -125,7 +125,7 @@ def _cupy(ordinal: int, like: Any) -> tuple[Make, int | None]:
     return make, int(stream.ptr)
 
 
-def _refuse(kind: str) -> Make:
+def _failing_maker(kind: str) -> Make:
     """Fails only if called: calls that return no new array need no library that makes one."""
 
     def make(dtype: str, shape: tuple[int, ...]) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from unisono import _native
-from unisono.halo.options import Words
+from unisono.halo.options import Edge
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Box:
 
 
 def boxes_of(
-    needed: Sequence[tuple[int, int]], shape: Sequence[int], edges: Sequence[tuple[Words, Words]]
+    needed: Sequence[tuple[int, int]], shape: Sequence[int], edges: Sequence[tuple[Edge, Edge]]
 ) -> list[Box]:
     """Decomposes a region into boxes.
 
@@ -57,7 +57,7 @@ def boxes_of(
     return [_box(runs) for runs in product(*dimensions)]
 
 
-def _runs(needed: tuple[int, int], length: int, edges: tuple[Words, Words]) -> list[Run]:
+def _runs(needed: tuple[int, int], length: int, edges: tuple[Edge, Edge]) -> list[Run]:
     first, end = needed
     inside = range(max(first, 0), min(end, length))
     runs: list[Run] = []

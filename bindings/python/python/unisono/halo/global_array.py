@@ -11,8 +11,8 @@ from unisono import _native
 from unisono.arrays import name_of
 from unisono.errors import UsageError
 from unisono.halo.grid import Grid
+from unisono.halo.memory import device_of, empty_contribution, empty_like
 from unisono.halo.options import IDENTITY, boundaries, count_of, counts, paddings, window_dimensions
-from unisono.halo.places import device_of, empty_like, nothing_like
 from unisono.halo.window import Window, shape_of
 
 _DEFAULT_DIMENSIONS = {"w": -1, "h": -2, "d": -3, "data": 0}
@@ -176,7 +176,7 @@ class GlobalArray:
                 f"{received if here else 'another one there'}; pass the whole array on that rank"
             )
         name = _TYPES[int(code[0])]
-        source = x if here else nothing_like(x, len(self.shape), name, bool(code[1]))
+        source = x if here else empty_contribution(x, len(self.shape), name, bool(code[1]))
         out = empty_like(source, self.local_shape)
         self._once("scatter", root, source, timeout).forward([source], [out], timeout)
         return out

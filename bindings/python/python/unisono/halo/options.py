@@ -16,7 +16,7 @@ Boundary = str | float
 WindowNumbers = tuple[int, int, int, int, int, bool, int, bool]
 """Kernel, stride, dilation, padding before and after, transposed, output padding, ceil mode."""
 
-Words = tuple[str, float]
+Edge = tuple[str, float]
 """A boundary's name and value."""
 
 IDENTITY: WindowNumbers = (1, 1, 1, 0, 0, False, 0, False)
@@ -147,7 +147,7 @@ def paddings(
 
 def boundaries(
     boundary: Any, dims: list[int], split: Mapping[str, int], count: int
-) -> list[tuple[Words, Words]]:
+) -> list[tuple[Edge, Edge]]:
     """The boundaries at both edges of every dimension of an array.
 
     Args:
@@ -160,7 +160,7 @@ def boundaries(
     Returns:
         Names and values, before and after.
     """
-    edges: list[tuple[Words, Words]] = [(("zero", 0.0), ("zero", 0.0))] * count
+    edges: list[tuple[Edge, Edge]] = [(("zero", 0.0), ("zero", 0.0))] * count
     if isinstance(boundary, Mapping):
         for key, one in boundary.items():
             dim = split.get(key) if isinstance(key, str) else int(key) % count
@@ -176,7 +176,7 @@ def boundaries(
     return edges
 
 
-def check_constants(edges: Iterable[tuple[Words, Words]], dtype: str) -> None:
+def check_constants(edges: Iterable[tuple[Edge, Edge]], dtype: str) -> None:
     """Rejects constants that an integer array cannot hold.
 
     Args:
@@ -200,14 +200,14 @@ def check_constants(edges: Iterable[tuple[Words, Words]], dtype: str) -> None:
             )
 
 
-def _edges(one: Any) -> tuple[Words, Words]:
+def _edges(one: Any) -> tuple[Edge, Edge]:
     if isinstance(one, (str, int, float)):
-        return _words(one), _words(one)
+        return _edge(one), _edge(one)
     before, after = one
-    return _words(before), _words(after)
+    return _edge(before), _edge(after)
 
 
-def _words(boundary: Any) -> Words:
+def _edge(boundary: Any) -> Edge:
     if isinstance(boundary, str):
         return boundary, 0.0
     return "constant", float(boundary)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from unisono import _native
 from unisono.arrays import name_of
 from unisono.errors import Error, UsageError
-from unisono.halo.options import WindowNumbers, Words, check_constants
-from unisono.halo.places import device_of, empty_like
+from unisono.halo.memory import device_of, empty_like
+from unisono.halo.options import Edge, WindowNumbers, check_constants
 
 if TYPE_CHECKING:
     from unisono.halo.global_array import GlobalArray
@@ -45,7 +45,7 @@ class Window:
         array: GlobalArray,
         output: GlobalArray,
         numbers: list[WindowNumbers],
-        edges: list[tuple[Words, Words]],
+        edges: list[tuple[Edge, Edge]],
     ) -> None:
         """Plans the communication; see `GlobalArray.window`."""
         self.input: GlobalArray = array
@@ -55,12 +55,12 @@ class Window:
         self.numbers: tuple[WindowNumbers, ...] = tuple(numbers)
         """For each dimension: kernel, stride, dilation, padding before and after, transposed, output padding,
         ceil mode."""
-        self.edges: tuple[tuple[Words, Words], ...] = tuple(edges)
+        self.edges: tuple[tuple[Edge, Edge], ...] = tuple(edges)
         """The boundary before and after each dimension: its name and value."""
         self._plan = self._plan_of(array.grid.rank)
         self._exchanges: dict[tuple[str, int, int | None], _native.HaloExchange] = {}
         # The results of abandoned exchanges, by the identity of their native exchange.
-        self._left: dict[int, list[Any]] = {}
+        self._abandoned: dict[int, list[Any]] = {}
         # The exchanges that may still be ended.
         self._begun: weakref.WeakSet[Exchange] = weakref.WeakSet()
 
@@ -223,7 +223,7 @@ class Window:
             outputs = list(out) if several else [out]
         self._check(outputs, target, f"{operation} into out=")
         if len(outputs) != len(inputs) or len({name_of(one.dtype) for one in inputs}) != 1:
-            self._refuse(
+            self._reject(
                 operation, "arrays of one type, and as many results", f"{len(inputs)} and {len(outputs)}"
             )
         return inputs, outputs
@@ -232,11 +232,11 @@ class Window:
         for one in arrays:
             if shape_of(one) != shape:
                 received = type(one).__name__ if shape_of(one) is None else str(shape_of(one))
-                self._refuse(operation, f"an array of the shape {shape}", received)
+                self._reject(operation, f"an array of the shape {shape}", received)
         if not arrays:
-            self._refuse(operation, "one array or more", "an empty list")
+            self._reject(operation, "one array or more", "an empty list")
 
-    def _refuse(self, operation: str, expected: str, received: str) -> None:
+    def _reject(self, operation: str, expected: str, received: str) -> None:
         # The other ranks may be making this call, so it counts.
         self.input.grid.group._native.skip_call()
         raise UsageError(
@@ -258,7 +258,7 @@ class Window:
             self._exchanges[key] = made
             self.input.grid._note_exchange(self, key)
         exchange = self._exchanges[key]
-        left = self._left.pop(id(exchange), None)
+        left = self._abandoned.pop(id(exchange), None)
         if left is not None:
             exchange.end(left, timeout)  # the other ranks have sent their data
         return exchange
@@ -272,14 +272,14 @@ class Window:
             if one._under_way:
                 one._leave()
         for exchange in self._exchanges.values():
-            left = self._left.pop(id(exchange), None)
+            left = self._abandoned.pop(id(exchange), None)
             if left is not None:
                 with suppress(Error):
                     exchange.end(left, None)
 
     def _drop_exchange(self, key: Any) -> None:
         exchange = self._exchanges.pop(key, None)
-        self._left.pop(id(exchange), None)
+        self._abandoned.pop(id(exchange), None)
 
 
 class Exchange:
@@ -328,7 +328,7 @@ class Exchange:
     def _leave(self) -> None:
         self._under_way = False
         if self._native in self._window._exchanges.values():
-            self._window._left[id(self._native)] = self._outputs
+            self._window._abandoned[id(self._native)] = self._outputs
 
     @property
     def padded(self) -> Any:
@@ -346,7 +346,7 @@ class Exchange:
         """
         if not self._under_way:
             expected = "an exchange that is under way"
-            self._window._refuse("halo end", expected, "one that was ended or left; call begin again")
+            self._window._reject("halo end", expected, "one that was ended or left; call begin again")
         self._under_way = False
         self._native.end(self._outputs, timeout)
         return self.padded

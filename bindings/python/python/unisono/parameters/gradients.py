@@ -65,11 +65,11 @@ def check_presence(
     """
     if group.size == 1 or not present:
         return
-    everybody = group.all_gather(np.array(present, dtype=np.uint8), timeout=timeout)
-    mixed = np.flatnonzero(everybody.min(axis=0) != everybody.max(axis=0))
+    gathered = group.all_gather(np.array(present, dtype=np.uint8), timeout=timeout)
+    mixed = np.flatnonzero(gathered.min(axis=0) != gathered.max(axis=0))
     if mixed.size:
         place = int(mixed[0])
-        missing = [group.members[rank] for rank in np.flatnonzero(everybody[:, place] == 0)]
+        missing = [group.members[rank] for rank in np.flatnonzero(gathered[:, place] == 0)]
         raise UsageError(
             f"gradients: expected a gradient of {names[place]!r} on all workers or on none, received none "
             f"on rank {', '.join(map(str, missing))}; use the parameter in every worker's loss"

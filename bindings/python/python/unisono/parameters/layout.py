@@ -13,7 +13,7 @@ import numpy as np
 from unisono.errors import UsageError
 from unisono.group import Group
 from unisono.parameters.adapter import Parameters, Values
-from unisono.parameters.memory import refuse_overlaps
+from unisono.parameters.memory import reject_overlaps
 
 # The element types that parameters may have; narrow ones are widened in the table.
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -57,7 +57,7 @@ class Layout:
                     f"{value.dtype}; {advice}"
                 )
         if parameters.in_place:
-            refuse_overlaps(dict(zip(names, values, strict=True)))
+            reject_overlaps(dict(zip(names, values, strict=True)))
         shapes = tuple(tuple(map(int, value.shape)) for value in values)
         return cls(tuple(names), shapes, tuple(value.dtype.name for value in values))
 

@@ -47,11 +47,11 @@ def distinct(named: Mapping[str, T], view: Callable[[T], Values | None]) -> dict
         if array is not None and place is not None:
             seen.add(place)
             views[name] = array
-    refuse_overlaps(views)
+    reject_overlaps(views)
     return kept
 
 
-def refuse_overlaps(named: Mapping[str, Values]) -> None:
+def reject_overlaps(named: Mapping[str, Values]) -> None:
     """Rejects parameters that share memory: a write to one would change the other.
 
     Args:

@@ -133,7 +133,7 @@ class Replica:
         """
         assert self._waiting is not None and self._snapshot is not None
         if self._parameters.in_place:
-            refuse_read_only(self._layout.names, values)  # before anything is changed
+            reject_read_only(self._layout.names, values)  # before anything is changed
         waiting, self._waiting = self._waiting, None
         try:
             waiting.wait()
@@ -144,8 +144,9 @@ class Replica:
         self._staging, self._base = self._base, self._staging
         corrections = self._layout.views(self._staging)
         if not self._rounds:
-            swapped = self._swapped
-            self._add(values, [None if place in swapped else one for place, one in enumerate(corrections)])
+            self._add(
+                values, [None if place in self._swapped else one for place, one in enumerate(corrections)]
+            )
             return
         exact = [value + correction for value, correction in zip(values, corrections, strict=True)]
         write(self._parameters, exact)
@@ -267,7 +268,7 @@ def write(parameters: Parameters, values: list[Values]) -> None:
     """
     if parameters.in_place:
         targets = parameters.read()
-        refuse_read_only(parameters.names(), targets)
+        reject_read_only(parameters.names(), targets)
         for target, value in zip(targets, values, strict=True):
             np.copyto(target, value, casting="same_kind")
         written = getattr(parameters, "written", None)
@@ -277,7 +278,7 @@ def write(parameters: Parameters, values: list[Values]) -> None:
         parameters.write(values)
 
 
-def refuse_read_only(names: Sequence[str], arrays: Sequence[Values]) -> None:
+def reject_read_only(names: Sequence[str], arrays: Sequence[Values]) -> None:
     """Rejects parameters that can no longer be written.
 
     Args:

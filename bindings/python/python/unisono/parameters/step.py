@@ -89,12 +89,12 @@ class Steps:
         if self.workers.size == 1 or self._world.restarts:
             return
         own = np.array([ACTIONS.index(action), self._made])
-        everybody = self.workers.all_gather(own, timeout=self._timeout)
-        if (everybody == everybody[0]).all():
+        gathered = self.workers.all_gather(own, timeout=self._timeout)
+        if (gathered == gathered[0]).all():
             return
         reported = ", ".join(
             f"rank {self.workers.members[worker]} in {ACTIONS[which]} after {made - (which != 2)} exchanges"
-            for worker, (which, made) in enumerate(everybody.tolist())
+            for worker, (which, made) in enumerate(gathered.tolist())
         )
         raise UsageError(
             f"{action} of a {self._what}: expected the same calls on all workers, received {reported}; call "

@@ -35,15 +35,15 @@ def factor_of(weight: Any, group: Group, call: str, timeout: float | None = None
         own = float(weight)
     except (TypeError, ValueError):
         own = math.nan  # reported on all workers
-    everybody = group.all_gather(np.array([own]), timeout=timeout).ravel()
-    for rank, one in zip(group.members, everybody.tolist(), strict=True):
+    gathered = group.all_gather(np.array([own]), timeout=timeout).ravel()
+    for rank, one in zip(group.members, gathered.tolist(), strict=True):
         if not 0 <= one < math.inf:
             received = repr(weight) if math.isnan(one) and math.isnan(own) else one
             raise UsageError(
                 f"{call}: expected a weight from 0 up, such as the number of rows, received {received} on "
                 f"rank {rank}"
             )
-    mean = float(everybody.mean())
+    mean = float(gathered.mean())
     if mean == 0:
         raise UsageError(
             f"{call}: expected a weight above 0 on some worker, received 0 on all; leave out empty batches"

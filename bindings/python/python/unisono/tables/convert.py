@@ -11,7 +11,7 @@ import numpy as np
 from unisono.arrays import bfloat16, in_memory, name_of, reject_masked
 from unisono.errors import UsageError
 from unisono.tables.initial import Normal, Uniform
-from unisono.tables.place import on_device, to_host
+from unisono.tables.memory import on_device, to_host
 
 
 def is_array(x: object) -> bool:

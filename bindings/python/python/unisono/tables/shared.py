@@ -10,7 +10,7 @@ from unisono import _native
 from unisono.arrays import bfloat16, name_of
 from unisono.errors import Error, UsageError
 from unisono.tables import convert
-from unisono.tables.place import ordinal
+from unisono.tables.memory import ordinal
 from unisono.world import world
 
 N = TypeVar("N", _native.Table, _native.KeyValueTable)

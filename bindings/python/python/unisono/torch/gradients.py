@@ -89,10 +89,10 @@ def reduce_gradients(
     if group.size == 1 or not parameters:
         return
     kinds = np.array([_kind(one) for one in parameters.values()], np.uint8)
-    everybody = group.all_gather(kinds, timeout=timeout)
-    _refuse_unusable(list(parameters), everybody, group)
+    gathered = group.all_gather(kinds, timeout=timeout)
+    _reject_unusable(list(parameters), gathered, group)
     gradients = []
-    for parameter, kind in zip(parameters.values(), everybody.max(axis=0), strict=True):
+    for parameter, kind in zip(parameters.values(), gathered.max(axis=0), strict=True):
         if kind != _NONE:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -170,18 +170,18 @@ def _kind(parameter: torch.Tensor) -> int:
     return {"cpu": _DENSE, "cuda": _ON_DEVICE}.get(gradient.device.type, _UNUSABLE)
 
 
-def _refuse_unusable(names: list[str], everybody: Values, group: Group) -> None:
-    ranks, places = np.nonzero(everybody == _UNUSABLE)
+def _reject_unusable(names: list[str], gathered: Values, group: Group) -> None:
+    ranks, places = np.nonzero(gathered == _UNUSABLE)
     if len(ranks):
         raise UsageError(
             "gradients: expected dense gradients in the processor's or in CUDA memory, received another "
             f"one for {names[places[0]]!r} on rank {group.members[ranks[0]]}; move the model, or make the "
             "gradient dense"
         )
-    mixed = (everybody == _DENSE).any(axis=0) & (everybody == _ON_DEVICE).any(axis=0)
+    mixed = (gathered == _DENSE).any(axis=0) & (gathered == _ON_DEVICE).any(axis=0)
     if mixed.any():
         place = int(np.flatnonzero(mixed)[0])
-        there = [group.members[rank] for rank in np.flatnonzero(everybody[:, place] == _ON_DEVICE)]
+        there = [group.members[rank] for rank in np.flatnonzero(gathered[:, place] == _ON_DEVICE)]
         raise UsageError(
             f"gradients: expected {names[place]!r} in one kind of memory on all workers, received one in "
             f"CUDA memory on rank {there[0]} and one in the processor's on others; move the models alike"

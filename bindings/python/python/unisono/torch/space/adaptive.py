@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from unisono.torch.space.dispatch import Function, name_of, refuse, rule
+from unisono.torch.space.dispatch import Function, name_of, reject, rule
 from unisono.torch.space.layout import Layout, layout_of
 from unisono.torch.space.moves import total
 from unisono.torch.space.part import Part, spread, unwrap, wrap
@@ -65,7 +65,7 @@ def _weighted(local: torch.Tensor, layout: Layout, wanted: list[int]) -> torch.T
 def maximum(function: Function, input: Part, output_size: Any, return_indices: bool = False) -> Part:
     """Each rank computes the maxima for its outputs, one dimension after the other."""
     if return_indices:
-        refuse("a rule for parts of a tensor for adaptive_max_pool with return_indices=True")
+        reject("a rule for parts of a tensor for adaptive_max_pool with return_indices=True")
     wanted = _wanted(function, input, output_size)
     spatial = len(wanted)
     x = spread(input, spatial)

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from unisono.torch.space.dispatch import Function, name_of, refuse, replaced, rule
-from unisono.torch.space.part import Part, gathered, unwrap, whole_shape, wrap
+from unisono.torch.space.dispatch import Function, name_of, reject, replaced, rule
+from unisono.torch.space.part import Part, gathered, global_shape, unwrap, wrap
 
 _ANSWERS = (
     ".dtype",
@@ -98,26 +98,26 @@ def _edge(x: Any) -> Any:
 @rule(".shape", "size", always=True, flat=True)
 def shape(function: Function, x: Part, dim: int | None = None) -> Any:
     """The global shape, or one of its sizes."""
-    whole = whole_shape(x)
+    whole = global_shape(x)
     return whole if dim is None else whole[dim]
 
 
 @rule("dim", "ndimension", ".ndim", always=True, flat=True)
 def dimensions(function: Function, x: Part) -> int:
     """The number of dimensions of the global tensor."""
-    return len(whole_shape(x))
+    return len(global_shape(x))
 
 
 @rule("numel", "nelement", always=True, flat=True)
 def elements(function: Function, x: Part) -> int:
     """The number of elements of the global tensor."""
-    return whole_shape(x).numel()
+    return global_shape(x).numel()
 
 
 @rule("__len__", always=True, flat=True)
 def length(function: Function, x: Part) -> int:
     """The length of the global tensor."""
-    return int(whole_shape(x)[0])
+    return int(global_shape(x)[0])
 
 
 @rule("requires_grad_", always=True, flat=True)
@@ -153,8 +153,8 @@ def copied(function: Function, x: Part, *args: Any) -> Any:
     """A replicated part is copied and saved as a plain tensor would be; another part is copied locally."""
     if name_of(function) == "__deepcopy__":
         return wrap(copy.deepcopy(unwrap(x).detach()).requires_grad_(x.requires_grad), x.place)
-    if not x.place.is_whole:
-        refuse("a whole tensor to save", "save part.gather(), or part.local on each rank")
+    if not x.place.is_replicated:
+        reject("a whole tensor to save", "save part.gather(), or part.local on each rank")
     plain: Any = unwrap(x).detach()
     return plain.__reduce_ex__(*args)
 

@@ -276,8 +276,8 @@ def operands(
     Returns:
         Plain operands.
     """
-    kernel = whole_operand(weight, layout)
-    offset = None if bias is None else whole_operand(bias, layout)
+    kernel = replicated_operand(weight, layout)
+    offset = None if bias is None else replicated_operand(bias, layout)
     kind = x.device.type
     if kind != "meta" and torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind)
@@ -286,7 +286,7 @@ def operands(
     return x, kernel, offset
 
 
-def whole_operand(x: torch.Tensor, layout: Layout) -> torch.Tensor:
+def replicated_operand(x: torch.Tensor, layout: Layout) -> torch.Tensor:
     """An operand of which every rank needs the full tensor.
 
     Args:

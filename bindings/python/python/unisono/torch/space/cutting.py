@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from unisono.torch.space.dispatch import Function, name_of, on_copies, parts_in, refuse, replaced, rule
+from unisono.torch.space.dispatch import Function, name_of, on_copies, parts_in, reject, replaced, rule
 from unisono.torch.space.layout import layout_of
 from unisono.torch.space.moves import move
 from unisono.torch.space.part import Part, gathered, unwrap, wrap
@@ -92,7 +92,7 @@ def item(function: Function, input: Part, index: Any) -> Any:
     """Slices and indices, one dimension after the other."""
     entries = list(index) if isinstance(index, tuple) else [index]
     if any(isinstance(one, (torch.Tensor, list)) or one is True or one is False for one in entries):
-        return _on_the_whole(function, input, index)
+        return _on_global(function, input, index)
     named = sum(one is not None and one is not Ellipsis for one in entries)
     if Ellipsis in entries:
         place = entries.index(Ellipsis)
@@ -205,13 +205,13 @@ def chosen(
     """Elements selected by an index: locally, or on the global tensor along a partitioned dimension."""
     name = name_of(function)
     if name.endswith("_"):
-        refuse(f"a rule for parts of a tensor for {name}", f"call {name[:-1]}, which makes another tensor")
+        reject(f"a rule for parts of a tensor for {name}", f"call {name[:-1]}, which makes another tensor")
     parts = list(parts_in(input, index, rest, kwargs))
     most = max(parts, key=lambda one: len(one.place.split)).place
     dim = dim % input.dim()
     if name == "index_select":
         if isinstance(index, Part) or dim in most.dims:
-            return _on_the_whole(function, input, dim, index, *rest, **kwargs)
+            return _on_global(function, input, dim, index, *rest, **kwargs)
         local = unwrap(input).index_select(dim, index)
         shape = list(most.shape)
         shape[dim] = local.shape[dim]
@@ -222,7 +222,7 @@ def chosen(
         for one in tensors
     )
     if dim in most.dims or not alike:
-        return _on_the_whole(function, input, dim, index, *rest, **kwargs)
+        return _on_global(function, input, dim, index, *rest, **kwargs)
 
     def align(one: torch.Tensor) -> torch.Tensor:
         like = most.resized(one.shape)
@@ -243,12 +243,12 @@ def along(function: Function, input: torch.Tensor, indices: torch.Tensor, dim: i
     if dim is None or any(
         input.shape[place] != indices.shape[place] for place in range(count) if place != dim % count
     ):
-        return _on_the_whole(function, input, indices, dim)
+        return _on_global(function, input, indices, dim)
     return chosen(torch.gather, input, dim, indices)
 
 
 @rule("masked_select")
-def _on_the_whole(function: Function, *args: Any, **kwargs: Any) -> Any:
+def _on_global(function: Function, *args: Any, **kwargs: Any) -> Any:
     """Every rank computes the full result."""
     return on_copies(function, replaced(args, gathered), replaced(kwargs, gathered))
 

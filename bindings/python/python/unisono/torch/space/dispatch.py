@@ -14,8 +14,8 @@ from unisono.halo import Grid
 from unisono.torch.space.failures import shared_error
 from unisono.torch.space.layout import Layout, layout_of
 from unisono.torch.space.moves import once, share
-from unisono.torch.space.part import Part, unflattened, unwrap, whole_shape, wrap
-from unisono.torch.space.passes import by_hand, check_checkpoint, counts_fully, in_backward, within
+from unisono.torch.space.part import Part, global_shape, unflattened, unwrap, wrap
+from unisono.torch.space.passes import check_checkpoint, counts_fully, in_backward, in_custom_backward, within
 
 Function = Callable[..., Any]
 Rule = Callable[..., Any]
@@ -105,7 +105,7 @@ def _named(error: Exception, name: str, grid: Grid) -> Exception:
 
 
 def _is_copy(one: Part) -> bool:
-    return one.place.is_whole and one.flat is None
+    return one.place.is_replicated and one.flat is None
 
 
 def _done(name: str, function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -113,7 +113,7 @@ def _done(name: str, function: Function, args: tuple[Any, ...], kwargs: Mapping[
     if name not in _FLAT:
         args, kwargs = replaced(args, unflattened), replaced(dict(kwargs), unflattened)
     parts = list(parts_in(args, kwargs))
-    if by_hand(parts[0].grid):
+    if in_custom_backward(parts[0].grid):
         plain = replaced((args, kwargs), unwrap)
         return function(*plain[0], **plain[1])
     placeholder = any(one.placeholder for one in parts)
@@ -123,7 +123,7 @@ def _done(name: str, function: Function, args: tuple[Any, ...], kwargs: Mapping[
     if whole and (found is None or not placeholder):
         return on_copies(function, args, kwargs)
     if found is None:
-        return refuse(f"a rule for parts of a tensor for {name}")
+        return reject(f"a rule for parts of a tensor for {name}")
     if placeholder:
         # Tensors that a rule makes for its own use have elements, even in a rehearsal.
         with torch.device("cpu"):
@@ -145,7 +145,7 @@ def on_copies(function: Function, args: Any, kwargs: Any) -> Any:
     layout = next(parts_in(args, kwargs)).place
     local = replaced((args, dict(kwargs)), unwrap, lambda plain: plain_once(plain, layout))
     result = function(*local[0], **local[1])
-    return wrapped_whole(result, layout)
+    return wrapped_replicated(result, layout)
 
 
 def plain_once(x: torch.Tensor, layout: Layout) -> torch.Tensor:
@@ -163,7 +163,7 @@ def plain_once(x: torch.Tensor, layout: Layout) -> torch.Tensor:
     return once(x, layout.grid, layout.copies)
 
 
-def wrapped_whole(result: Any, like: Layout) -> Any:
+def wrapped_replicated(result: Any, like: Layout) -> Any:
     """Wraps the tensors of a result as replicated parts.
 
     Args:
@@ -265,7 +265,7 @@ def name_of(function: Function) -> str:
     return name or repr(function)
 
 
-def refuse(wanted: str, advice: str = "") -> Any:
+def reject(wanted: str, advice: str = "") -> Any:
     """Raises an error: the operation cannot be done on parts.
 
     Args:
@@ -276,7 +276,7 @@ def refuse(wanted: str, advice: str = "") -> Any:
     raise Unsupported(f"expected {wanted}, received none; {advice}")
 
 
-def shape_on_whole(function: Function, x: Part, *args: Any, **kwargs: Any) -> tuple[int, ...]:
+def global_result_shape(function: Function, x: Part, *args: Any, **kwargs: Any) -> tuple[int, ...]:
     """The shape that an operation would give on the global tensor.
 
     Args:
@@ -291,7 +291,7 @@ def shape_on_whole(function: Function, x: Part, *args: Any, **kwargs: Any) -> tu
     Raises:
         UsageError: PyTorch rejects these arguments for the global tensor. A part might fit them by chance.
     """
-    whole = whole_shape(x)
+    whole = global_shape(x)
     try:
         return tuple(function(torch.empty(whole, device="meta"), *args, **kwargs).shape)
     except (RuntimeError, IndexError) as error:

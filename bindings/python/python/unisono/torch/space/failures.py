@@ -45,7 +45,7 @@ def gathered_rows(numbers: Sequence[int], grid: Grid) -> list[list[int]]:
     Raises:
         Error: Another rank has failed in an operation and reports that instead.
     """
-    kinds, rows = _meet(_REVOKED if exchange_grid(grid).is_revoked else _NUMBERS, numbers, grid)
+    kinds, rows = _sync_ranks(_REVOKED if exchange_grid(grid).is_revoked else _NUMBERS, numbers, grid)
     failure = _cause(kinds, rows, grid)
     if failure is not None:
         raise failure
@@ -85,7 +85,7 @@ def shared_error(error: Exception, grid: Grid) -> Exception:
     exchange_grid(grid).revoke()
     between = isinstance(error, Error) and error.number is not None
     try:
-        kinds, rows = _meet(_BROKEN_CALL if between else _ERROR, _encoded(error), grid, FAILURE_TIMEOUT)
+        kinds, rows = _sync_ranks(_BROKEN_CALL if between else _ERROR, _encoded(error), grid, FAILURE_TIMEOUT)
     except Error:
         return _shared(error)
     cause = _cause(kinds, rows, grid)
@@ -148,7 +148,7 @@ def sharing_errors(grid: Grid) -> Iterator[None]:
         raise raised from error
 
 
-def _meet(
+def _sync_ranks(
     kind: int, numbers: Sequence[int], grid: Grid, timeout: float | None = None
 ) -> tuple[list[int], list[list[int]]]:
     """Gathers every rank's message; all ranks renew their exchanges if any has revoked its own."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from unisono.torch.space.convolution import whole_operand
+from unisono.torch.space.convolution import replicated_operand
 from unisono.torch.space.dispatch import Function, on_copies, parts_in, replaced, rule
 from unisono.torch.space.layout import layout_of
 from unisono.torch.space.part import Part, gathered, unwrap, wrap
@@ -46,7 +46,7 @@ def _drawn(function: Function, args: Any, kwargs: Any) -> Any:
     "dot",
     "outer",
 )
-def on_the_whole(function: Function, *args: Any, **kwargs: Any) -> Any:
+def on_global(function: Function, *args: Any, **kwargs: Any) -> Any:
     """Every rank computes the full result."""
     return on_copies(function, replaced(args, gathered), replaced(kwargs, gathered))
 
@@ -66,8 +66,8 @@ def products(function: Function, *args: Any, **kwargs: Any) -> Any:
         for one in parts
     )
     if not same or any(one.dim() > 2 for one in plain):
-        return on_the_whole(function, *args, **kwargs)
-    local = replaced((args, kwargs), unwrap, lambda one: whole_operand(one, first.place))
+        return on_global(function, *args, **kwargs)
+    local = replaced((args, kwargs), unwrap, lambda one: replicated_operand(one, first.place))
     made = function(*local[0], **local[1])
     shape = [
         first.place.shape[dim] if dim in first.place.dims else made.shape[dim] for dim in range(made.dim())
@@ -80,5 +80,5 @@ def on_channels(function: Function, input: Part, *args: Any, **kwargs: Any) -> A
     """Each rank processes its elements: only the channels of one position are combined."""
     if input.placeholder:
         return input
-    local = [whole_operand(one, input.place) if isinstance(one, torch.Tensor) else one for one in args]
+    local = [replicated_operand(one, input.place) if isinstance(one, torch.Tensor) else one for one in args]
     return wrap(function(unwrap(input), *local, **kwargs), input.place)

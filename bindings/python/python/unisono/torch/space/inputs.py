@@ -15,10 +15,10 @@ from unisono.errors import UsageError
 from unisono.halo import Grid
 from unisono.torch.space import randomness
 from unisono.torch.space.arguments import describe
+from unisono.torch.space.consistency import checksum
 from unisono.torch.space.dispatch import parts_in, replaced
 from unisono.torch.space.failures import gathered_rows, raise_together
 from unisono.torch.space.layout import layout_of, spatial_split
-from unisono.torch.space.likeness import checksum
 from unisono.torch.space.part import Part, wrap
 
 
@@ -101,11 +101,11 @@ def agreed(
     values = "; ".join(others.values)
     generators = randomness.devices(devices)
     compared = [state, "; ".join(texts), "; ".join(others.kinds), "; ".join([values, *others.data])]
-    everybody = _everybody(grid, compared, local, (unseen, due, error is not None), generators)
-    if any(theirs.flags[2] for theirs in everybody):
+    gathered = _gather(grid, compared, local, (unseen, due, error is not None), generators)
+    if any(theirs.flags[2] for theirs in gathered):
         raise_together(error, grid)
-    _refuse_different(everybody, grid)
-    shapes = _shapes([theirs.shapes for theirs in everybody], grid)
+    _reject_different(gathered, grid)
+    shapes = _shapes([theirs.shapes for theirs in gathered], grid)
     made = iter(shapes)
 
     def part(one: torch.Tensor) -> torch.Tensor:
@@ -115,10 +115,10 @@ def agreed(
         return wrap(one, layout_of(grid, shape, spatial_split(grid, len(shape), len(shape) - 2)))
 
     new = replaced((args, kwargs), lambda one: one, part)
-    threads = grid.size > 1 and len({theirs.process for theirs in everybody}) < grid.size
-    seeds = len({theirs.seed for theirs in everybody}) > 1
+    threads = grid.size > 1 and len({theirs.process for theirs in gathered}) < grid.size
+    seeds = len({theirs.seed for theirs in gathered}) > 1
     kind = "; ".join([*compared[:3], str(shapes)])
-    flags = [any(theirs.flags[place] for theirs in everybody) for place in range(2)]
+    flags = [any(theirs.flags[place] for theirs in gathered) for place in range(2)]
     call = kind, zlib.crc32(values.encode())
     return Inputs(new[0], new[1], call, threads, seeds, flags[0], flags[1], local, generators)
 
@@ -143,7 +143,7 @@ class _Rank:
     shapes: list[tuple[int, ...]]
 
 
-def _everybody(
+def _gather(
     grid: Grid,
     texts: Sequence[str],
     local: Sequence[torch.Tensor],
@@ -215,9 +215,9 @@ _COMPARED = (
 )
 
 
-def _refuse_different(everybody: list[_Rank], grid: Grid) -> None:
-    first = everybody[0]
-    for rank, theirs in enumerate(everybody):
+def _reject_different(gathered: list[_Rank], grid: Grid) -> None:
+    first = gathered[0]
+    for rank, theirs in enumerate(gathered):
         differ = [
             what
             for what, one, other in zip(_COMPARED, first.digests, theirs.digests, strict=True)
@@ -232,17 +232,17 @@ def _refuse_different(everybody: list[_Rank], grid: Grid) -> None:
             )
 
 
-def _shapes(everybody: list[list[tuple[int, ...]]], grid: Grid) -> list[tuple[int, ...]]:
+def _shapes(gathered: list[list[tuple[int, ...]]], grid: Grid) -> list[tuple[int, ...]]:
     """The global shapes, from the shapes of all parts."""
     wholes = []
-    for place, here in enumerate(everybody[grid.rank]):
+    for place, here in enumerate(gathered[grid.rank]):
         split = spatial_split(grid, len(here), len(here) - 2)
-        shape = list(everybody[0][place])
+        shape = list(gathered[0][place])
         for axis, dim in split.items():
             line = [grid.rank_at(**{**grid.coordinates_of(0), axis: at}) for at in range(grid.axes[axis])]
-            shape[dim] = sum(everybody[rank][place][dim] for rank in line)
+            shape[dim] = sum(gathered[rank][place][dim] for rank in line)
         array = layout_of(grid, shape, split).array
-        for rank, theirs in enumerate(everybody):
+        for rank, theirs in enumerate(gathered):
             expected = tuple(one.stop - one.start for one in array.region_of(rank))
             if theirs[place] != expected:
                 raise UsageError(

@@ -24,7 +24,7 @@ class Layout:
     local_shape: tuple[int, ...]
 
     @property
-    def is_whole(self) -> bool:
+    def is_replicated(self) -> bool:
         """Whether the tensor is replicated on every rank."""
         return not self.split
 

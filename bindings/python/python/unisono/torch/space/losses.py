@@ -9,11 +9,11 @@ import torch
 from torch.nn import _reduction as _Reduction
 
 from unisono.errors import UsageError
-from unisono.torch.space.convolution import whole_operand
+from unisono.torch.space.convolution import replicated_operand
 from unisono.torch.space.dispatch import Function, name_of, on_copies, parts_in, replaced, rule
 from unisono.torch.space.layout import Layout, layout_of
 from unisono.torch.space.moves import total
-from unisono.torch.space.part import Part, gathered, whole_shape, wrap
+from unisono.torch.space.part import Part, gathered, global_shape, wrap
 from unisono.torch.space.pointwise import aligned, common, plain_aligned
 from unisono.torch.space.precision import accumulation_type
 
@@ -87,7 +87,7 @@ def classes(
         return on_copies(function, replaced((input, target), gathered), replaced(options, gathered))
     layout = input.place
     # The target has one dimension less than the input; local and global tensors have equal dimensions.
-    probabilities = len(whole_shape(target)) == input.dim()
+    probabilities = len(global_shape(target)) == input.dim()
     if probabilities or 1 in layout.dims:
         layout = layout.without([1])
     places = layout_of(
@@ -97,7 +97,7 @@ def classes(
     )
     x = aligned(input, layout)
     wanted = _targets(target, layout if probabilities else places)
-    weights = None if weight is None else whole_operand(weight, layout)
+    weights = None if weight is None else replicated_operand(weight, layout)
     each = function(x, wanted, weights, ignore_index=ignore_index, reduction="none", **kwargs)
     if reduction == "none":
         return wrap(each, places)
@@ -119,17 +119,17 @@ def classes(
 def _targets(target: torch.Tensor, layout: Layout) -> torch.Tensor:
     """This rank's targets."""
     if isinstance(target, Part):
-        if whole_shape(target) != layout.shape:
-            _refuse_target(target, layout)
+        if global_shape(target) != layout.shape:
+            _reject_target(target, layout)
         return aligned(target, layout)
     if tuple(target.shape) == layout.shape:
         return plain_aligned(target, layout)
     if tuple(target.shape) != layout.local_shape:
-        _refuse_target(target, layout)
+        _reject_target(target, layout)
     return target
 
 
-def _refuse_target(target: torch.Tensor, layout: Layout) -> None:
+def _reject_target(target: torch.Tensor, layout: Layout) -> None:
     raise UsageError(
         f"expected targets of the shape {layout.shape}, or this rank's part of them of the shape "
         f"{layout.local_shape}, received {tuple(target.shape)}; divide them as the output is divided"

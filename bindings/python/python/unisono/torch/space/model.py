@@ -11,21 +11,21 @@ import torch
 from unisono.errors import Error, Unsupported, UsageError
 from unisono.halo import Grid
 from unisono.torch.space.arguments import Rehearsed
+from unisono.torch.space.consistency import compare_state, reject_drift
 from unisono.torch.space.dispatch import replaced
 from unisono.torch.space.escapes import counted_once
 from unisono.torch.space.failures import raise_together, sharing_errors
 from unisono.torch.space.fusing import fused_sequences
 from unisono.torch.space.inputs import Inputs, agreed, warn_of_copies
 from unisono.torch.space.layout import check_axes, default_split, layout_of
-from unisono.torch.space.likeness import compare_state, refuse_drift
 from unisono.torch.space.moves import once
 from unisono.torch.space.overlap import overlapping
 from unisono.torch.space.parameters import call_with, replacements, share_all
 from unisono.torch.space.part import Part, wrap
 from unisono.torch.space.passes import counts_fully, passing, within
 from unisono.torch.space.randomness import drawing
-from unisono.torch.space.rehearsal import named, refuse_compiled, rehearse
-from unisono.torch.space.seams import refuse_overlaps
+from unisono.torch.space.rehearsal import named, rehearse, reject_compiled
+from unisono.torch.space.seams import reject_overlaps
 
 
 class Spatial(torch.nn.Module):
@@ -63,7 +63,7 @@ class Spatial(torch.nn.Module):
         Returns:
             The module's result, with a `Part` in place of each tensor.
         """
-        refuse_compiled(self.module, self.grid)
+        reject_compiled(self.module, self.grid)
         if within(self.grid):
             raise _twice(self.grid, "a model")
         with sharing_errors(self.grid):
@@ -111,9 +111,9 @@ class Spatial(torch.nn.Module):
             compare_state(self.module, self.grid)
             self._unseen = False
         elif inputs.due:
-            refuse_drift(self.module, self._calls, self.grid)
+            reject_drift(self.module, self._calls, self.grid)
         if new:
-            refuse_overlaps(inputs.given, self.grid)
+            reject_overlaps(inputs.given, self.grid)
             warn_of_copies(inputs, self.grid)
         # Also if it was known already: eviction depends on when an entry was last used.
         self._rehearsed.add(inputs.call)
@@ -263,7 +263,7 @@ def spatial(
         torch.Size([4, 3, 3, 3])
     """
     check_axes(grid)
-    refuse_compiled(module, grid)
+    reject_compiled(module, grid)
     for name, one in module.named_modules():
         if isinstance(one, Spatial):
             raise _twice(grid, f"layer {name!r}" if name else "a model")

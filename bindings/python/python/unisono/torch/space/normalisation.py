@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from unisono.errors import UsageError
-from unisono.torch.space.convolution import whole_operand
+from unisono.torch.space.convolution import replicated_operand
 from unisono.torch.space.dispatch import Function, name_of, rule
 from unisono.torch.space.layout import Layout
 from unisono.torch.space.moves import share, total
@@ -34,7 +34,7 @@ def _population(x: Part, dims: Sequence[int], taken: Sequence[int]) -> Populatio
 def _channel(x: torch.Tensor | None, like: Part) -> torch.Tensor | None:
     if x is None:
         return None
-    return whole_operand(x, like.place).view(1, -1, *[1] * (like.dim() - 2))
+    return replicated_operand(x, like.place).view(1, -1, *[1] * (like.dim() - 2))
 
 
 @torch.no_grad()
@@ -140,7 +140,7 @@ def group_norm(
     whole = _population(input, range(2, x.dim()), (2, 3))
     population = Population(whole.dims, whole.count * each, whole.grid, whole.axes)
     scale, shift = (
-        None if one is None else whole_operand(one, layout).view(1, num_groups, each, 1)
+        None if one is None else replicated_operand(one, layout).view(1, num_groups, each, 1)
         for one in (weight, bias)
     )
     made = normalised(grouped, population, eps, scale, shift)

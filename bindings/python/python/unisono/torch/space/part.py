@@ -130,7 +130,7 @@ class Part(torch.Tensor):
         return whole if within(self.grid) or recomputed() else watched(unwrap(whole), self.grid)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        shape = whole_shape(self)
+        shape = global_shape(self)
         return f"<unisono.torch.Part of {tuple(shape)}; here {_indices(self.place.region)}>\n{self.local!r}"
 
     @classmethod
@@ -198,7 +198,7 @@ def origin(x: Part) -> torch.Tensor:
     return base if next(places) == next(places) else local
 
 
-def whole_shape(x: torch.Tensor) -> torch.Size:
+def global_shape(x: torch.Tensor) -> torch.Size:
     """The global shape.
 
     Args:
@@ -257,7 +257,7 @@ def unflattened(x: Part) -> Part:
     layout = x.place
     boxes = wrap(unwrap(x).reshape(layout.local_shape), layout)
     whole = gathered(boxes, range(x.flat, len(layout.shape)))
-    shape = whole_shape(x)
+    shape = global_shape(x)
     kept = layout_of(layout.grid, shape, whole.place.split)
     return wrap(unwrap(whole).reshape(kept.local_shape), kept)
 

@@ -27,7 +27,7 @@ def passing(grid: Grid, learns: bool) -> Iterator[None]:
     """
     state = vars(grid)
     before = state.get("_learns", False), state.get("_kept", False)
-    state["_kept"] = _keeps()
+    state["_kept"] = _packs_saved()
     state["_passes"] = state.get("_passes", 0) + 1
     state["_learns"] = learns
     try:
@@ -55,10 +55,10 @@ def recomputed() -> bool:
     Returns:
         Whether it does.
     """
-    return in_backward() and _keeps()
+    return in_backward() and _packs_saved()
 
 
-def by_hand(grid: Grid) -> bool:
+def in_custom_backward(grid: Grid) -> bool:
     """Whether a user-defined backward is running: it has gradients of this rank's elements alone.
 
     Args:
@@ -70,7 +70,7 @@ def by_hand(grid: Grid) -> bool:
     Raises:
         Unsupported: It is a checkpoint that builds a new graph.
     """
-    if not in_backward() or within(grid) or _keeps():
+    if not in_backward() or within(grid) or _packs_saved():
         return False
     # Checkpoints also read their saved tensors.
     return not _checkpoints("backward")
@@ -85,7 +85,7 @@ def in_backward() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
-def _keeps() -> bool:
+def _packs_saved() -> bool:
     """Whether hooks pack the tensors that operations save, as checkpoints do."""
     if hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks"):
         return _top() is not None
@@ -99,7 +99,7 @@ def _top() -> Any:
     return top(True)
 
 
-def _others_keep() -> bool:
+def _has_other_hooks() -> bool:
     """Whether hooks other than a checkpoint's pack saved tensors; older versions do not expose it."""
     if not hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks"):
         return False
@@ -140,10 +140,10 @@ def check_checkpoint(grid: Grid) -> None:
             is nested in another, or used with saved-tensor hooks, which return plain tensors for parts.
     """
     state = vars(grid)
-    if not within(grid) or not state["_learns"] or (torch.is_grad_enabled() and not _keeps()):
+    if not within(grid) or not state["_learns"] or (torch.is_grad_enabled() and not _packs_saved()):
         return
     count = _checkpoints("forward")
-    if count > 1 or (count and (state["_kept"] or _others_keep())):
+    if count > 1 or (count and (state["_kept"] or _has_other_hooks())):
         raise Unsupported(
             "expected checkpoints side by side, received one inside of another, or together with "
             "saved_tensors_hooks such as save_on_cpu; keep one of them"

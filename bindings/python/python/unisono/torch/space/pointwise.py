@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from unisono.errors import UsageError
-from unisono.torch.space.dispatch import Function, name_of, parts_in, plain_once, refuse, replaced, rule
+from unisono.torch.space.dispatch import Function, name_of, parts_in, plain_once, reject, replaced, rule
 from unisono.torch.space.layout import Layout, layout_of
 from unisono.torch.space.moves import share
-from unisono.torch.space.part import Part, bring, origin, unflattened, unwrap, whole_shape, wrap
+from unisono.torch.space.part import Part, bring, global_shape, origin, unflattened, unwrap, wrap
 from unisono.torch.space.passes import counts_fully
 
 _UNARY = """relu relu6 leaky_relu elu selu celu gelu silu mish hardswish hardsigmoid hardtanh sigmoid
@@ -82,12 +82,12 @@ def _into_plain(function: Function, *args: Any, **kwargs: Any) -> Any:
     A replicated part without an autograd history can be written to a buffer, as statistics are.
     """
     name = name_of(function)
-    known = all(one.place.is_whole and not one.requires_grad for one in parts_in(args, kwargs))
+    known = all(one.place.is_replicated and not one.requires_grad for one in parts_in(args, kwargs))
     if known and not args[0].requires_grad:
         local = replaced((args, kwargs), unwrap)
         return function(*local[0], **local[1])
     if not name.startswith("__"):
-        refuse(
+        reject(
             f"a part to write to for {name}",
             "make another tensor of both, without the _; statistics of the whole, as x.detach().mean(), can "
             "be written",
@@ -120,7 +120,7 @@ def common(parts: list[Part], plain: list[torch.Tensor]) -> Layout:
     Returns:
         The layout of the result.
     """
-    shape = _broadcast([tuple(whole_shape(one)) for one in [*parts, *plain]])
+    shape = _broadcast([tuple(global_shape(one)) for one in [*parts, *plain]])
     most = max(parts, key=lambda one: (len(one.place.split), one.numel()))
     shift = len(shape) - most.dim()
     split = {

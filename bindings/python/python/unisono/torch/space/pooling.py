@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from unisono.torch.space.dispatch import Function, name_of, refuse, rule, sequence
+from unisono.torch.space.dispatch import Function, name_of, reject, rule, sequence
 from unisono.torch.space.layout import Layout
 from unisono.torch.space.part import Part, spread, unwrap, wrap
 from unisono.torch.space.precision import accumulation_type, result_type
@@ -33,7 +33,7 @@ def maximum(
 ) -> Part:
     """Each rank computes the maxima over the windows of its outputs."""
     if return_indices:
-        refuse("a rule for parts of a tensor for max_pool with return_indices=True")
+        reject("a rule for parts of a tensor for max_pool with return_indices=True")
     spatial = _spatial(function)
     x = spread(input, spatial)
     result_type(function, unwrap(x), 1)

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from unisono.errors import Unsupported
 from unisono.halo import Grid
-from unisono.torch.space.dispatch import Function, has_rule, name_of, parts_in, refuse, rule
+from unisono.torch.space.dispatch import Function, has_rule, name_of, parts_in, reject, rule
 from unisono.torch.space.exchange_grid import exchange_grid
 from unisono.torch.space.layout import Layout
 from unisono.torch.space.part import Part, unwrap, wrap
@@ -109,7 +109,7 @@ def drawing(
         draws = Draws(grid)
         vars(grid)["_draws"] = draws
         try:
-            with _Together(grid):
+            with _SharedDraws(grid):
                 yield
         finally:
             vars(grid)["_draws"] = None
@@ -139,7 +139,7 @@ multi_head_attention_forward normal_ uniform_ bernoulli_ random_ exponential_ ge
 cauchy_ dropout_ rrelu_"""
 
 
-class _Together(TorchFunctionMode):
+class _SharedDraws(TorchFunctionMode):
     """Makes ranks that are threads draw the same plain tensors, too: they share the default generator."""
 
     def __init__(self, grid: Grid) -> None:
@@ -325,7 +325,7 @@ def leaks(
 ) -> Part:
     """A slope for each element below zero; without training, the mean of all slopes."""
     if training:
-        refuse("a rule for parts of a tensor for rrelu in training", "use leaky_relu, or rrelu in eval()")
+        reject("a rule for parts of a tensor for rrelu in training", "use leaky_relu, or rrelu in eval()")
     if input.placeholder:
         return input
     return wrap(function(unwrap(input), lower, upper, False, False), input.place)
@@ -366,7 +366,7 @@ def fill(
 ) -> Part:
     """Writes the global tensor's numbers in place."""
     if any(isinstance(one, torch.Tensor) for one in (*args, *options.values())):
-        refuse(f"a rule for parts of a tensor for {name_of(function)} with a tensor", "pass numbers")
+        reject(f"a rule for parts of a tensor for {name_of(function)} with a tensor", "pass numbers")
     if input.placeholder:
         return input
     local, place = unwrap(input), input.place

@@ -32,7 +32,7 @@ class Recording:
         """
         return name not in self._expected
 
-    def _came(self, name: str, gradient: torch.Tensor, place: Layout | None) -> None:
+    def _record_gradient(self, name: str, gradient: torch.Tensor, place: Layout | None) -> None:
         self.values[name] = unwrap(gradient).detach().clone(), place
         self._expected.discard(name)
 
@@ -71,7 +71,7 @@ class Recording:
                 self._expected.add(key)
                 self.values[key] = (torch.empty(0), place)
                 register: Any = _origin(output).register_hook
-                register(lambda one: self._came(key, one, place))
+                register(lambda one: self._record_gradient(key, one, place))
 
         return ran
 

@@ -83,7 +83,7 @@ def named(error: Error, module: torch.nn.Module, grid: Grid) -> Error:
     return same
 
 
-def refuse_compiled(module: torch.nn.Module, grid: Grid) -> None:
+def reject_compiled(module: torch.nn.Module, grid: Grid) -> None:
     """Rejects compiled modules: PyTorch has replaced their code, so that parts cannot be dispatched.
 
     Args:

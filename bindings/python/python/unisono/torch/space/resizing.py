@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from unisono.torch.space.dispatch import Function, on_copies, refuse, rule, shape_on_whole
+from unisono.torch.space.dispatch import Function, global_result_shape, on_copies, reject, rule
 from unisono.torch.space.layout import Layout, layout_of
 from unisono.torch.space.moves import move
 from unisono.torch.space.part import Part, bring, gathered, spread, unwrap, wrap
@@ -33,7 +33,7 @@ def interpolate(
 ) -> Any:
     """Each rank computes its outputs from the inputs that they depend on."""
     if mode not in _MODES or antialias:
-        refuse(f"a rule for parts of a tensor for interpolate with mode={mode!r}, antialias={antialias}")
+        reject(f"a rule for parts of a tensor for interpolate with mode={mode!r}, antialias={antialias}")
     spatial = input.dim() - 2
     x = spread(input, spatial)
     dtype = result_type(_resize, unwrap(x), mode)
@@ -141,7 +141,7 @@ def shuffled(function: Function, input: Part, upscale_factor: int) -> Part:
     """Each rank turns channels of its elements into space; few elements are communicated."""
     x = spread(input, 2)
     factor = upscale_factor
-    shape = shape_on_whole(function, x, factor)
+    shape = global_result_shape(function, x, factor)
     sizes = {
         axis: [factor * one if dim >= len(shape) - 2 else one for one in x.array.sizes[axis]]
         for axis, dim in x.place.split.items()
@@ -158,7 +158,7 @@ def unshuffled(function: Function, input: Part, downscale_factor: int) -> Part:
     """Each rank turns the space of its outputs into channels."""
     x = spread(input, 2)
     factor = downscale_factor
-    target = x.place.resized(shape_on_whole(function, x, factor))
+    target = x.place.resized(global_result_shape(function, x, factor))
     sizes = {
         axis: [factor * one if dim >= len(target.shape) - 2 else one for one in target.array.sizes[axis]]
         for axis, dim in x.place.split.items()

@@ -68,9 +68,9 @@ class SpatialSampler(torch.utils.data.DistributedSampler[Any]):
 
 def _compare(grid: Grid, passed: dict[str, int]) -> None:
     """Raises an error on every rank if the numbers differ between ranks."""
-    everybody = grid.group.all_gather(np.array(list(passed.values()), np.int64))
+    gathered = grid.group.all_gather(np.array(list(passed.values()), np.int64))
     for column, (name, mine) in enumerate(passed.items()):
-        values = everybody[:, column].tolist()
+        values = gathered[:, column].tolist()
         if len(set(values)) > 1:
             raise UsageError(
                 f"rank {grid.rank}: SpatialSampler: expected the same {name} on every rank, received "

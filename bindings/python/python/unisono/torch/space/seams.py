@@ -8,15 +8,15 @@ import torch
 
 from unisono.errors import UsageError
 from unisono.halo import Grid
+from unisono.torch.space.consistency import checksum
 from unisono.torch.space.failures import gathered_rows
 from unisono.torch.space.layout import spatial_split
-from unisono.torch.space.likeness import checksum
 
 # The narrowest and the widest overlap to look for. A single column equals its neighbour too often.
 _WIDTHS = range(2, 17)
 
 
-def refuse_overlaps(given: Sequence[torch.Tensor], grid: Grid) -> None:
+def reject_overlaps(given: Sequence[torch.Tensor], grid: Grid) -> None:
     """Rejects plain tensors that have the same elements as their neighbours' at their borders.
 
     A model takes its inputs for parts of a larger sample, and exchanges halos itself.

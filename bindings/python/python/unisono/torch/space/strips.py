@@ -64,11 +64,11 @@ def seams_of(window: Window, spatial: int) -> tuple[Seam, ...] | None:
     """
     known: dict[int, tuple[Seam, ...] | None] = vars(window).setdefault("_seams", {})
     if spatial not in known:
-        known[spatial] = _found(window, spatial) if _keeps(window, spatial) else None
+        known[spatial] = _found(window, spatial) if _preserves_partition(window, spatial) else None
     return known[spatial]
 
 
-def _keeps(window: Window, spatial: int) -> bool:
+def _preserves_partition(window: Window, spatial: int) -> bool:
     """Whether outputs are partitioned like inputs, and the boundary is zero."""
     for dim in range(-spatial, 0):
         kernel, stride, dilation, before, after, transposed = window.numbers[dim][:6]
@@ -164,9 +164,9 @@ def convolved_in_place(
         return function(source, weight, bias, stride, padding, dilation, groups)
 
     if not x.is_cuda:
-        under_way = _begun(x, seams)
+        in_flight = _begun(x, seams)
         out = convolve(x, pads)
-        _overwrite(out, _ends(x, _arrived(under_way), convolve))
+        _overwrite(out, _ends(x, _arrived(in_flight), convolve))
         return out
     # The large kernel is enqueued before waiting for other ranks, so the device never idles.
     side_stream = SideStream(x.device)
@@ -183,8 +183,8 @@ def _begun(x: torch.Tensor, seams: tuple[Seam, ...]) -> list[tuple[Seam, Exchang
     return [(seam, seam.window.begin(_strips(x, seam))) for seam in seams]
 
 
-def _arrived(under_way: list[tuple[Seam, Exchange]]) -> list[tuple[Seam, torch.Tensor]]:
-    return [(seam, exchange.end()) for seam, exchange in under_way]
+def _arrived(in_flight: list[tuple[Seam, Exchange]]) -> list[tuple[Seam, torch.Tensor]]:
+    return [(seam, exchange.end()) for seam, exchange in in_flight]
 
 
 def _ends(

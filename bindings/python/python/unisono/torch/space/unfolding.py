@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from unisono.torch.space.dispatch import Function, rule, sequence, shape_on_whole
+from unisono.torch.space.dispatch import Function, global_result_shape, rule, sequence
 from unisono.torch.space.layout import layout_of
 from unisono.torch.space.part import Part, spread, unwrap, wrap
 from unisono.torch.space.windows import is_empty, least, nothing, outputs, padded, window_of
@@ -17,7 +17,7 @@ from unisono.torch.space.windows import is_empty, least, nothing, outputs, padde
 @rule("unfold", always=True)
 def unfolded(function: Function, input: Part, *args: Any, **kwargs: Any) -> Any:
     """Two operations have this name: the columns of an image, and the windows of one dimension."""
-    shape = shape_on_whole(function, input, *args, **kwargs)
+    shape = global_result_shape(function, input, *args, **kwargs)
     if function is functional.unfold:
         return _columns(input, shape, *args, **kwargs)
     return _windows(input, shape, *args, **kwargs)

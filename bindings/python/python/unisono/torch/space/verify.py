@@ -14,8 +14,8 @@ import torch
 from unisono.errors import UsageError
 from unisono.halo import Grid
 from unisono.torch.space import randomness
+from unisono.torch.space.consistency import compare_sample, compare_state
 from unisono.torch.space.layout import Layout
-from unisono.torch.space.likeness import compare_sample, compare_state
 from unisono.torch.space.model import spatial
 from unisono.torch.space.part import Part
 from unisono.torch.space.recording import Recording, recorded
@@ -195,15 +195,15 @@ def _compare(expected: Recording, found: Recording, grid: Grid) -> Report:
             numbers[place, 0] = apart.flatten()[at].item()
             here = np.unravel_index(at, tuple(mine.shape) or (1,))
             numbers[place, 2 : 2 + len(here)] = here
-    everybody = grid.group.all_gather(numbers)
+    gathered = grid.group.all_gather(numbers)
     rows = []
     for place, name in enumerate(names):
-        rank = int(everybody[:, place, 0].argmax())
+        rank = int(gathered[:, place, 0].argmax())
         whole, _ = expected.values[name]
         layout = found.values[name][1]
-        local_index = [int(one) for one in everybody[rank, place, 2 : 2 + whole.dim()]]
+        local_index = [int(one) for one in gathered[rank, place, 2 : 2 + whole.dim()]]
         index, edge = _where(local_index, layout, rank)
-        rows.append(Row(name, float(everybody[rank, place, 0]), float(numbers[place, 1]), rank, index, edge))
+        rows.append(Row(name, float(gathered[rank, place, 0]), float(numbers[place, 1]), rank, index, edge))
     return Report(tuple(rows))
 
 

@@ -59,7 +59,7 @@ def compare_state(module: torch.nn.Module, grid: Grid) -> None:
         )
 
 
-def refuse_drift(module: torch.nn.Module, turn: int, grid: Grid) -> None:
+def reject_drift(module: torch.nn.Module, turn: int, grid: Grid) -> None:
     """Rejects parameters and buffers that have diverged, by comparing a few elements of each. Collective.
 
     Args:

@@ -51,7 +51,7 @@ def empty_like(x: Any, shape: Sequence[int]) -> Any:
     return np.empty(tuple(shape), x.dtype)
 
 
-def nothing_like(like: Any, dimensions: int, dtype: str, cuda: bool) -> Any:
+def empty_contribution(like: Any, dimensions: int, dtype: str, cuda: bool) -> Any:
     """An empty array, for a rank that has nothing to contribute.
 
     Args:
