@@ -75,7 +75,7 @@ def sync_all_mv_shared_vars() -> None:
 
 
 class SyncedVariable:
-    """A shared variable and the table that holds the sum of all workers' changes to it.
+    """A shared variable and the table to which all workers add their changes.
 
     Other attributes are delegated to the variable. Pickling omits the table: a copy has the values and cannot
     be synced.
@@ -99,7 +99,7 @@ class SyncedVariable:
         self._take()
 
     def mv_sync(self) -> None:
-        """Adds this worker's changes since the last sync, and gets the sum of all workers' changes.
+        """Adds this worker's changes since the last sync, and gets the resulting values.
 
         Raises:
             UsageError: It is a copy, the world has ended, or the variable has changed shape.

@@ -28,7 +28,7 @@ def kernel(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "is_available", lambda: True)
     monkeypatch.setattr(fusing, "DEVICES", ("cpu",))
     monkeypatch.setattr(fusing, "TYPES", (torch.float32, torch.float64))
-    monkeypatch.setattr(fusing, "_suitable", fusing.Recent(8))
+    monkeypatch.setattr(fusing, "_suitable", fusing.LruCache(8))
     monkeypatch.setattr(strips, "WORTHWHILE", 0)
     return seen
 

@@ -24,7 +24,7 @@ import numpy as np
 import unisono as uni
 from multiverso.api import session
 from unisono.parameters import Parameters, recognise
-from unisono.parameters.layout import Layout, agree
+from unisono.parameters.layout import ParameterLayout, agree
 
 Values = np.ndarray[Any, Any]
 
@@ -75,7 +75,7 @@ class MVModelParamManager:
         self._parameters().write(params)
 
     def sync_all_param(self) -> None:
-        """Adds this worker's changes since the last sync, and gets the sum of all workers' changes."""
+        """Adds this worker's changes since the last sync, and gets the resulting values."""
         if self._session.is_over:
             raise uni.UsageError(
                 "sync_all_param: expected a call before shutdown(), received one after it; make a new manager"
@@ -110,7 +110,7 @@ class MVModelParamManager:
                 f"{len(masters)} of them: {masters}; pass multiverso.is_master_worker()"
             )
         if said[masters[0], 1] != 0:
-            agree(lambda: Layout.of(parameters), world)
+            agree(lambda: ParameterLayout.of(parameters), world)
             values = [np.array(value) for value in parameters.read()]
             for value in values:
                 world.broadcast(value, masters[0])

@@ -15,7 +15,7 @@ from unisono.bench.gpu_figures import MARK, NOTE
 
 
 @dataclass
-class Part:
+class BenchJob:
     """The measurements of one job."""
 
     name: str
@@ -26,17 +26,17 @@ class Part:
     """Whether it can report a breakdown of its time."""
 
 
-def _by(path: str) -> Part:
-    return Part(f"collectives by {path}", "unisono.bench.gpu_collectives", 2, {"UNISONO_CUDA_PATH": path})
+def _by(path: str) -> BenchJob:
+    return BenchJob(f"collectives by {path}", "unisono.bench.gpu_collectives", 2, {"UNISONO_CUDA_PATH": path})
 
 
-PARTS = [
+JOBS = [
     _by("ipc"),
     _by("staged"),
     _by("nccl"),
-    Part("tables", "unisono.bench.gpu_tables", 1),
-    Part("halos in space", "unisono.bench.gpu_halo", 4),
-    Part("stack in space", "unisono.bench.gpu_stack", 2, has_detail=True),
+    BenchJob("tables", "unisono.bench.gpu_tables", 1),
+    BenchJob("halos in space", "unisono.bench.gpu_halo", 4),
+    BenchJob("stack in space", "unisono.bench.gpu_stack", 2, has_detail=True),
 ]
 """The jobs, which run one after the other."""
 
@@ -44,12 +44,12 @@ LIMIT = 300.0
 """The time limit of a job, in seconds."""
 
 
-def measure(part: Part, in_detail: bool) -> tuple[list[dict[str, Any]], list[str], str]:
+def measure(job: BenchJob, in_detail: bool) -> tuple[list[dict[str, Any]], list[str], str]:
     """Runs a job; returns its figures and notes, and its output if it failed."""
-    launcher = [sys.executable, "-m", "unisono", "run", "-n", str(part.ranks), "--"]
-    arguments = ["--detail"] if in_detail and part.has_detail else []
-    command = [*launcher, sys.executable, "-m", part.module, *arguments]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", **part.environment}
+    launcher = [sys.executable, "-m", "unisono", "run", "-n", str(job.ranks), "--"]
+    arguments = ["--detail"] if in_detail and job.has_detail else []
+    command = [*launcher, sys.executable, "-m", job.module, *arguments]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", **job.environment}
     try:
         done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=LIMIT)
     except subprocess.TimeoutExpired:
@@ -106,16 +106,16 @@ def main() -> int:
     print(f"{'what':<40}{'minimum':>11}{'median':>11}  {'reference':<16}{'minimum':>11}{'ratio':>11}  wanted")
     found: list[dict[str, Any]] = []
     failed = False
-    for part in PARTS:
-        if options.only not in part.name:
+    for job in JOBS:
+        if options.only not in job.name:
             continue
-        figures, notes, complaint = measure(part, options.detail)
+        figures, notes, complaint = measure(job, options.detail)
         show(figures)
         print(*notes, sep="\n", end="\n" if notes else "", flush=True)
         found += figures
         if complaint:
             failed = True
-            print(f"unisono: {part.name} failed:\n{complaint}", file=sys.stderr)
+            print(f"unisono: {job.name} failed:\n{complaint}", file=sys.stderr)
     if options.json:
         with open(options.json, "w") as file:
             json.dump({"device": card, "cuda": cuda, "results": found}, file, indent=1)

@@ -18,7 +18,7 @@ LARGE = 1 << 20
 ROW = 1 << 14
 ROWS_AT_A_TIME = 16
 
-Part = Callable[[int, int], None]
+RangeCallback = Callable[[int, int], None]
 """Processes a range of what is exchanged, from one element to another."""
 
 
@@ -43,7 +43,7 @@ class Exchange(Protocol):
     delivered: int
     """The number of leading elements of the last exchange that reached the others, even if it then failed."""
 
-    def run(self, values: Values, fill: Part, settle: Part) -> None:
+    def run(self, values: Values, fill: RangeCallback, settle: RangeCallback) -> None:
         """Exchanges.
 
         Args:
@@ -52,7 +52,7 @@ class Exchange(Protocol):
             settle: Called for each range that has arrived.
         """
 
-    def begin(self, values: Values, fill: Part, settle: Part) -> Waiting:
+    def begin(self, values: Values, fill: RangeCallback, settle: RangeCallback) -> Waiting:
         """Starts an exchange in the background.
 
         Args:
@@ -77,7 +77,7 @@ class ThroughTable:
         self._counts_steps = table.consistency.startswith("ssp")
         self._timeout = timeout
 
-    def run(self, values: Values, fill: Part, settle: Part) -> None:
+    def run(self, values: Values, fill: RangeCallback, settle: RangeCallback) -> None:
         """Adds and gets: in pieces if the table has rows, otherwise in one call."""
         self.delivered = 0
         if isinstance(self.table, MatrixTable):
@@ -90,7 +90,7 @@ class ThroughTable:
             self.table.get(out=values, timeout=self._timeout)
             settle(0, values.size)
 
-    def _run_in_pieces(self, values: Values, fill: Part, settle: Part) -> None:
+    def _run_in_pieces(self, values: Values, fill: RangeCallback, settle: RangeCallback) -> None:
         rows = values.reshape(-1, ROW)
         ids = np.arange(len(rows))
         for begin in range(0, len(rows), ROWS_AT_A_TIME):
@@ -107,7 +107,7 @@ class ThroughTable:
         if self._counts_steps:
             self.table.tick(timeout=self._timeout)
 
-    def begin(self, values: Values, fill: Part, settle: Part) -> Waiting:
+    def begin(self, values: Values, fill: RangeCallback, settle: RangeCallback) -> Waiting:
         """Runs the exchange on a thread."""
         self.delivered = 0
         return Background(lambda: self.run(values, fill, settle))
@@ -126,19 +126,19 @@ class Averaging:
         self.factor = 1.0
         """This worker's values are multiplied by this factor before the next average."""
 
-    def run(self, values: Values, fill: Part, settle: Part) -> None:
+    def run(self, values: Values, fill: RangeCallback, settle: RangeCallback) -> None:
         """Averages."""
         self._fill(values, fill)
         self._group.all_reduce(values, "avg", timeout=self._timeout)
         settle(0, values.size)
 
-    def begin(self, values: Values, fill: Part, settle: Part) -> Waiting:
+    def begin(self, values: Values, fill: RangeCallback, settle: RangeCallback) -> Waiting:
         """Averages after the group's earlier calls, whose order must be the same on all workers."""
         self._fill(values, fill)
         pending = self._group.all_reduce(values, "avg", wait=False, timeout=self._timeout)
         return _Settled(pending, lambda: settle(0, values.size))
 
-    def _fill(self, values: Values, fill: Part) -> None:
+    def _fill(self, values: Values, fill: RangeCallback) -> None:
         fill(0, values.size)
         factor, self.factor = self.factor, 1.0
         if factor == 0.0:

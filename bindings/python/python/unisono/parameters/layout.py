@@ -20,7 +20,7 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 @dataclass(frozen=True)
-class Layout:
+class ParameterLayout:
     """Names, shapes, types and positions of parameters."""
 
     names: tuple[str, ...]
@@ -28,7 +28,7 @@ class Layout:
     dtypes: tuple[str, ...]
 
     @classmethod
-    def of(cls, parameters: Parameters) -> Layout:
+    def of(cls, parameters: Parameters) -> ParameterLayout:
         """The layout of a model's parameters, for a table.
 
         Args:
@@ -89,7 +89,7 @@ class Layout:
         parts = zip(ends - self.sizes, ends, self.shapes, strict=True)
         return [flat[begin:end].reshape(shape) for begin, end, shape in parts]
 
-    def difference(self, other: Layout) -> tuple[str, str, str] | None:
+    def difference(self, other: ParameterLayout) -> tuple[str, str, str] | None:
         """The first difference from another layout.
 
         Args:
@@ -111,7 +111,9 @@ class Layout:
         return f"{self.names[place]!r} of shape {self.shapes[place]} and type {self.dtypes[place]}"
 
 
-def agree(describe: Callable[[], Layout] | None, group: Group, timeout: float | None = None) -> Layout:
+def agree(
+    describe: Callable[[], ParameterLayout] | None, group: Group, timeout: float | None = None
+) -> ParameterLayout:
     """The layout that all workers share. Every rank calls it.
 
     Args:
@@ -173,6 +175,6 @@ def _gather(description: dict[str, Any], group: Group, timeout: float | None) ->
     return [json.loads(joined[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
 
 
-def _read(description: dict[str, Any]) -> Layout:
+def _read(description: dict[str, Any]) -> ParameterLayout:
     shapes = tuple(tuple(shape) for shape in description["shapes"])
-    return Layout(tuple(description["names"]), shapes, tuple(description["dtypes"]))
+    return ParameterLayout(tuple(description["names"]), shapes, tuple(description["dtypes"]))

@@ -12,7 +12,7 @@ from unisono.errors import UsageError
 from unisono.parameters.adapter import Callables, Parameters, Values
 from unisono.parameters.exchange import Averaging, Exchange, ThroughTable, padded, table_of
 from unisono.parameters.gradients import reduce_gradients
-from unisono.parameters.layout import Layout, agree
+from unisono.parameters.layout import ParameterLayout, agree
 from unisono.parameters.recognise import recognise
 from unisono.parameters.replica import Replica, write
 from unisono.parameters.step import Steps
@@ -103,17 +103,17 @@ class ParameterManager:
         self._exchange: Exchange | None = None
         self._replica: Replica | None = None
         with self._world._series():  # a restarted worker finds the table instead of repeating these calls
-            self._layout: Layout = self._agree(lambda: _parameters(model, get, set))
+            self._layout: ParameterLayout = self._agree(lambda: _parameters(model, get, set))
             what = f"ParameterManager of {len(self._layout.names)} parameters"
             self._steps = Steps(self._world, what, timeout)
             self._start(name, updater=updater, consistency=consistency, timeout=timeout, **options)
 
-    def _agree(self, recognised: Callable[[], Parameters]) -> Layout:
+    def _agree(self, recognised: Callable[[], Parameters]) -> ParameterLayout:
         """The layout of all workers' parameters; a model that is unknown on one rank is an error on all."""
 
-        def describe() -> Layout:
+        def describe() -> ParameterLayout:
             self._parameters = recognised()
-            return Layout.of(self._parameters)
+            return ParameterLayout.of(self._parameters)
 
         is_worker = self._world.worker_id is not None
         if self._world.restarts and is_worker:

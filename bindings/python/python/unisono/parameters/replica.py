@@ -11,7 +11,7 @@ import numpy as np
 from unisono.errors import UsageError
 from unisono.parameters.adapter import Parameters, Swapping, Values
 from unisono.parameters.exchange import Exchange, Waiting
-from unisono.parameters.layout import Layout
+from unisono.parameters.layout import ParameterLayout
 
 
 class Replica:
@@ -24,7 +24,7 @@ class Replica:
     def __init__(
         self,
         parameters: Parameters,
-        layout: Layout,
+        layout: ParameterLayout,
         exchange: Exchange,
         buffer: Callable[[], Values],
         base: Values,

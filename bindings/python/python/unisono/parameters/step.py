@@ -7,7 +7,7 @@ import numpy as np
 from unisono.errors import UsageError
 from unisono.group import Group
 from unisono.parameters.adapter import Parameters, Values
-from unisono.parameters.layout import Layout
+from unisono.parameters.layout import ParameterLayout
 from unisono.world import World, world
 
 ACTIONS = ("sync", "flush", "close")
@@ -54,7 +54,7 @@ class Steps:
                 "that only serves; call it on workers"
             )
 
-    def same_model(self, layout: Layout, values: list[Values]) -> None:
+    def same_model(self, layout: ParameterLayout, values: list[Values]) -> None:
         """Rejects a model that is no longer the one with which the manager was made.
 
         Args:

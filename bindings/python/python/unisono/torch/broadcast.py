@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from unisono.group import Group
-from unisono.parameters.layout import Layout, agree
+from unisono.parameters.layout import ParameterLayout, agree
 from unisono.world import world
 
 # Element types that the collectives support; other types are sent as bytes.
@@ -65,7 +65,7 @@ def broadcast_tensors(tensors: object, root: int, group: Group) -> None:
             tensor.copy_(plain)
 
 
-def describe(named: Mapping[str, torch.Tensor]) -> Layout:
+def describe(named: Mapping[str, torch.Tensor]) -> ParameterLayout:
     """Describes tensors, so that workers can compare models before anything is changed.
 
     Args:
@@ -75,4 +75,6 @@ def describe(named: Mapping[str, torch.Tensor]) -> Layout:
         Their layout.
     """
     shapes = tuple(tuple(one.shape) for one in named.values())
-    return Layout(tuple(named), shapes, tuple(f"{one.dtype} on {one.device.type}" for one in named.values()))
+    return ParameterLayout(
+        tuple(named), shapes, tuple(f"{one.dtype} on {one.device.type}" for one in named.values())
+    )

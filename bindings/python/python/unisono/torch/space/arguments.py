@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from unisono.torch.space.dispatch import is_record
-from unisono.torch.space.recent import Recent
+from unisono.torch.space.lru_cache import LruCache
 
 KINDS = 64
 """The number of kinds of calls to remember; beyond it, the least recently used one is evicted."""
@@ -109,7 +109,7 @@ class Rehearsed:
     """The calls that were rehearsed: the same on every rank, because all ranks make the same calls."""
 
     def __init__(self) -> None:
-        self._known: Recent[str, set[int]] = Recent(KINDS)
+        self._known: LruCache[str, set[int]] = LruCache(KINDS)
 
     def __contains__(self, call: tuple[str, int]) -> bool:
         kind, values = call

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from unisono.group import Group
 from unisono.halo import GlobalArray, Grid, Window
 from unisono.halo.grid import MOST_EXCHANGES
-from unisono.torch.space.recent import Recent
+from unisono.torch.space.lru_cache import LruCache
 
 MOST_LAYOUTS = 1024
 """The number of layouts that a grid caches: more than a large network has."""
@@ -34,7 +34,7 @@ class ExchangeGrid(Grid):
         # The arrays and windows of these exchanges. All ranks create an exchange together and must drop it
         # together, so it outlives the tensors for which a single rank uses it.
         self._owners: deque[Any] = deque(maxlen=MOST_EXCHANGES)
-        self.layouts: Recent[Any, Any] = Recent(MOST_LAYOUTS)
+        self.layouts: LruCache[Any, Any] = LruCache(MOST_LAYOUTS)
         """The most recently used layouts of tensors on this grid."""
         self.arrays: WeakValueDictionary[Any, GlobalArray] = WeakValueDictionary()
         """The arrays of these layouts, and of evicted layouts that have exchanges."""

@@ -14,9 +14,9 @@ import torch
 
 from unisono.torch.space.convolution import arranged, convolution
 from unisono.torch.space.dispatch import Function, dispatch, rule
+from unisono.torch.space.lru_cache import LruCache
 from unisono.torch.space.parameters import Change
 from unisono.torch.space.part import Part, unwrap, wrap
-from unisono.torch.space.recent import Recent
 from unisono.torch.space.strips import convolved_in_place, convolved_plainly, is_worthwhile, seams_of
 
 DEVICES = ("cuda",)
@@ -29,7 +29,7 @@ LARGEST = (1 << 31) - 1
 """The maximum number of array elements: beyond it, some kernels compute wrong indices."""
 
 # Which kernels may be used, by everything on which the choice of a kernel depends.
-_suitable: Recent[Any, bool] = Recent(4096)
+_suitable: LruCache[Any, bool] = LruCache(4096)
 
 
 def fused_sequences(module: torch.nn.Module, given: Iterable[torch.Tensor]) -> list[Change]:
@@ -159,7 +159,7 @@ def _in_one(
 
 
 def counts() -> tuple[int, int]:
-    """Counts kernel configurations.
+    """Counts the kernel configurations in the cache.
 
     Returns:
         How many are used, and how many were tried.

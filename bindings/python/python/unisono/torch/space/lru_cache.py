@@ -11,7 +11,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Recent(Generic[K, V]):
+class LruCache(Generic[K, V]):
     """The most recently used entries. Threads may share it."""
 
     def __init__(self, most: int) -> None:
