@@ -1,4 +1,4 @@
-"""The table of differences is empty of errors for a correct module, and locates the error in a wrong one."""
+"""The table of differences shows none for a correct module, and locates the error in a wrong one."""
 
 import pytest
 import torch
