@@ -15,7 +15,7 @@ import unisono as uni
 # `make test-gpu` runs the programs that need a device.
 collect_ignore = ["programs", "gpu"]
 PROGRAMS = Path(__file__).parent / "programs"
-# Nothing takes longer, on the slowest and busiest machine; calls give up long before their job is ended.
+# An upper bound, even on the slowest and busiest machine; calls time out long before their job is ended.
 DEADLINE = 300.0
 CALL_SECONDS = 100
 ROOT = Path(__file__).parents[3]
@@ -38,7 +38,7 @@ def mpi_environment(variable, default):
 
 
 def launcher_command(launcher, ranks, restart=0):
-    """What comes before the program, and what to add to the environment."""
+    """The command before the program, and additions to the environment."""
     if launcher == "unisono":
         again = ["--restart", str(restart)] if restart else []
         return [sys.executable, "-m", "unisono", "run", "-n", str(ranks), *again, "--"], {}
@@ -60,7 +60,7 @@ def launcher_command(launcher, ranks, restart=0):
 
 
 class Job:
-    """What a finished job left behind."""
+    """The outcome of a finished job."""
 
     def __init__(self, status, output, notes):
         self.status = status
@@ -75,7 +75,7 @@ class Job:
 
 @pytest.fixture
 def run_ranks(tmp_path):
-    """Runs a program of `tests/programs` on some ranks; whatever happens, nothing is left running."""
+    """Runs a program of `tests/programs` on some ranks; in any case, no process is left running."""
 
     def run(ranks, program, *arguments, launcher="unisono", restart=0, deadline=DEADLINE, **environment):
         command, extra = launcher_command(launcher, ranks, restart)

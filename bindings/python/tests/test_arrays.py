@@ -1,4 +1,4 @@
-"""Which arrays are taken, which are refused, and where results live; in a world of one."""
+"""Which arrays are accepted, which are rejected, and the memory of results; in a world of one."""
 
 import gc
 import os
@@ -200,7 +200,7 @@ def test_results_outlive_their_world():
 
 
 class Lender:
-    """Speaks DLPack, in the old form only."""
+    """Supports DLPack in the old form only."""
 
     def __init__(self, array):
         self.array = array

@@ -1,4 +1,4 @@
-"""Which device a worker gets, on hosts with pretended accelerators: `nvidia-smi` is a script of the test."""
+"""Assignment of devices to workers, on hosts with mock accelerators: `nvidia-smi` is a script of the test."""
 
 import os
 import subprocess
@@ -98,7 +98,7 @@ def test_without_a_device_one_rank_says_so_and_nothing_is_set(pick):
     for number in range(2):
         found, said = pick("", **rank(number, 2))
         assert found == ["cpu", "-", "-", "-"]
-        assert said.count("\n") == (2 if number == 0 else 0)  # the script asks twice
+        assert said.count("\n") == (2 if number == 0 else 0)  # the script calls it twice
 
 
 def test_flags_that_stand_there_are_kept(pick):

@@ -1,4 +1,4 @@
-"""DLPack capsules that lie: each is used as NumPy would use it, or rejected; never a crash."""
+"""Malformed DLPack capsules: each is used as NumPy would use it, or rejected; never a crash."""
 
 import ctypes
 import os
@@ -48,7 +48,7 @@ new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
 class Lender:
-    """Lends a buffer under a description that need not be true."""
+    """Exports a buffer with a description that need not be true."""
 
     def __init__(self, chance: random.Random) -> None:
         def often(usual, *others):
@@ -70,7 +70,7 @@ class Lender:
         tensor.lanes = often(1, 0, 4, 65535)
         tensor.byte_offset = often(0, 8, 2**63, 2**64 - 1)
         count = min(max(tensor.dimensions, 0), 4)
-        # Nothing says how large the buffer is: only sizes that no memory has are drawn beyond it.
+        # The size of the buffer is not known: beyond it, only sizes that no memory has are drawn.
         sizes = [often(chance.randint(0, 4), 1, -1, -(2**63), 2**62) for _ in range(count)]
         strides = [often(1, 0, 4, -1, 2**62, -(2**63)) for _ in range(count)]
         dense = all(0 <= size <= 4 for size in sizes)
@@ -92,7 +92,7 @@ class Lender:
 
 
 def may_be_used(lender: Lender) -> bool:
-    """Whether the description is one of memory inside the buffer."""
+    """Whether the description refers to memory inside the buffer."""
     tensor, (sizes, strides) = lender.tensor, lender.facts
     honest = (
         lender.name in NAMES

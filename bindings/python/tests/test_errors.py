@@ -1,4 +1,4 @@
-"""Exceptions travel between processes and can be copied, with everything they know."""
+"""Exceptions can be sent between processes and copied, with all attributes."""
 
 import copy
 import inspect

@@ -1,4 +1,4 @@
-"""What ranks are told when others are late, lost, stopped or elsewhere."""
+"""The errors of ranks when others are late, lost, stopped or in another call."""
 
 import json
 import re
@@ -68,7 +68,7 @@ def test_mismatched_calls_are_named(run_ranks):
 @pytest.mark.parametrize("variable", ["UNISONO_TRANSPORT=mpi", "UNISONO_HOSTS=2"])
 @pytest.mark.parametrize("launcher", ["mpich", "openmpi"])
 def test_mismatched_calls_over_mpi_are_named_and_nobody_waits(run_ranks, launcher, variable):
-    """One rank sees the difference; the other learns at once that nobody will come."""
+    """One rank detects the mismatch; the other learns at once that its peer will not come."""
     name, value = variable.split("=")
     notes = run_ranks(2, "trouble.py", "mismatched", launcher=launcher, **{name: value}).check().notes
     seen = [json.loads(notes[rank]) for rank in (0, 1)]

@@ -131,14 +131,14 @@ def test_a_grid_keeps_a_bounded_number_of_exchanges(monkeypatch):
                 assert padded.sum() > 0 or turn == 0
                 kept = sum(len(one._exchanges) for owner in arrays for one in owner._windows.values())
                 assert 0 < kept <= 5 and window._exchanges
-        # One that is under way when it is let go ends as ever; one that was left is forgotten.
+        # An exchange in progress when it is dropped ends as usual; an abandoned one is forgotten.
         window, left = (array.window(kernel=3, padding=1) for array in arrays[:2])
         expected = window.forward(np.ones(window.input.local_shape))
         under_way = window.begin(np.ones(window.input.local_shape))
         left.begin(np.ones(left.input.local_shape))
         for array in arrays[5:]:
             array.window(kernel=3, padding=1).forward(np.ones(array.local_shape))
-        assert not window._exchanges and not left._exchanges and not left._left
+        assert not window._exchanges and not left._exchanges and not left._abandoned
         np.testing.assert_array_equal(under_way.end(), expected)
         np.testing.assert_array_equal(window.forward(np.ones(window.input.local_shape)), expected)
         assert left.forward(np.ones(left.input.local_shape)).sum() > 0
@@ -178,7 +178,7 @@ def test_an_adjoint_that_may_overwrite_gives_the_same_bits(kernel, stride, paddi
     def rank(grid):
         array = uni.GlobalArray((2, 13, 11), grid, split={"h": 1, "w": 2})
         window = array.window((kernel, kernel), stride, padding, boundary=boundary, dims=(1, 2))
-        # With a stride, some rows are needed by nobody, and of some ranks alone.
+        # With a stride, some rows are needed by no rank, or only by other ranks.
         inside = all(min(pair) >= 0 for pair in window.halos)
         assert inside or stride > 1
         for dtype in (np.float32, np.float64, np.float16, np.int64):

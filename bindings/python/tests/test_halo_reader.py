@@ -1,4 +1,4 @@
-"""Regions of files: equal to the whole's, and nothing else is read."""
+"""Regions of files: equal to those of the full sample, and nothing else is read."""
 
 import itertools
 import os
@@ -46,7 +46,7 @@ def test_a_halo_from_the_file_is_the_halo_from_the_neighbours(axes, boundary):
         for halo in (1, {"h": (3, 0)}, {"h": (0, 1)}):
             reader = RegionReader(whole, grid, halo=halo, boundary=boundary)
             np.testing.assert_array_equal(reader.read(1), reader.window.forward(part))
-        # Whatever the first layer of a model needs: strides, dilation, even kernels.
+        # The windows of a model's first layer: strides, dilation, even kernels.
         for kernel, stride, dilation in [(4, 3, 1), (3, 2, 2)]:
             window = reader.array.window(kernel, stride, 2, dilation, boundary)
             exact = RegionReader(whole, grid, halo=window)
@@ -109,7 +109,7 @@ def test_one_file_for_each_sample_and_one_sample_alone(tmp_path):
 
 
 class Recorder:
-    """An array that notes which of its elements were asked for."""
+    """An array that records which of its elements were requested."""
 
     def __init__(self, array):
         self.array, self.shape, self.dtype = array, array.shape, array.dtype
@@ -135,7 +135,7 @@ def test_only_the_region_is_asked_for():
 
 
 def resident(path):
-    """How many bytes of a file this process has mapped and touched."""
+    """The number of bytes of a file that this process has mapped and touched."""
     with open("/proc/self/smaps") as file:
         blocks = re.split(r"(?m)^(?=[0-9a-f]+-[0-9a-f]+ )", file.read())
     sizes = [re.search(r"^Rss: +(\d+) kB", one, re.MULTILINE) for one in blocks if str(path) in one]

@@ -1,4 +1,4 @@
-"""The package multiverso: its own test-suite, under every launcher, and what it refuses."""
+"""The package multiverso: its own test suite, under every launcher, and what it rejects."""
 
 import subprocess
 import sys

@@ -113,7 +113,7 @@ def test_arrays_that_share_memory_in_part_are_refused():
 
 
 class Own:
-    """An adapter of one's own."""
+    """A custom adapter."""
 
     in_place = True
 

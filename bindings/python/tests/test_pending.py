@@ -85,7 +85,7 @@ def test_threads_that_wait_for_one_call_get_the_same(world):
 
 
 def test_a_wait_that_an_exception_ended_can_be_repeated(world, monkeypatch):
-    """A signal handler may raise when the call has ended, and its result is not yet with the caller."""
+    """A signal handler may raise after the call has ended, before its result reaches the caller."""
     pending = uni.all_gather(np.ones(3), wait=False)
 
     def interrupted(memory, like):

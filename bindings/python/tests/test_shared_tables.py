@@ -1,4 +1,4 @@
-"""Tables on several ranks: shared, in trouble, saved, found again."""
+"""Tables on several ranks: shared, failing, saved, found again."""
 
 import json
 
@@ -67,7 +67,7 @@ def test_a_timeout_names_the_worker_that_is_missing(run_ranks):
 
 
 def test_whoever_makes_a_table_alone_hears_which(run_ranks):
-    # Also the deadline of init(): longer than one rank may need to start after the other.
+    # Also the timeout of init(): longer than one rank may need to start after the other.
     seen = json.loads(run_ranks(2, "table_trouble.py", "alone", UNISONO_TIMEOUT="6").check().notes[0])
     assert seen["type"] == "Timeout" and seen["missing"] == [1], seen
     assert 'making table "weights" #' in seen["message"], seen

@@ -1,4 +1,4 @@
-"""Tables in a world of one: what goes in, what comes out, what is refused."""
+"""Tables in a world of one: inputs, outputs, and what is rejected."""
 
 import gc
 import sys
@@ -196,7 +196,7 @@ def test_sparse_tables_bring_what_changed():
     first, second = np.full((2, 5, 2), 9, dtype="float32")
     np.testing.assert_array_equal(table.get_changed(first), range(5))
     table.add(np.ones((2, 2), dtype="float32"), rows=[1, 3])
-    first[0] = 7  # what has not changed is left alone
+    first[0] = 7  # an unchanged row is not written
     np.testing.assert_array_equal(table.get_changed(first), [1, 3])
     np.testing.assert_array_equal(first[:, 0], [7, 1, 0, 1, 0])
     np.testing.assert_array_equal(table.get_changed(second, buffer=1), range(5))
@@ -283,7 +283,7 @@ def test_wrong_tables(make, complaint):
 
 
 class OnDevice:
-    """As much of an array in CUDA memory as is looked at before any of its values."""
+    """The attributes of an array in CUDA memory that are read before its values."""
 
     def __init__(self, dtype):
         self.dtype, self.shape = np.dtype(dtype), (2,)

@@ -63,7 +63,7 @@ def test_tensors_without_memory_of_their_own_are_refused(bad):
 
 
 class Wrapper(torch.Tensor):
-    """As DTensor and FakeTensor: its values are elsewhere."""
+    """Like DTensor and FakeTensor: its values are not in its own storage."""
 
     @staticmethod
     def __new__(cls, shape, **options):

@@ -1,4 +1,4 @@
-"""Every verb, every type, every launcher."""
+"""Every collective, every type, every launcher."""
 
 import pytest
 

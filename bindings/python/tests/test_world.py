@@ -1,4 +1,4 @@
-"""The life of a world: init, shutdown, fork."""
+"""The lifecycle of a world: init, shutdown, fork."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ def test_a_second_init_sets_the_timeout():
     world = uni.init(timeout=200)
     group, table = world.group([0]), uni.ArrayTable(3)
     assert uni.init(timeout=0.05) is world
-    uni.init()  # without a timeout it stays
+    uni.init()  # without an argument the timeout stays
     for wait in (world, group):
         with pytest.raises(uni.Timeout):
             wait.recv(np.empty(1), source=0)
@@ -73,7 +73,7 @@ def test_groups_of_one():
 
 
 def in_child(check):
-    """Runs a check in a forked child that then ends like any program; returns the child's exit status."""
+    """Runs a check in a forked child that then exits normally; returns the child's exit status."""
     sys.stdout.flush()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""The Python interface of Multiverso, on Unisono: scripts that were written for it run as they are.
+"""Multiverso's Python interface, on Unisono: scripts that were written for it run unchanged.
 
 Example:
     >>> import multiverso as mv

@@ -1,4 +1,4 @@
-"""Beginning and end, who is who, and the barrier."""
+"""Initialization and shutdown, ranks and roles, and the barrier."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import unisono as uni
 
-# Flags of the original that change how it works inside, and nothing that a script computes.
+# Flags of the original that affect only its internals, not the results of a script.
 _WITHOUT_EFFECT = {
     "allocator_alignment",
     "allocator_type",
@@ -21,7 +21,7 @@ _WITHOUT_EFFECT = {
 
 @dataclass
 class Session:
-    """What lies between `init` and `shutdown`."""
+    """The state between `init` and `shutdown`."""
 
     world: uni.World
     consistency: str
@@ -31,7 +31,7 @@ class Session:
     tables: list[weakref.ref[uni.Table]] = field(default_factory=list)
 
     def end(self) -> None:
-        """Ends what was begun here: the handlers' tables, or all tables of a world that is this session's."""
+        """Ends the session: the handlers' tables, or all tables of a world that this session owns."""
         self.is_over = True
         if self.began_the_world:
             self.world._leave_tables()
@@ -50,13 +50,13 @@ _current: Session | None = None
 
 
 def init(sync: bool = False, **flags: Any) -> None:
-    """Joins the other processes. Call it before anything else; every process calls it.
+    """Joins the other processes. Call it before anything else, in every process.
 
     Args:
-        sync: Whether workers go in step: each get then returns the same values to all of them. Otherwise
-            nobody waits.
+        sync: Whether workers run synchronously: each get then returns the same values to all of them.
+            Otherwise workers do not wait for each other.
         flags: Flags of the original: ``updater_type``, ``ps_role``, ``backup_worker_ratio``. Those that only
-            concern its inside are accepted and change nothing.
+            concern its internals are accepted and ignored.
 
     Raises:
         unisono.UsageError: A flag is unknown.
@@ -97,9 +97,9 @@ def _has_world() -> bool:
 
 
 def shutdown() -> None:
-    """Ends the work with tables, when all processes have come this far; `init` may be called again.
+    """Ends the use of tables once all processes have reached this call; `init` may be called again.
 
-    A program that had called `unisono.init` before keeps the tables that it made itself.
+    A program that called `unisono.init` before keeps the tables that it made itself.
     """
     global _current
     ending, _current = _current, None
@@ -107,12 +107,12 @@ def shutdown() -> None:
         try:
             ending.end()
         finally:
-            # Whatever went wrong here, the others wait for this process.
+            # Whatever the error here, the other processes wait for this one.
             ending.world.barrier()
 
 
 def session() -> Session:
-    """What `init` has begun.
+    """The current session.
 
     Returns:
         The session.
@@ -129,15 +129,15 @@ def session() -> Session:
 
 
 def barrier() -> None:
-    """Waits until all processes have come this far; what any of them added before is then in the tables."""
+    """Waits until all processes have reached this call; all earlier adds are then in the tables."""
     session().world.barrier()
 
 
 def workers_num() -> int:
-    """How many workers there are.
+    """The number of workers.
 
     Returns:
-        Their number.
+        The number.
     """
     return session().world.workers
 
@@ -146,7 +146,7 @@ def worker_id() -> int:
     """This process's number among the workers, from 0.
 
     Returns:
-        The number, or -1 for a process that is no worker.
+        The number, or -1 for a process that is not a worker.
     """
     number = session().world.worker_id
     return -1 if number is None else number
@@ -156,14 +156,14 @@ def server_id() -> int:
     """This process's number among the servers, from 0.
 
     Returns:
-        The number, or -1 for a process that is no server.
+        The number, or -1 for a process that is not a server.
     """
     number = session().world.server_id
     return -1 if number is None else number
 
 
 def is_master_worker() -> bool:
-    """Whether this process is worker 0: the one that sets first values, validates and prints.
+    """Whether this process is worker 0: the one that sets initial values, validates and prints.
 
     Returns:
         True on one process.

@@ -1,4 +1,4 @@
-"""Handlers of tables: an array, and a matrix that is read and changed by rows."""
+"""Table handlers: an array, and a matrix that is read and updated by rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 
 class TableHandler:
-    """What handlers have in common. Tables hold float32."""
+    """The common base of handlers. Tables hold float32."""
 
     def __init__(self, size: Any, init_value: Any = None) -> None:
         raise NotImplementedError("make an ArrayTableHandler or a MatrixTableHandler")
@@ -51,8 +51,8 @@ class ArrayTableHandler(TableHandler):
         """Makes the table.
 
         Args:
-            size: How many numbers it holds.
-            init_value: Its first values. Only those of the master worker count; the others may pass anything.
+            size: The number of elements.
+            init_value: The initial values. Only those of the master worker are used.
         """
         self._session = session()
         self._table = uni.ArrayTable(
@@ -73,7 +73,7 @@ class ArrayTableHandler(TableHandler):
 
         Args:
             data: As many numbers as the table holds, in any shape.
-            sync: Whether to wait until they are added; otherwise it happens in the background.
+            sync: Whether to wait until they are added; otherwise they are added in the background.
         """
         _open(self._session, self._table).add(convert_data(data).reshape(-1), wait=sync)
 
@@ -95,9 +95,9 @@ class MatrixTableHandler(TableHandler):
         """Makes the table.
 
         Args:
-            num_row: How many rows it has.
-            num_col: How many columns it has.
-            init_value: Its first values. Only those of the master worker count; the others may pass anything.
+            num_row: The number of rows.
+            num_col: The number of columns.
+            init_value: The initial values. Only those of the master worker are used.
         """
         self._session = session()
         self._table = uni.MatrixTable(
@@ -113,7 +113,7 @@ class MatrixTableHandler(TableHandler):
         """Rows, in a new array.
 
         Args:
-            row_ids: Which rows, counted from 0; by default all.
+            row_ids: The rows, counted from 0; by default all.
 
         Returns:
             An array with one row for each id.
@@ -128,9 +128,8 @@ class MatrixTableHandler(TableHandler):
 
         Args:
             data: One row of numbers for each id, in any shape.
-            row_ids: Which rows, counted from 0; by default all. A row that stands there twice is added to
-                twice.
-            sync: Whether to wait until they are added; otherwise it happens in the background.
+            row_ids: The rows, counted from 0; by default all. A row that occurs twice is added to twice.
+            sync: Whether to wait until they are added; otherwise they are added in the background.
         """
         if data is None:
             raise uni.UsageError("add: expected data, received None; pass one row of numbers for each row")
@@ -138,7 +137,7 @@ class MatrixTableHandler(TableHandler):
 
 
 def _open(made_in: Session, table: Any) -> Any:
-    """The table, if it may still be used."""
+    """The table, if it can still be used."""
     if made_in.is_over:
         raise uni.UsageError(
             f"multiverso: expected a call before shutdown(), received one on {table.name!r} after it; "

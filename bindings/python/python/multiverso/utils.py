@@ -1,4 +1,4 @@
-"""How data becomes what tables hold: float32."""
+"""Conversion of data to float32, the type of the tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def convert_data(data: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Copies numbers into a NumPy array of float32.
 
     Args:
-        data: An array, a tensor in the processor's memory, a list or a number.
+        data: An array, a tensor in host memory, a list or a number.
 
     Returns:
         A new array of the same shape.

@@ -1,4 +1,4 @@
-"""Synkhronos' names over `unisono.functions`: scripts of its time run once they import PyTensor as Theano.
+"""Synkhronos' names over `unisono.functions`: its scripts run once they import PyTensor as Theano.
 
 Example:
     >>> import synkhronos as synk
@@ -26,7 +26,7 @@ from unisono.functions import (
     set_value,
 )
 
-# Graphs are pickled and copied by recursion.
+# Pickling and copying graphs is recursive.
 sys.setrecursionlimit(max(sys.getrecursionlimit(), 50_000))
 
 __all__ = [

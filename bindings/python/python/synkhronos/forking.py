@@ -1,4 +1,4 @@
-"""Starting, supplying and ending workers, as Synkhronos called it."""
+"""Starting, supplying and ending workers, under Synkhronos' names."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ def fork(
     max_n_var: int = 1000,
     max_dim: int = 16,
 ) -> int:
-    """Starts workers on this machine's GPUs, or on its cores where it has none.
+    """Starts workers on this machine's GPUs, or on its cores if it has none.
 
     Args:
-        n_parallel: How many processes work, this one included; by default one for each GPU, or for each core
-            where there is none, at least 2. More workers than GPUs share them.
+        n_parallel: The number of processes, including this one; by default one for each GPU, or for each core
+            if there is none, at least 2. If there are more workers than GPUs, they share them.
         use_gpu: Whether workers compute on GPUs, if there are any.
-        master_rank: Which rank this process is.
+        master_rank: The rank of this process.
         profile_workers: Whether each worker writes its profile to ``synk_worker_{rank}.prof`` at the end.
-        max_n_var: Accepted; there is no limit on variables.
-        max_dim: Accepted; there is no limit on axes.
+        max_n_var: Ignored; there is no limit on variables.
+        max_dim: Ignored; there is no limit on axes.
 
     Returns:
-        How many processes work.
+        The number of processes.
     """
     there = use_gpu and bool(installed())
     count = max(2, get_n_gpu()) if n_parallel is None else n_parallel
@@ -47,7 +47,7 @@ def close() -> None:
 
 
 def distribute() -> None:
-    """Sends all new functions and their shared variables to the workers, any number of times."""
+    """Sends all new functions and their shared variables to the workers; may be called repeatedly."""
     began = time.monotonic()
     print("Synkhronos distributing functions...")
     pool.distribute()
@@ -55,5 +55,5 @@ def distribute() -> None:
 
 
 def get_n_gpu() -> int:
-    """How many workers this machine serves best: its GPUs, or its cores where it has none."""
+    """The best number of workers for this machine: its GPUs, or its cores if it has none."""
     return len(installed() or os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""Spread the training of a model over many processes.
+"""Distributes the training of a model over many processes.
 
 Example:
     >>> import numpy as np
@@ -107,12 +107,12 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    # What users need: also what is imported when it is first used, and nothing that only this file needs.
+    # The public names: including those imported on first use, and excluding what only this file needs.
     return __all__
 
 
 def __getattr__(name: str) -> Any:
-    # What most programs do not need is imported when it is first used.
+    # Modules that most programs do not need are imported on first use.
     if name == "ParameterManager":
         from unisono.parameters import ParameterManager
 

@@ -1,4 +1,4 @@
-"""The program `unisono`; also: python -m unisono."""
+"""The program `unisono`, also available as `python -m unisono`."""
 
 import signal
 import sys
@@ -10,9 +10,9 @@ def main() -> int:
     """Runs the program with this process's arguments.
 
     Returns:
-        Its exit status.
+        The exit status.
     """
-    # The program handles Ctrl-C itself; Python's handler would only note it for later.
+    # The program handles Ctrl-C itself; Python's handler would only record it for later.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     return _native.main(sys.argv[1:], [sys.executable, "-m", "unisono"])
 

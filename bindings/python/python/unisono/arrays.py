@@ -1,4 +1,4 @@
-"""Which arrays go in, and how results come out: in the library that the caller uses."""
+"""Array arguments and results: results come in the library that the caller uses."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from unisono.errors import Unsupported, UsageError
 
 
 class Array(Protocol):
-    """A NumPy array, a PyTorch tensor, or another array that speaks DLPack, also in CUDA memory."""
+    """A NumPy array, a PyTorch tensor, or another array that supports DLPack, also in CUDA memory."""
 
     def __dlpack__(self, *args: Any, **options: Any) -> Any:
-        """Lends the array's memory."""
+        """Exports the array's memory."""
 
     def __dlpack_device__(self) -> tuple[Any, Any]:
-        """Says where the memory is."""
+        """Returns the device that has the memory."""
 
 
 def take_over(memory: Any, like: object) -> Any:
     """Makes an array over memory that the native module has filled, without a copy.
 
     Args:
-        memory: The memory; it lives as long as the array or a view of it. On a device it is an array already.
-        like: What the caller passed in: a tensor gives a tensor, everything else gives a NumPy array.
+        memory: The memory; it lives as long as the array or a view of it. On a device it already is an array.
+        like: The caller's argument: for a tensor the result is a tensor, otherwise a NumPy array.
 
     Returns:
         The array.
@@ -41,13 +41,13 @@ def take_over(memory: Any, like: object) -> Any:
 
 
 def in_memory(x: Any) -> Any:
-    """What to lend for writing: an array as it is.
+    """The array to pass to native code for writing: normally the array itself.
 
     Args:
         x: The array.
 
     Returns:
-        The array; of a tensor whose lazy negative or conjugate bit is set, a copy that `written` copies back.
+        The array; if a tensor's lazy negative or conjugate bit is set, a copy that `written` copies back.
     """
     if type(x) is np.ndarray:
         return x
@@ -58,11 +58,11 @@ def in_memory(x: Any) -> Any:
 
 
 def written(x: Any, lent: Any) -> Any:
-    """Completes a write: a tensor counts it, so that autograd does not use a value that it saved before.
+    """Completes a write: increments a tensor's version, so that autograd does not use a value saved before.
 
     Args:
         x: The caller's array.
-        lent: What `in_memory` returned for it.
+        lent: The result of `in_memory` for it.
 
     Returns:
         The caller's array.
@@ -78,11 +78,11 @@ def written(x: Any, lent: Any) -> Any:
 
 
 def reject_masked(x: Any, operation: str) -> None:
-    """Rejects NumPy's masked arrays: what is under their mask would count like the rest.
+    """Rejects NumPy's masked arrays: masked elements would be used like the others.
 
     Args:
-        x: What the caller passed.
-        operation: The call, for the error.
+        x: The caller's argument.
+        operation: The call, for error messages.
 
     Raises:
         UsageError: It has a mask.
@@ -95,7 +95,7 @@ def reject_masked(x: Any, operation: str) -> None:
 
 
 def bfloat16() -> Any:
-    """NumPy's bfloat16, which the package ml_dtypes brings.
+    """NumPy's bfloat16, which the package ml_dtypes provides.
 
     Returns:
         The scalar type.
@@ -118,7 +118,7 @@ def name_of(dtype: Any) -> str:
         dtype: A NumPy type, a name, or a PyTorch type.
 
     Returns:
-        Such as ``"float32"``; ``"bfloat16"`` is known even where NumPy does not know it.
+        A name such as ``"float32"``; ``"bfloat16"`` is supported even if NumPy does not know it.
     """
     if isinstance(dtype, str):
         return dtype if dtype == "bfloat16" else str(np.dtype(dtype).name)

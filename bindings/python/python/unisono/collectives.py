@@ -1,4 +1,4 @@
-"""The verbs on the default world; `unisono.Group` has the same as methods, with their arguments explained."""
+"""The collectives on the default world; `unisono.Group` has them as methods, which explain the arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unisono.world import world
 
 
 def barrier(*, wait: bool = True, timeout: float | None = None) -> Any:
-    """Waits until every rank has come this far; see `Group.barrier`.
+    """Waits until every rank has reached this call; see `Group.barrier`.
 
     Example:
         >>> import unisono as uni
@@ -21,7 +21,7 @@ def barrier(*, wait: bool = True, timeout: float | None = None) -> Any:
 
 
 def broadcast(x: Array, root: int = 0, *, wait: bool = True, timeout: float | None = None) -> Any:
-    """Copies the root's array into everybody's, in place; see `Group.broadcast`.
+    """Copies the root's array to every rank, in place; see `Group.broadcast`.
 
     Example:
         >>> import numpy as np, unisono as uni
@@ -40,7 +40,7 @@ def all_reduce(
     timeout: float | None = None,
     deterministic: bool = False,
 ) -> Any:
-    """Combines everybody's arrays, in place and on every rank; see `Group.all_reduce`.
+    """Combines the arrays of all ranks, in place on every rank; see `Group.all_reduce`.
 
     Example:
         >>> import numpy as np, unisono as uni
@@ -60,7 +60,7 @@ def reduce(
     timeout: float | None = None,
     deterministic: bool = False,
 ) -> Any:
-    """Combines everybody's arrays, in place at the root; None on the others; see `Group.reduce`.
+    """Combines the arrays of all ranks, in place at the root; None elsewhere; see `Group.reduce`.
 
     Example:
         >>> import numpy as np, unisono as uni
@@ -74,7 +74,7 @@ def reduce(
 def gather(
     x: Array, root: int = 0, *, varied: bool = False, wait: bool = True, timeout: float | None = None
 ) -> Any:
-    """Stacks everybody's arrays on a new first axis at the root; None on the others; see `Group.gather`.
+    """Stacks the arrays of all ranks on a new first axis at the root; None elsewhere; see `Group.gather`.
 
     Example:
         >>> import numpy as np, unisono as uni
@@ -86,7 +86,7 @@ def gather(
 
 
 def all_gather(x: Array, *, varied: bool = False, wait: bool = True, timeout: float | None = None) -> Any:
-    """Stacks everybody's arrays on a new first axis on every rank; see `Group.all_gather`.
+    """Stacks the arrays of all ranks on a new first axis on every rank; see `Group.all_gather`.
 
     Example:
         >>> import numpy as np, unisono as uni
@@ -117,7 +117,7 @@ def reduce_scatter(
     timeout: float | None = None,
     deterministic: bool = False,
 ) -> Any:
-    """Combines everybody's arrays; each rank gets its share of the rows; see `Group.reduce_scatter`.
+    """Combines the arrays of all ranks; each rank gets its share of the rows; see `Group.reduce_scatter`.
 
     Example:
         >>> import numpy as np, unisono as uni
@@ -129,7 +129,7 @@ def reduce_scatter(
 
 
 def all_to_all(x: Array | Sequence[Array], *, wait: bool = True, timeout: float | None = None) -> Any:
-    """Sends a block of rows, or an array of a list, to every rank; see `Group.all_to_all`.
+    """Sends a block of rows, or one array of a list, to every rank; see `Group.all_to_all`.
 
     Example:
         >>> import numpy as np, unisono as uni

@@ -1,4 +1,4 @@
-"""Gives each worker of a host an accelerator of its own, before a framework is imported."""
+"""Assigns each worker of a host its own accelerator, before a framework is imported."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from unisono import _native
 from unisono.errors import UsageError
 from unisono.world import joined
 
-# What reads its settings when it is imported, or at the latest when it first touches a device.
+# Frameworks that read their settings when they are imported, or at the latest when they first use a device.
 _FRAMEWORKS = ("torch", "jax", "tensorflow", "theano")
 
 
 def pick_device() -> str:
-    """Gives this worker an accelerator of its host; call it before the framework is imported.
+    """Assigns this worker an accelerator of its host; call it before the framework is imported.
 
-    The i-th worker of a host gets its i-th device, and the framework then sees no other. More workers than
-    devices take turns. Without a device nothing is set, and one line on stderr says so. It may be called
-    before `init` or after.
+    The i-th worker of a host gets its i-th device, and the framework then sees no other. If there are more
+    workers than devices, they are assigned round-robin. Without a device nothing is set, and a line on stderr
+    reports it. It may be called before or after `init`.
 
-    It sets CUDA_VISIBLE_DEVICES, out of those that CUDA_VISIBLE_DEVICES names already; CUDA_DEVICE_ORDER;
-    ``device=cuda0`` in THEANO_FLAGS, if no device stands there; and XLA_PYTHON_CLIENT_MEM_FRACTION where
-    several workers share a device, because JAX would take most of its memory for each.
+    It sets CUDA_VISIBLE_DEVICES, from the devices that CUDA_VISIBLE_DEVICES already lists; CUDA_DEVICE_ORDER;
+    ``device=cuda0`` in THEANO_FLAGS, if no device is given there; and XLA_PYTHON_CLIENT_MEM_FRACTION if
+    several workers share a device, because JAX would reserve most of its memory for each.
 
     Returns:
-        "cuda" or "cpu": a name that PyTorch takes for a device.
+        "cuda" or "cpu": a name that PyTorch accepts as a device.
 
     Raises:
-        UsageError: The launcher does not say which worker of its host this is; call `init` first.
+        UsageError: The launcher does not provide this worker's index on its host; call `init` first.
 
     Example:
         >>> import unisono as uni
@@ -42,7 +42,7 @@ def pick_device() -> str:
     environment = os.environ
     mine = environment.get("CUDA_VISIBLE_DEVICES")
     if mine and mine == environment.get("UNISONO_DEVICE"):
-        return "cuda"  # picked before, by this process or by the one that started it
+        return "cuda"  # assigned before, by this process or by its parent
 
     local_rank, local_size = _place()
     devices = installed()
@@ -69,24 +69,24 @@ def pick_device() -> str:
 
 
 def installed() -> list[str]:
-    """The devices that this process may give to workers.
+    """The devices that this process may assign to workers.
 
     Returns:
-        Their names, as CUDA_VISIBLE_DEVICES takes them.
+        Their names, as in CUDA_VISIBLE_DEVICES.
     """
     return _visible(_installed(), os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def assignment(devices: list[str], worker: int, workers: int | None) -> dict[str, str]:
-    """What the environment of a worker says, so that it sees one device.
+    """The environment variables with which a worker sees one device.
 
     Args:
-        devices: Those that there are.
-        worker: Which worker it is; more workers than devices take turns.
-        workers: How many there are, if that is known.
+        devices: The available devices.
+        worker: The index of the worker; surplus workers are assigned round-robin.
+        workers: The number of workers, if known.
 
     Returns:
-        What to set; what the user has set stays.
+        The variables to set; those that the user has set stay.
     """
     own = devices[worker % len(devices)]
     flags = os.environ.get("THEANO_FLAGS", "")
@@ -94,14 +94,14 @@ def assignment(devices: list[str], worker: int, workers: int | None) -> dict[str
     if "device=" not in flags:
         wanted["THEANO_FLAGS"] = ",".join(filter(None, [flags, "device=cuda0"]))
     if workers is not None and workers > len(devices):
-        # JAX would take most of the memory for each.
+        # JAX would reserve most of the memory for each.
         wanted["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{0.75 / -(-workers // len(devices)):.3f}"
     kept = {name: value for name, value in wanted.items() if name == "THEANO_FLAGS" or name not in os.environ}
     return {"CUDA_VISIBLE_DEVICES": own, "UNISONO_DEVICE": own, **kept}
 
 
 def _place() -> tuple[int, int | None]:
-    """This process's rank on its host, and how many ranks are there, where the launcher says."""
+    """This process's rank on its host, and the number of ranks there, if the launcher provides it."""
     world = joined()
     if world is not None:
         return world.local_rank, world.local_size
@@ -115,14 +115,14 @@ def _place() -> tuple[int, int | None]:
 
 
 def _installed() -> list[str]:
-    """Every device of this host, as CUDA_VISIBLE_DEVICES names it; no framework and no CUDA is loaded."""
+    """Every device of this host, named as in CUDA_VISIBLE_DEVICES; loads no framework and no CUDA."""
     try:
         listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30)
         if listing.returncode == 0:
             return _listed(listing.stdout)
     except (OSError, subprocess.TimeoutExpired):
         pass
-    # The library of CUDA is not asked: it would read CUDA_VISIBLE_DEVICES once, too early.
+    # The CUDA library is not queried: it would read CUDA_VISIBLE_DEVICES once, too early.
     numbers = [re.fullmatch(r"nvidia(\d+)", path.name) for path in Path("/dev").glob("nvidia*")]
     count = sum(number is not None for number in numbers)
     if count == 0:
@@ -131,7 +131,7 @@ def _installed() -> list[str]:
 
 
 def _listed(text: str) -> list[str]:
-    """What ``nvidia-smi -L`` names; a card that is split stands for its parts."""
+    """The devices that ``nvidia-smi -L`` lists; a partitioned (MIG) card is replaced by its instances."""
     cards: list[list[str]] = []
     for line in text.splitlines():
         card = re.match(r"GPU (\d+):", line)
@@ -144,12 +144,12 @@ def _listed(text: str) -> list[str]:
 
 
 def _visible(installed: list[str], limit: str | None) -> list[str]:
-    """The devices that this process may choose from."""
+    """The devices from which this process may choose."""
     if limit is None or not installed:
         return installed
     names = []
     for name in (part.strip() for part in limit.split(",")):
-        # CUDA ignores what stands behind a number that is no device.
+        # CUDA ignores everything after a number that is not a device.
         if not name or name.startswith("-") or (name.isdigit() and int(name) >= len(installed)):
             break
         names.append(name)
@@ -157,7 +157,7 @@ def _visible(installed: list[str], limit: str | None) -> list[str]:
 
 
 def _is_in_time(name: str) -> bool:
-    """Whether an imported framework has not looked at the devices; PyTorch looks when it first uses one."""
+    """Whether an imported framework has not queried the devices yet; PyTorch does so on first use."""
     if name != "torch":
         return False
     cuda = getattr(sys.modules["torch"], "cuda", None)

@@ -1,6 +1,6 @@
-"""One exception class for each kind of error; each also is the builtin that a user expects.
+"""One exception class for each kind of error; each also derives from the matching built-in exception.
 
-All of them can be pickled and copied, with their attributes: `multiprocessing` passes them on.
+All of them can be pickled and copied with their attributes, as `multiprocessing` requires.
 
 Example:
     >>> import unisono as uni
@@ -12,45 +12,45 @@ from typing import Any, ClassVar, NamedTuple
 
 
 class Missing(NamedTuple):
-    """A rank that others waited for in vain."""
+    """A rank for which others waited in vain."""
 
     rank: int
     """Its rank in the world."""
     pid: int | None
-    """Its process, where known."""
+    """Its process id, if known."""
     doing: str
-    """What it was last doing and for how long."""
+    """Its last known activity and for how long."""
     location: str | None
-    """The file and line that it is at, where its program can tell."""
+    """The file and line that it is executing, if its program can tell."""
 
 
 class Lost(NamedTuple):
-    """A rank that is gone."""
+    """A rank that is lost."""
 
     rank: int
     """Its rank in the world."""
     pid: int | None
-    """Its process, where known."""
+    """Its process id, if known."""
     how: str
     """How it was lost."""
 
 
 class Error(Exception):
-    """The base of all errors of this package."""
+    """The base class of all errors of this package."""
 
     kind: ClassVar[int] = 0
     """The stable number of this kind of error, shared with C and Lua."""
     rank: int | None = None
-    """The rank that raised it, where known."""
+    """The rank that raised it, if known."""
     operation: str | None = None
     """The call that failed."""
     number: int | None = None
     """The call's number in its group."""
     group: str | None = None
-    """The name of the group that the call was made on."""
+    """The name of the group on which the call was made."""
 
     def __reduce__(self) -> Any:
-        # Not by calling the class: what is made of other arguments than its text would get that instead.
+        # Not by calling the class: an exception made from other arguments would get its text instead.
         state = dict(vars(self))
         if isinstance(self, OSError) and self.errno is not None:
             state["errno"] = self.errno
@@ -58,7 +58,7 @@ class Error(Exception):
 
 
 def _restored(kind: type[Error], arguments: tuple[Any, ...], state: dict[str, Any]) -> Error:
-    """The error that was pickled or copied."""
+    """Restores an error that was pickled or copied."""
     error = kind.__new__(kind, *arguments)
     error.args = arguments
     for name, value in state.items():
@@ -67,7 +67,7 @@ def _restored(kind: type[Error], arguments: tuple[Any, ...], state: dict[str, An
 
 
 class UsageError(Error, ValueError):
-    """A call that cannot be right; nothing was changed."""
+    """An invalid call; nothing was changed."""
 
     kind = 1
     calls: tuple[tuple[int, str], ...] = ()
@@ -85,21 +85,21 @@ class Timeout(Error, TimeoutError):
 
 
 class PeerLost(Error, ConnectionError):
-    """Another rank died or gave up."""
+    """Another rank died or left."""
 
     kind = 3
     lost: tuple[Lost, ...] = ()
-    """The ranks that are gone."""
+    """The ranks that are lost."""
 
 
 class IoError(Error, OSError):
-    """The operating system refused something."""
+    """An error of the operating system."""
 
     kind = 4
 
 
 class Unsupported(Error, NotImplementedError):
-    """This machine or this build cannot do it."""
+    """This machine or this build does not support the operation."""
 
     kind = 5
 

@@ -1,4 +1,4 @@
-"""A group of ranks and the verbs that act on it."""
+"""A group of ranks and its collectives."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Group:
     """Ranks that work together; every member makes the same calls in the same order.
 
     Ranks in arguments (`root`, `to`, `source`) count inside the group. Arrays are NumPy arrays, PyTorch
-    tensors, or anything else that speaks DLPack, of type float32, float64, float16, bfloat16, int8, uint8,
-    int32 or int64. They are used where they are, without a copy; an array that a call writes must be
-    contiguous and writable. PyTorch counts the write like one of its own: autograd rejects a backward pass
-    that needs the value from before.
+    tensors, or any other arrays that support DLPack, of type float32, float64, float16, bfloat16, int8,
+    uint8, int32 or int64. They are used without a copy; an array that a call writes must be contiguous and
+    writable. PyTorch counts the write like one of its own: autograd rejects a backward pass that needs the
+    former value.
 
-    Arrays in CUDA memory (of PyTorch, CuPy, JAX) are used where they are, too: a call comes after what the
-    current stream has to do, and results are arrays of the same library on the same device. In one call all
-    arrays of all ranks are in CUDA memory, or none.
+    Arrays in CUDA memory (of PyTorch, CuPy, JAX) are used without a copy, too: a call is ordered after the
+    work on the current stream, and results are arrays of the same library on the same device. In one call,
+    the arrays of all ranks are in CUDA memory, or none are.
 
     Every call takes `timeout` (seconds; the default is the world's) and every verb takes `wait`: with
     ``wait=False`` it runs in the background and the call returns a `Pending` at once.
@@ -40,7 +40,7 @@ class Group:
         self.rank: int = native.rank
         """This process's rank in the group."""
         self.size: int = native.size
-        """How many ranks the group has."""
+        """The number of ranks in the group."""
         self.members: tuple[int, ...] = native.members
         """The members' ranks in the world."""
 
@@ -51,9 +51,9 @@ class Group:
         """Makes a smaller group.
 
         Args:
-            members: The members' ranks in this group, each once; all members pass the same. The others
+            members: The members' ranks in this group, each once; all members pass the same list. Other ranks
                 need not call.
-            timeout: Seconds until the call gives up; the new group has this one's.
+            timeout: Seconds until the call times out; the new group inherits this group's default.
 
         Returns:
             The new group, or None on a rank that is not a member.
@@ -62,12 +62,12 @@ class Group:
         return None if native is None else Group(native)
 
     def split(self, color: int | None, key: int = 0, *, timeout: float | None = None) -> Group | None:
-        """Splits the group: ranks that pass the same color come together. Every rank calls it.
+        """Splits the group: ranks that pass the same color form a new group. Every rank calls it.
 
         Args:
-            color: Which new group to join, 0 or more; None joins none.
-            key: Ranks are in the order of their keys, then of their old ranks.
-            timeout: Seconds until the call gives up.
+            color: The new group to join, 0 or more; None joins none.
+            key: Ranks are ordered by their keys, then by their old ranks.
+            timeout: Seconds until the call times out.
 
         Returns:
             The new group, or None without a color.
@@ -84,8 +84,8 @@ class Group:
     def revoke(self) -> None:
         """Ends the use of this group on all its ranks, as `MPIX_Comm_revoke` does; one rank alone calls it.
 
-        For a rank that cannot make a call in which the others wait for it: their calls on this group, also
-        those that wait, raise `PeerLost`. Groups made before remain usable.
+        For a rank that cannot make a call in which the others wait for it: calls on this group, including
+        those in progress, raise `PeerLost` on the other ranks. Groups made before remain usable.
 
         Example:
             >>> import unisono as uni
@@ -99,24 +99,24 @@ class Group:
         self._native.revoke()
 
     def cuda_path(self, device: int | None = None, *, timeout: float | None = None) -> str:
-        """How arrays in CUDA memory travel between the ranks. Every rank calls it.
+        """How arrays in CUDA memory are transferred between the ranks. Every rank calls it.
 
         Args:
-            device: The number of this rank's device; by default the one that its library uses now.
-            timeout: Seconds until the call gives up.
+            device: The number of this rank's device; by default the current one of its library.
+            timeout: Seconds until the call times out.
 
         Returns:
-            "direct" between threads of one process; "ipc", where processes of a host open each other's
-            memory; "nccl", where each rank has a device of its own; "staged", through the host's memory.
+            "direct" between threads of one process; "ipc" if processes of a host map each other's memory;
+            "nccl" if each rank has its own device; "staged" through host memory.
         """
         return self._native.cuda_path(current() if device is None else device, timeout)
 
     def barrier(self, *, wait: bool = True, timeout: float | None = None) -> Any:
-        """Waits until every rank has come this far.
+        """Waits until every rank has reached this call.
 
         Args:
             wait: Whether to wait here; otherwise a `Pending` is returned.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             None.
@@ -125,13 +125,13 @@ class Group:
         return outcome if wait else Pending(outcome, "barrier", _nothing)
 
     def broadcast(self, x: Array, root: int = 0, *, wait: bool = True, timeout: float | None = None) -> Any:
-        """Copies the root's array into everybody's.
+        """Copies the root's array to every rank.
 
         Args:
             x: The array, of the same type and size on every rank; written in place.
             root: The rank that has the values.
             wait: Whether to wait here; otherwise a `Pending` is returned.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             `x`.
@@ -149,14 +149,14 @@ class Group:
         timeout: float | None = None,
         deterministic: bool = False,
     ) -> Any:
-        """Combines everybody's arrays, element by element; every rank gets the same bits.
+        """Combines the arrays of all ranks element-wise; every rank gets the same bits.
 
         Args:
             x: The array, of the same type and size on every rank; written in place.
             op: "sum", "avg" (not for integers), "prod", "min" or "max".
             wait: Whether to wait here; otherwise a `Pending` is returned.
-            timeout: Seconds until the call gives up.
-            deterministic: Whether the bits must also be the same over every transport.
+            timeout: Seconds until the call times out.
+            deterministic: Whether the bits must also be the same on every transport.
 
         Returns:
             `x`.
@@ -175,7 +175,7 @@ class Group:
         timeout: float | None = None,
         deterministic: bool = False,
     ) -> Any:
-        """Combines everybody's arrays, element by element, at the root.
+        """Combines the arrays of all ranks element-wise, at the root.
 
         Args:
             x: The array, of the same type and size on every rank; written in place at the root, only read
@@ -183,8 +183,8 @@ class Group:
             op: "sum", "avg" (not for integers), "prod", "min" or "max".
             root: The rank that gets the result.
             wait: Whether to wait here; otherwise a `Pending` is returned.
-            timeout: Seconds until the call gives up.
-            deterministic: Whether the bits must also be the same over every transport.
+            timeout: Seconds until the call times out.
+            deterministic: Whether the bits must also be the same on every transport.
 
         Returns:
             `x` at the root, None on the others.
@@ -204,18 +204,18 @@ class Group:
         wait: bool = True,
         timeout: float | None = None,
     ) -> Any:
-        """Brings everybody's arrays to the root.
+        """Gathers the arrays of all ranks at the root.
 
         Args:
             x: This rank's part.
             root: The rank that gets all parts.
-            varied: Whether parts may differ in the length of their first axis; they are then joined along it.
+            varied: Whether parts may differ in the length of their first axis; they are then concatenated.
             wait: Whether to wait here; otherwise a `Pending` is returned.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
-            At the root a new array: the parts stacked on a new first axis, or joined if `varied`. None on the
-            others.
+            At the root a new array: the parts stacked on a new first axis, or concatenated if `varied`. None
+            on the others.
         """
         outcome = self._native.gather(x, root, varied, wait, timeout)
         return _new(outcome, x) if wait else Pending(outcome, "gather", lambda made: _new(made, x))
@@ -223,16 +223,16 @@ class Group:
     def all_gather(
         self, x: Array, *, varied: bool = False, wait: bool = True, timeout: float | None = None
     ) -> Any:
-        """Brings everybody's arrays to everybody.
+        """Gathers the arrays of all ranks on every rank.
 
         Args:
             x: This rank's part.
-            varied: Whether parts may differ in the length of their first axis; they are then joined along it.
+            varied: Whether parts may differ in the length of their first axis; they are then concatenated.
             wait: Whether to wait here; otherwise a `Pending` is returned.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
-            A new array: the parts stacked on a new first axis, or joined if `varied`.
+            A new array: the parts stacked on a new first axis, or concatenated if `varied`.
         """
         outcome = self._native.all_gather(x, varied, wait, timeout)
         return _new(outcome, x) if wait else Pending(outcome, "all_gather", lambda made: _new(made, x))
@@ -243,11 +243,11 @@ class Group:
         """Splits the root's array along its first axis, as evenly as possible: the first ranks get one more.
 
         Args:
-            x: The whole array at the root. The others learn its type and shape from the root and pass
+            x: The full array at the root. The other ranks learn its type and shape from the root and pass
                 None, or a tensor to get a tensor.
             root: The rank that has the array.
             wait: Whether to wait here; otherwise a `Pending` is returned.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             This rank's rows, in a new array.
@@ -264,14 +264,14 @@ class Group:
         timeout: float | None = None,
         deterministic: bool = False,
     ) -> Any:
-        """Combines everybody's arrays; each rank gets its share of the rows, split as `scatter` does.
+        """Combines the arrays of all ranks; each rank gets its share of the rows, split as in `scatter`.
 
         Args:
             x: The array, of the same type and shape on every rank; only read.
             op: "sum", "avg" (not for integers), "prod", "min" or "max".
             wait: Whether to wait here; otherwise a `Pending` is returned.
-            timeout: Seconds until the call gives up.
-            deterministic: Whether the bits must also be the same over every transport.
+            timeout: Seconds until the call times out.
+            deterministic: Whether the bits must also be the same on every transport.
 
         Returns:
             This rank's rows of the result, in a new array.
@@ -288,7 +288,7 @@ class Group:
             x: An array whose first axis is split into equal blocks, block i for rank i; or a list with one
                 array for each rank, of any shapes and one type.
             wait: Whether to wait here; otherwise a `Pending` is returned.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             A new array of the same shape, block i from rank i; or a list of arrays, array i from rank i.
@@ -312,9 +312,9 @@ class Group:
         Args:
             x: The array; only read.
             to: The rank that receives it.
-            tag: Which message it is, if several are under way: 0 or more.
+            tag: Identifies the message if several are in flight: 0 or more.
             wait: Whether to wait here; otherwise a `Pending` is returned.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             None.
@@ -330,9 +330,9 @@ class Group:
         Args:
             x: The array to fill, of the sender's type and size; written in place.
             source: The rank that sends it.
-            tag: Which message it is, if several are under way: 0 or more.
+            tag: Identifies the message if several are in flight: 0 or more.
             wait: Whether to wait here; otherwise a `Pending` is returned.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             `x`.
@@ -343,14 +343,14 @@ class Group:
 
 
 def _nothing(_: object) -> None:
-    """What verbs without a result return."""
+    """The result of collectives without a result."""
 
 
 def _same(x: Any, lent: Any) -> Any:
-    """The array that a verb has written; the native module counts writes to what it was lent."""
+    """The array that a collective has written; the native module records writes to memory it was given."""
     return x if lent is x else written(x, lent)
 
 
 def _new(memory: Any | None, like: object) -> Any:
-    """The new array that a verb returns, or None where it returns none."""
+    """The new array that a collective returns, or None if it returns none."""
     return None if memory is None else take_over(memory, like)

@@ -1,4 +1,4 @@
-"""Keras 3 on any backend: models that workers keep in step, and a callback for `fit`."""
+"""Keras 3 on any backend: models synchronized between workers, and a callback for `fit`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Values = np.ndarray[Any, Any]
 
 
 class Weights:
-    """A model's weights, of every backend: those that are trained and those that are not."""
+    """A model's weights on any backend, trainable and non-trainable."""
 
     in_place = False
 
@@ -42,7 +42,7 @@ class Weights:
             weight.assign(copy)
 
     def _attached(self) -> Any:
-        """The model; in the middle of `fit` on JAX its weights live elsewhere until they are asked for."""
+        """The model; during `fit` on JAX its weights are held elsewhere until they are requested."""
         if hasattr(self._model, "jax_state_sync"):
             self._model.jax_state_sync()
         return self._model
@@ -76,9 +76,9 @@ class SyncCallback(keras.callbacks.Callback):  # type: ignore[misc]
         """Makes the manager, together with all other ranks; the model then has the weights of worker 0.
 
         Args:
-            model: The model that `fit` is called on.
-            every: How many batches lie between two exchanges.
-            options: What else `unisono.ParameterManager` takes, such as ``consistency="bsp"``.
+            model: The model on which `fit` is called.
+            every: The number of batches between two exchanges.
+            options: Other arguments of `unisono.ParameterManager`, such as ``consistency="bsp"``.
         """
         super().__init__()
         self.manager = ParameterManager(model, every=every, **options)
@@ -88,5 +88,5 @@ class SyncCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self.manager.sync()
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Exchanges what is left; `fit` calls it."""
+        """Exchanges the remaining changes; `fit` calls it."""
         self.manager.flush()

@@ -1,4 +1,4 @@
-"""Lasagne: networks that workers keep in step."""
+"""Lasagne: networks synchronized between workers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from unisono.parameters.adapter import Callables, Parameters
 
 
 def parameters_of(network: Any) -> Parameters:
-    """All parameters of a network, for `unisono.ParameterManager`: also those that are not trained.
+    """All parameters of a network, for `unisono.ParameterManager`, including those that are not trained.
 
     Args:
-        network: The output layer of a network or a list of them; or an object of your own with the methods
+        network: The output layer of a network or a list of them; or a custom object with the methods
             `get_all_param_values` and `set_all_param_values`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Where this rank's program is, for the timeout errors of the ranks that wait for it."""
+"""The current position in this rank's program, for the timeout errors of ranks that wait for it."""
 
 import os
 import sys
@@ -9,10 +9,10 @@ _PACKAGES = tuple(os.path.join(_SITE, name) + os.sep for name in ("unisono", "mu
 
 
 def where() -> str | None:
-    """The file, line and function that the main thread is at, outside these packages.
+    """The file, line and function that the main thread is executing, outside these packages.
 
     Returns:
-        Such as ``"train.py:31 in step"``, or None if there is no such place.
+        A string such as ``"train.py:31 in step"``, or None if there is no such position.
     """
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGES):

@@ -12,14 +12,14 @@ from typing import Any
 from unisono.errors import Unsupported
 
 Make = Callable[[str, tuple[int, ...]], Any]
-"""Makes an array with no particular contents, of an element type and a shape."""
+"""Makes an uninitialized array of an element type and a shape."""
 
 
 def maker(like: Any | None, ordinal: int) -> Make:
-    """How arrays are made beside another one: in its library, on its device, in its stream's order.
+    """Returns a function that makes arrays like another one: in its library, on its device and stream.
 
     Args:
-        like: The array; without one, the library is the first that the program has imported.
+        like: The array; without one, the first library that the program has imported is used.
         ordinal: The device.
 
     Returns:
@@ -29,50 +29,50 @@ def maker(like: Any | None, ordinal: int) -> Make:
 
 
 def ordered_maker(like: Any | None, ordinal: int) -> tuple[Make, int | None]:
-    """As `maker`, and the stream whose work so far comes before that on a new array.
+    """As `maker`, and the stream whose work so far must precede the use of a new array.
 
     Args:
         like: As for `maker`.
         ordinal: As for `maker`.
 
     Returns:
-        A function that makes arrays, and the driver's handle of the stream; None where new arrays may be used
+        A function that makes arrays, and the driver's handle of the stream; None if new arrays may be used
         at once.
     """
     library = _imported() if like is None else type(like).__module__.partition(".")[0]
     if library not in _MAKERS and _is_torch(like):
         library = "torch"  # a subclass of its tensors
-    # What speaks of CUDA but belongs to no library that makes arrays gets CuPy's, which takes it as well.
+    # CUDA arrays of a library that cannot make arrays get CuPy's, which accepts them as well.
     return _MAKERS.get(library, _cupy)(ordinal, like)
 
 
 def call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """Calls a function: native code does so through this one, which it keeps out of ``torch.compile``.
+    """Calls a function. Native code calls through this one, which is excluded from ``torch.compile``.
 
     Args:
         function: The function.
         arguments: Its arguments.
 
     Returns:
-        What the function returns.
+        The function's result.
     """
     return function(*arguments)
 
 
 def folders() -> list[str]:
-    """Where packages that frameworks bring along keep NVIDIA's libraries.
+    """The folders in which packages that frameworks depend on keep NVIDIA's libraries.
 
     Returns:
-        Folders.
+        The folders.
     """
     return [str(folder) for root in sys.path for folder in sorted(Path(root).glob("nvidia/*/lib"))]
 
 
 def current() -> int:
-    """The device that the program's library uses now.
+    """The current device of the program's library.
 
     Returns:
-        Its number, as CUDA counts inside this process.
+        Its CUDA ordinal in this process.
     """
     library = sys.modules.get(_imported())
     if library is None:
@@ -102,7 +102,7 @@ def _torch(ordinal: int, like: Any) -> tuple[Make, int | None]:
     stream = torch.cuda.current_stream(device)
 
     def make(dtype: str, shape: tuple[int, ...]) -> Any:
-        # The allocator keeps memory in the order of the stream that it was made for.
+        # The allocator orders memory by the stream for which it was allocated.
         with torch.cuda.stream(stream):
             return torch.empty(shape, dtype=getattr(torch, dtype), device=device)
 
@@ -113,7 +113,7 @@ def _cupy(ordinal: int, like: Any) -> tuple[Make, int | None]:
     try:
         cupy: Any = importlib.import_module("cupy")
     except ImportError:
-        return _refuse(type(like).__name__), None
+        return _failing_maker(type(like).__name__), None
 
     with cupy.cuda.Device(ordinal):
         stream = cupy.cuda.get_current_stream()
@@ -125,8 +125,8 @@ def _cupy(ordinal: int, like: Any) -> tuple[Make, int | None]:
     return make, int(stream.ptr)
 
 
-def _refuse(kind: str) -> Make:
-    """Calls that return no new array need no library that makes one."""
+def _failing_maker(kind: str) -> Make:
+    """Fails only if called: calls that return no new array need no library that makes one."""
 
     def make(dtype: str, shape: tuple[int, ...]) -> Any:
         raise Unsupported(f"a result beside an array of type {kind} is made by CuPy; pip install cupy")

@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class Pending(Generic[T]):
-    """What a call with ``wait=False`` returns.
+    """The result of a call with ``wait=False``.
 
-    Do not touch the arrays of the call before `wait` has returned. The calls of one group run in the order in
-    which they were made, whether in the background or not; messages (`send`, `recv`) run beside them.
+    Do not access the arrays of the call before `wait` has returned. The calls of one group run in the order
+    in which they were made, whether in the background or not; messages (`send`, `recv`) run concurrently.
 
     Example:
         >>> import numpy as np, unisono as uni
@@ -28,29 +28,29 @@ class Pending(Generic[T]):
     """
 
     def __init__(self, native: _native.Pending, operation: str, finish: Callable[[Any], T]) -> None:
-        # The call and what makes its result of its outcome, until the result is there.
+        # The call and the conversion of its outcome, until the result is available.
         self._started: tuple[_native.Pending, Callable[[Any], T]] | None = (native, finish)
         self._operation = operation
         self._result: T
 
     def wait(self, timeout: float | None = None) -> T:
-        """Waits for the call's end and returns its result; again, it returns (or raises) the same at once.
+        """Waits for the call to end and returns its result. Further calls return (or raise) the same at once.
 
-        Several threads may wait for one call. If an exception ends a wait (Ctrl-C, a signal handler's own),
-        the call still runs and can be waited for again.
+        Several threads may wait for one call. If an exception ends a wait (Ctrl-C, or one of a signal
+        handler), the call still runs and can be waited for again.
 
         Args:
             timeout: Seconds to wait here; the call itself has its own deadline. After a `Timeout` of this
                 wait the call still runs and can be waited for again.
 
         Returns:
-            What the call would have returned with ``wait=True``.
+            The value that the call would have returned with ``wait=True``.
         """
         started = self._started
         if started is not None:
             native, finish = started
-            # An exception may come after every step, and other threads may be here too: the call keeps its
-            # outcome until the result is there, and the first result is everybody's.
+            # An exception may occur after every step, and other threads may be here too: the call keeps its
+            # outcome until the result is available, and all threads get the first result.
             self.__dict__.setdefault("_result", finish(native.wait(timeout)))
             self._started = None
         return self._result

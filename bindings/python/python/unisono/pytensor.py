@@ -1,4 +1,4 @@
-"""PyTensor, or Theano where that is installed: shared variables that workers keep in step.
+"""PyTensor, or Theano if that is installed: shared variables synchronized between workers.
 
 Example:
     >>> import numpy as np
@@ -28,7 +28,7 @@ from unisono.world import joined, world
 
 
 def _framework() -> Any:
-    """The one that the program has imported, else the one that is installed."""
+    """The framework that the program has imported, else the one that is installed."""
     names = ("pytensor", "theano")
     for name in names:
         if name in sys.modules:
@@ -46,20 +46,20 @@ framework = _framework()
 
 Values = np.ndarray[Any, Any]
 
-# Table types; a variable of another type could not take part.
+# Types of tables; variables of other types are not supported.
 _FLOATS = ("float32", "float64", "float16")
 
 
 def mv_shared(*args: Any, consistency: str = "async", **options: Any) -> Any:
-    """Makes a shared variable that workers keep in step. Every worker makes the same ones in the same order.
+    """Makes a shared variable synchronized between workers. Every worker makes the same ones, in order.
 
     Args:
-        args: What ``pytensor.shared`` takes: `value`, `name`, `borrow` and so on. Worker 0's value counts.
+        args: Arguments of ``pytensor.shared``: `value`, `name`, `borrow` and so on. Worker 0's value is used.
         consistency: How far workers may drift apart: "async", "bsp" and so on; see the guide to tables.
-        options: What ``pytensor.shared`` takes, by name.
+        options: Keyword arguments of ``pytensor.shared``.
 
     Returns:
-        The shared variable itself, for graphs, updates and givens. It has one method more, `mv_sync`.
+        The shared variable itself, for graphs, updates and givens, with an additional method `mv_sync`.
     """
     variable = framework.shared(*args, **options)
     return keep(SyncedVariable(variable, consistency=consistency), mv_shared)
@@ -75,16 +75,16 @@ def sync_all_mv_shared_vars() -> None:
 
 
 class SyncedVariable:
-    """A shared variable and the table that holds what all workers have added to it.
+    """A shared variable and the table to which all workers add their changes.
 
-    Whatever is asked of it that it does not know, it asks the variable. Pickled, it leaves the table behind:
-    a copy has the values and cannot be synced.
+    Other attributes are delegated to the variable. Pickling omits the table: a copy has the values and cannot
+    be synced.
     """
 
     _own = frozenset({"_svobj", "_mv_array", "_last_mv_data", "_made_in"})
 
     def __init__(self, svobj: Any, **options: Any) -> None:
-        """Makes the table: worker 0's value counts, and all variables then have it.
+        """Makes the table with worker 0's value, which all variables then have.
 
         Args:
             svobj: A shared variable of PyTensor or Theano.
@@ -99,10 +99,10 @@ class SyncedVariable:
         self._take()
 
     def mv_sync(self) -> None:
-        """Adds what this worker has changed since the last sync, and takes what all have added.
+        """Adds this worker's changes since the last sync, and gets the resulting values.
 
         Raises:
-            UsageError: It is a copy, the work with tables has ended, or the variable has another shape.
+            UsageError: It is a copy, the world has ended, or the variable has changed shape.
         """
         if self._mv_array is None:
             raise UsageError(
@@ -121,7 +121,7 @@ class SyncedVariable:
                 f"received {current.shape}; keep the shape"
             )
         self._mv_array.add((current - self._last_mv_data).ravel())
-        # It is in the table: should the rest fail, it must not be added once more.
+        # The change is in the table: if the rest fails, it must not be added again.
         self._last_mv_data = current
         self._take()
 
@@ -143,7 +143,7 @@ class SyncedVariable:
         world().barrier()
 
     def _is_over(self) -> bool:
-        """Whether the world in which it was made has ended."""
+        """Whether the world in which the variable was made has ended."""
         return joined() is not self._made_in
 
     def _name(self) -> str:
@@ -151,7 +151,7 @@ class SyncedVariable:
 
     def __getattr__(self, name: str) -> Any:
         if name in type(self)._own:
-            raise AttributeError(name)  # while it is being unpickled
+            raise AttributeError(name)  # during unpickling
         return getattr(self._svobj, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -168,14 +168,14 @@ class SyncedVariable:
 
 
 def keep(variable: SyncedVariable, maker: Any) -> Any:
-    """Puts a variable on its maker's list, which forgets those of worlds that have ended.
+    """Adds a variable to its maker's list, and removes those of worlds that have ended.
 
     Args:
         variable: The variable with its table.
         maker: The function whose attribute `shared_vars` is the list.
 
     Returns:
-        The plain shared variable, which has the method `mv_sync`.
+        The plain shared variable, with the method `mv_sync`.
     """
     maker.shared_vars[:] = [one for one in maker.shared_vars if not one._is_over()]
     maker.shared_vars.append(variable)
@@ -198,7 +198,7 @@ class SharedVariables:
         self._variables = dict(variables)
 
     def names(self) -> list[str]:
-        """The variables' names, each with its place, because names may repeat."""
+        """The variables' names, each with its index, because names may repeat."""
         return list(self._variables)
 
     def read(self) -> list[Values]:

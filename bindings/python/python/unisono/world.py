@@ -19,7 +19,7 @@ from unisono.pending import Pending
 
 
 class World(Group):
-    """All ranks of the job; made by `init`. It is a `Group`, so every verb is its method too.
+    """All ranks of the job; made by `init`. It is a `Group`, so every collective is also its method.
 
     Example:
         >>> import unisono as uni
@@ -34,15 +34,15 @@ class World(Group):
         self.local_rank: int = native.local_rank
         """This process's rank among those on its host."""
         self.local_size: int = native.local_size
-        """How many ranks are on this host."""
+        """The number of ranks on this host."""
         self.hosts: tuple[str, ...] = tuple(native.hosts)
         """The name of each rank's host."""
         self.transport: str = native.transport
-        """What carries the data: "alone", "shm", "mpi" or "shm+mpi"."""
+        """The transport: "alone", "shm", "mpi" or "shm+mpi"."""
         self.launcher: str = native.launcher
-        """Who started the ranks."""
+        """The launcher that started the ranks."""
         self.restarts: int = native.restarts
-        """How often the launcher has started this rank again: 0 for its first process."""
+        """How often the launcher has restarted this rank: 0 for its first process."""
         self._joined: _native.Tables | None = None
         self._role: str | None = None
         self._workers: Group | None = None
@@ -51,12 +51,12 @@ class World(Group):
         return f"<unisono.World rank {self.rank} of {self.size}, {self.transport}, launcher {self.launcher}>"
 
     def resume(self) -> None:
-        """Declares that this process goes on where the process before it had stopped.
+        """Declares that this process continues where the rank's previous process stopped.
 
         The next collective on the world is then the one that the others make next. A rank that
-        ``unisono run --restart`` started again calls it once its state is restored, before its first
-        collective; in a rank's first process it does nothing. Without it, that collective is an error on all
-        ranks if an earlier process of this rank had completed any.
+        ``unisono run --restart`` restarted calls it once its state is restored, before its first collective;
+        in a rank's first process it does nothing. Without it, that collective is an error on all ranks if an
+        earlier process of this rank had completed any.
 
         Example:
             >>> import unisono as uni
@@ -68,7 +68,7 @@ class World(Group):
 
     @contextmanager
     def _series(self) -> Iterator[None]:
-        """Collectives inside of it do not count as completed: a restarted rank finds what they set up."""
+        """Collectives in this context do not count as completed: a restarted rank finds what they set up."""
         self._world.begin_series()
         try:
             yield
@@ -76,14 +76,14 @@ class World(Group):
             self._world.end_series()
 
     def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> Any:
-        """Makes a NumPy array in the memory that this host's ranks share: collectives need no copy of it.
+        """Makes a NumPy array in memory that this host's ranks share: collectives use it without a copy.
 
         Args:
-            shape: Its shape.
-            dtype: Its element type; bfloat16 needs the package ml_dtypes.
+            shape: The shape.
+            dtype: The element type; bfloat16 needs the package ml_dtypes.
 
         Returns:
-            The array, with no particular values. Its memory is free again when it and all its views are gone.
+            The array, uninitialized. Its memory is freed when the array and all its views are gone.
         """
         name = name_of(dtype)
         if name == "bfloat16":
@@ -91,11 +91,11 @@ class World(Group):
         return take_over(self._world.empty(_extents(shape), name), None)
 
     def barrier(self, *, wait: bool = True, timeout: float | None = None) -> Any:
-        """Waits until every rank has come this far; what any of them added to tables before is then applied.
+        """Waits until every rank has reached this call; all earlier adds to tables are then applied.
 
         Args:
             wait: Whether to wait here; otherwise a `Pending` is returned.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             None.
@@ -107,26 +107,26 @@ class World(Group):
 
     @property
     def workers(self) -> int:
-        """How many ranks are workers: get and add."""
+        """The number of workers, the ranks that get and add."""
         return self.size if self._joined is None else self._joined.workers
 
     @property
     def servers(self) -> int:
-        """How many ranks are servers: hold parts of tables."""
+        """The number of servers, the ranks that hold parts of tables."""
         return self.size if self._joined is None else self._joined.servers
 
     @property
     def worker_id(self) -> int | None:
-        """This rank's number among the workers, or None if it is none."""
+        """This rank's number among the workers, or None if it is not a worker."""
         return self.rank if self._joined is None else self._joined.worker_id
 
     @property
     def server_id(self) -> int | None:
-        """This rank's number among the servers, or None if it is none."""
+        """This rank's number among the servers, or None if it is not a server."""
         return self.rank if self._joined is None else self._joined.server_id
 
     def _worker_group(self, operation: str, timeout: float | None = None) -> Group:
-        """The group of all workers, made by all of them at the first call that needs it."""
+        """The group of all workers, created collectively at the first call that needs it."""
         if self.worker_id is None:
             raise UsageError(
                 f"rank {self.rank}: {operation}: expected a worker, received a rank that only serves; "
@@ -140,7 +140,7 @@ class World(Group):
         return self._workers
 
     def _tables(self, role: str | None = None) -> _native.Tables:
-        """This world's tables. The first time every rank calls it, and becomes what `role` says."""
+        """This world's tables. The first call is collective, and assigns this rank its `role`."""
         with _tables_lock:
             if self._joined is None:
                 self._joined = self._world.tables(role or "both")
@@ -153,9 +153,9 @@ class World(Group):
             return self._joined
 
     def _leave_tables(self, flush: bool = True) -> None:
-        """Ends this rank's part in tables: its adds are applied, and nobody waits for it.
+        """Ends this rank's use of tables: its adds are applied, and no other rank waits for it.
 
-        Where ranks are on several hosts, it goes on serving them until all have come this far.
+        If ranks are on several hosts, it continues to serve them until all have reached this call.
         """
         leaving, self._joined, self._role, self._workers = self._joined, None, None, None
         if leaving is not None and flush and not self._world.is_forked:
@@ -163,7 +163,7 @@ class World(Group):
 
 
 def _extents(shape: Any) -> list[int]:
-    """The shape of a new array, as the native module takes it."""
+    """Converts the shape of a new array for the native module."""
     try:
         extents = [operator.index(one) for one in ([shape] if hasattr(shape, "__index__") else shape)]
     except TypeError:
@@ -182,18 +182,17 @@ _left_a_job = False
 
 
 def init(timeout: float | None = None, role: str | None = None) -> World:
-    """Joins the world that the launcher of this process has started; alone without a launcher.
+    """Joins the world that the launcher of this process has started; without a launcher, a world of one rank.
 
     Args:
-        timeout: Seconds that any call waits before it gives up, unless it says otherwise; by default
-            UNISONO_TIMEOUT, or 300.
-        role: What this rank does for tables: "worker" (gets and adds), "server" (holds parts of tables),
-            "both" or "none"; by default UNISONO_ROLE. Either every rank has a role or none, and then all are
+        timeout: The default timeout of all calls, in seconds; if omitted, UNISONO_TIMEOUT, or 300.
+        role: This rank's role for tables: "worker" (gets and adds), "server" (holds parts of tables), "both"
+            or "none"; by default UNISONO_ROLE. Either every rank has a role or none has, and then all are
             both.
 
     Returns:
-        The world. A second call returns the same, and sets the timeout if one is given. After `shutdown` a
-        process that was alone gets a new one; a rank of a job joins it once.
+        The world. A second call returns the same world, and sets the timeout if one is given. After
+        `shutdown`, a process without a launcher gets a new world; a rank of a job can join only once.
 
     Raises:
         UsageError: This rank has left its job, or has another role.
@@ -231,7 +230,7 @@ def world() -> World:
     """The default world.
 
     Returns:
-        What `init` returned.
+        The world that `init` returned.
 
     Raises:
         UsageError: `init` was not called, or `shutdown` was.
@@ -252,22 +251,22 @@ def joined() -> World | None:
     """The default world, if there is one.
 
     Returns:
-        What `init` returned, or None.
+        The world that `init` returned, or None.
     """
     return _default
 
 
 def shutdown() -> None:
-    """Leaves the default world; without one it does nothing. It is also called when the program ends.
+    """Leaves the default world; without one it does nothing. It is also called when the program exits.
 
-    Call it when all work is done: a rank of a job cannot join again, only a process that is alone can. This
-    rank's adds to tables are applied first; workers that go on need not wait for this one.
+    Call it when all work is done: a rank of a job cannot join again; only a process without a launcher can.
+    This rank's adds to tables are applied first; workers that continue need not wait for it.
     """
     _end(flush=True)
 
 
 def _at_exit() -> None:
-    # After an exception that nobody caught, others may never do what this rank's last adds wait for.
+    # After an uncaught exception, other ranks may never make the calls that this rank's last adds wait for.
     _end(flush=getattr(sys, "last_value", None) is None)
 
 
@@ -276,7 +275,8 @@ def _end(flush: bool) -> None:
     with _lock:
         ending, _default = _default, None
         if ending is not None:
-            # Others may still be in their last call: a new world in the same shared memory would meddle.
+            # Other ranks may still be in their last call: a new world in the same shared memory would
+            # interfere.
             _left_a_job = ending.size > 1
             try:
                 ending._leave_tables(flush)
@@ -285,14 +285,14 @@ def _end(flush: bool) -> None:
 
 
 def empty(shape: int | Sequence[int], dtype: Any = "float32") -> Any:
-    """Makes a NumPy array in the memory that the ranks of this host share; see `World.empty`.
+    """Makes a NumPy array in memory that the ranks of this host share; see `World.empty`.
 
     Args:
-        shape: Its shape.
-        dtype: Its element type.
+        shape: The shape.
+        dtype: The element type.
 
     Returns:
-        The array, with no particular values.
+        The array, uninitialized.
 
     Example:
         >>> import unisono as uni

@@ -1,4 +1,4 @@
-"""Frameworks on few cores: one thread for each rank, or they hold each other up."""
+"""Frameworks on few cores: one thread for each rank, so that ranks do not compete for cores."""
 
 import os
 from pathlib import Path
@@ -12,16 +12,16 @@ SHARED = Path(__file__).parents[1] / "programs"
 
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch):
-    """What ranks are started with."""
+    """The environment of the ranks."""
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.setenv(variable, "1")
 
 
 @pytest.fixture
 def run_framework(run_ranks):
-    """Runs a program of `frameworks/programs` on some ranks; frameworks take seconds to be imported.
+    """Runs a program of `frameworks/programs` on some ranks; importing a framework takes seconds.
 
-    What programs of all folders share lies in `tests/programs`.
+    Modules that programs of all folders share are in `tests/programs`.
     """
     path = os.pathsep.join([str(SHARED), *filter(None, [os.environ.get("PYTHONPATH")])])
 

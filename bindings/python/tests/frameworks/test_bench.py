@@ -1,4 +1,4 @@
-"""The measurements run, check their results, and say what they need."""
+"""The benchmarks run, check their results, and report what they need."""
 
 import json
 import os
@@ -52,6 +52,6 @@ def test_halos_are_measured_and_checked(tmp_path):
         "conv stack on 2 ranks / on one",
     ):
         assert figures[name]["repetitions"] >= 9 and name in result.stdout
-    # A quarter of the image, its halos, and what does not depend on its size, beyond what every process has.
+    # A quarter of the image, its halos, and what does not depend on its size, beyond every process's own.
     memory = figures["memory of a rank"]
     assert 0.2 < memory["share_beyond_start"] < 0.5, memory

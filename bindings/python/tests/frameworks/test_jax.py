@@ -1,4 +1,4 @@
-"""JAX: collectives inside jit and outside, and trees in step."""
+"""JAX: collectives inside jit and outside, and synchronized trees."""
 
 import importlib.util
 

@@ -1,4 +1,4 @@
-"""Keras 3 models in step, on every backend that is installed."""
+"""Synchronized Keras 3 models, on every backend that is installed."""
 
 import importlib.util
 
@@ -8,7 +8,7 @@ if importlib.util.find_spec("keras") is None:
     pytest.skip("no Keras here: pip install keras", allow_module_level=True)
 
 
-# Importing a backend takes seconds, so not every number of ranks on each.
+# Importing a backend takes seconds, so not every number of ranks is tested on each.
 CASES = [
     ("numpy", 1),
     ("numpy", 3),

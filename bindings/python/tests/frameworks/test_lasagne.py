@@ -1,4 +1,4 @@
-"""Networks of Lasagne: itself over PyTensor where it is installed, and objects of the same interface."""
+"""Networks of Lasagne: Lasagne itself over PyTensor if installed, and objects with the same interface."""
 
 import importlib.util
 

@@ -1,4 +1,4 @@
-"""Updaters of tables do what torch.optim does."""
+"""Updaters of tables match torch.optim."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""PyTensor: shared variables in step, under the names of Multiverso and of Unisono."""
+"""PyTensor: synchronized shared variables, under the names of Multiverso and of Unisono."""
 
 import importlib.util
 
@@ -7,7 +7,7 @@ import pytest
 if importlib.util.find_spec("pytensor") is None:
     pytest.skip("no PyTensor here: pip install pytensor", allow_module_level=True)
 
-# Nothing is compiled: the programs are small, and compilers take longer than they save.
+# Nothing is compiled: the programs are small, and compiling would take longer than it saves.
 FLAGS = {"PYTENSOR_FLAGS": "linker=py,optimizer=fast_compile,floatX=float32"}
 
 

@@ -1,4 +1,4 @@
-"""Data sets whose samples are divided in space, on several ranks and with loaders that read ahead."""
+"""Data sets whose samples are partitioned in space, on several ranks and with prefetching loaders."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""PyTorch: what a manager in the background brings is taken over without a copy, and nothing is lost."""
+"""PyTorch: the results of a background manager are taken over without a copy, and nothing is lost."""
 
 import pytest
 

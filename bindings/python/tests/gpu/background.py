@@ -1,4 +1,4 @@
-"""Calls beside long kernels wait for what they need, and for nothing else: the first argument says which."""
+"""Calls concurrent with long kernels wait only for what they need; the first argument selects the test."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ def full(value, count=COUNT):
 
 
 def memory():
-    """A result that is made in the background gets no memory that work of the caller's stream still uses."""
+    """A background call's result gets no memory that work on the caller's stream still uses."""
     with torch.cuda.stream(torch.cuda.Stream()):
         x = full(rank + 1)
         world.all_gather(x, varied=True)
@@ -31,7 +31,7 @@ def memory():
         old = full(1, COUNT * size)
         torch.cuda._sleep(LONG)
         double = old + 1
-        del old  # to the allocator, which gives it to the result
+        del old  # returned to the allocator, which reuses it for the result
         gathered = pending.wait()
         torch.cuda.synchronize()
         assert (double == 2).all(), "a result was written over memory that was in use"
@@ -39,10 +39,10 @@ def memory():
 
 
 def later():
-    """A call in the background does not wait for work that is lent to another call after it."""
+    """A background call does not wait for work that is passed to a later call."""
     side = torch.cuda.Stream()
     x, y = full(rank + 1), full(0)
-    # Kernels are loaded when they are first launched, which waits for all that run.
+    # Kernels are loaded at their first launch, which waits for all running kernels.
     world.all_reduce(y.add_(1))
     y.fill_(1)
     torch.cuda.synchronize()
@@ -62,7 +62,7 @@ def later():
 
 
 def table():
-    """While one rank's add waits for the kernel that makes its delta, another rank uses the table."""
+    """While one rank's add waits for the kernel that computes its delta, another rank uses the table."""
     shared = uni.MatrixTable(1000, 64, device="cuda")
     delta = torch.ones(1000, 64, device="cuda")
     shared.add(delta, wait=True)
@@ -81,7 +81,7 @@ def table():
 
 
 def exhausted():
-    """A rank without memory for its result says so; the others do not take its next call for this one."""
+    """A rank without memory for its result raises an error; the others do not match its next call with it."""
     x = full(1, 20_000_000)
     world.all_reduce(full(1))
     torch.cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""Every verb on every type in CUDA memory: the same bits as on the processor, and NumPy's values.
+"""Every collective on every type in CUDA memory: the same bits as in host memory, and NumPy's values.
 
 Arguments: the library, and optionally the types by name.
 """
@@ -16,7 +16,7 @@ SHAPES = [(), (0,), (1,), (7,), (2, 5), (3, 0, 2), (3001,), (70_001,)]
 
 
 def part(rank, shape, dtype):
-    """Different on every rank; of floats, such numbers that the order of a sum shows in its last bits."""
+    """Different on every rank; floats such that the order of a sum shows in the last bits."""
     count = int(np.prod(shape, dtype=int))
     if np.issubdtype(np.dtype(dtype), np.integer):
         values = np.arange(count) % 3 + rank % 2 + 1
@@ -26,7 +26,7 @@ def part(rank, shape, dtype):
 
 
 class Suite:
-    """The verbs of one group with the arrays of one library."""
+    """The collectives of one group with the arrays of one library."""
 
     def __init__(self, group, arrays, exact=True):
         self.group, self.arrays, self.exact = group, arrays, exact
@@ -48,7 +48,7 @@ class Suite:
                 continue
             what = (op, shape, dtype)
             whole = group.all_reduce(part(rank, shape, dtype), op, deterministic=True)
-            # What NumPy makes of it, in the type's own precision.
+            # NumPy's result, in the type's own precision.
             wide = fold(np.stack(parts).astype("float64"), axis=0)
             close = {2: 2e-2, 4: 1e-4, 8: 1e-9}.get(np.dtype(dtype).itemsize, 0.0)
             np.testing.assert_allclose(
@@ -87,13 +87,13 @@ class Suite:
             else:
                 assert gathered is None
             if shape:
-                # The others name the library and the place, or neither.
+                # The others pass an array of the library and device, or neither.
                 like = put(np.zeros(1, "float32")) if rank % 2 else None
                 rows = group.scatter(put(parts[root]) if rank == root else like, root)
                 self.same(rows, np.array_split(parts[root], group.size)[rank], ("scatter", what))
 
     def varied(self, dtype):
-        """Rank r brings r rows: rank 0 none at all."""
+        """Rank r contributes r rows: rank 0 none at all."""
         group, rank, put = self.group, self.group.rank, self.arrays.put
         parts = [part(one, (one, 3), dtype) for one in range(group.size)]
         joined = group.all_gather(put(parts[rank]), varied=True)
@@ -115,7 +115,7 @@ class Suite:
         self.same(group.all_to_all(self.arrays.put(x)), np.concatenate(whole), ("all_to_all", dtype))
 
     def messages(self, dtype):
-        """Round the ring, with two tags received in the other order."""
+        """Around a ring, with two tags received in the opposite order."""
         group, put = self.group, self.arrays.put
         right, left = (group.rank + 1) % group.size, (group.rank - 1) % group.size
         pending = [
@@ -130,7 +130,7 @@ class Suite:
             assert one.wait() is None
 
     def background(self, dtype):
-        """Calls without a wait, in their order."""
+        """Calls without a wait, in order."""
         group, rank, put = self.group, self.group.rank, self.arrays.put
         parts = [part(one, (1000,), dtype) for one in range(group.size)]
         gathering = group.all_gather(put(parts[rank]), wait=False)
@@ -161,7 +161,7 @@ class Suite:
 if __name__ == "__main__":
     world = uni.init()
     wanted = os.environ.get("UNISONO_CUDA_PATH", "")
-    os.environ["NCCL_HOSTID"] = f"rank-{world.rank}"  # so that NCCL takes ranks that share a device
+    os.environ["NCCL_HOSTID"] = f"rank-{world.rank}"  # so that NCCL accepts ranks that share a device
     arrays = library(sys.argv[1])
     types = [one for one in TYPES if not sys.argv[2:] or np.dtype(one).name in sys.argv[2:]]
     suite = Suite(world, arrays, exact=wanted != "nccl")

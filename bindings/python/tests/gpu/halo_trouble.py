@@ -1,4 +1,4 @@
-"""Mistakes and lost ranks in exchanges of halos in CUDA memory: the argument says which."""
+"""Usage errors and lost ranks in halo exchanges in CUDA memory; the argument selects the test."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ if sys.argv[1] == "mistakes":
     refused(lambda: window.forward(x[:, :-1]), uni.UsageError, "shape")
     refused(lambda: window.forward(x.to(torch.int16)), uni.UsageError, "int16")
     assert torch.equal(window.forward(x), expected)
-    # One rank's array is in CUDA memory, another's is not: no rank goes on.
+    # One rank's array is in CUDA memory, another's is not: no rank continues.
     mine = x.cpu() if world.rank == 1 else x
     refused(lambda: window.forward(mine, timeout=20), uni.Error)
     if world.rank == 0:

@@ -1,6 +1,6 @@
-"""Random windows in CUDA memory give, bit by bit, what the same windows give in the processor's.
+"""Random windows in CUDA memory give, bit for bit, the results of the same windows in host memory.
 
-The argument is how many windows are tried; "threads N" tries them on so many ranks in one process.
+The argument is the number of windows to try; "threads N" tries them on N ranks in one process.
 """
 
 import random
@@ -20,11 +20,11 @@ TYPES = [
     torch.int32,
     torch.int64,
 ]
-BOUNDARIES = ["zero", "replicate", "reflect", "periodic", 3]  # every type holds a three
+BOUNDARIES = ["zero", "replicate", "reflect", "periodic", 3]  # every type can represent a three
 
 
 def divided(draw, ranks):
-    """Axes whose sizes make so many ranks, and the array that they divide."""
+    """Axes for the given number of ranks, and the array that they partition."""
     first = draw.choice([one for one in range(1, ranks + 1) if ranks % one == 0])
     axes = {"a": first, "b": ranks // first}
     leading = [draw.randint(1, 3) for _ in range(draw.randint(0, 2))]
@@ -50,7 +50,7 @@ def window_of(array, draw, leading):
 
 
 def values(shape, dtype, seed, gap=0):
-    """Random values on the processor, and the same on the device, `gap` elements after an aligned address."""
+    """Random values in host memory, and the same on the device, `gap` elements after an aligned address."""
     generator = torch.Generator().manual_seed(seed)
     whole = torch.randn(shape, generator=generator, dtype=torch.float64) * 50
     whole = whole.abs().to(dtype) if dtype == torch.uint8 else whole.to(dtype)
@@ -95,7 +95,7 @@ def halos(window, rank):
 
 
 def moves(grid, axes):
-    """Whole arrays: scattered, divided in another way, gathered."""
+    """Global arrays: scattered, repartitioned, gathered."""
     array = uni.GlobalArray((3, 17, 12), grid, dict(zip(axes, (1, 2), strict=True)))
     other = uni.GlobalArray((3, 17, 12), grid, dict(zip(axes, (2, 0), strict=True)))
     whole, there = values((3, 17, 12), torch.float32, 1)

@@ -1,4 +1,4 @@
-"""Arrays that have `__cuda_array_interface__` alone, as Numba has; results beside them are CuPy arrays."""
+"""Arrays that only have `__cuda_array_interface__`, like Numba's; their results are CuPy arrays."""
 
 import cupy
 
@@ -9,7 +9,7 @@ total = sum(range(1, world.size + 1))
 
 
 class Lender:
-    """Lends a CuPy array by the interface alone."""
+    """Exports a CuPy array only through the interface."""
 
     def __init__(self, array):
         self.array = array
@@ -28,7 +28,7 @@ with side:
         assert gathered[:, 0, 0].tolist() == [one + 1 for one in range(world.size)]
         assert world.all_reduce(Lender(mine)) is not None
         assert (mine == total).all(), dtype
-    # No bytes have no address, and still a place.
+    # An empty array has no address, but still has a device.
     assert world.all_reduce(Lender(cupy.zeros((0, 2)))) is not None
     assert world.all_gather(Lender(cupy.zeros((2, 0)))).shape == (world.size, 2, 0)
     rows = world.all_gather(Lender(cupy.full((world.rank, 2), world.rank, dtype="float32")), varied=True)

@@ -1,4 +1,4 @@
-"""Arrays of many windows and odd lengths, at odd places: every element arrives, and is added once."""
+"""Arrays of many chunks and odd lengths, at odd addresses: every element arrives, and is added once."""
 
 import torch
 
@@ -8,7 +8,7 @@ world = uni.init()
 rank, size = world.rank, world.size
 
 for dtype, count in ((torch.float32, 17_500_003), (torch.float16, 20_000_001), (torch.uint8, 70_000_001)):
-    # Whole numbers that no sum of four ranks rounds or wraps.
+    # Integers for which no sum of four ranks rounds or overflows.
     base = torch.arange(count + 1, device="cuda").remainder_(50).to(dtype)
     for start in (0, 1):
         what = (dtype, start)

@@ -1,4 +1,4 @@
-"""The libraries whose arrays are tested: how each puts values on the device and gets them back."""
+"""The array libraries under test: how each copies values to the device and back."""
 
 import numpy as np
 from ml_dtypes import bfloat16
@@ -50,7 +50,7 @@ class CuPy:
 
 
 class Jax:
-    """JAX arrays, which never change: only verbs that make new ones take them."""
+    """JAX arrays, which are immutable: only collectives that make new arrays accept them."""
 
     name = "jax"
     in_place = False

@@ -1,4 +1,4 @@
-"""Until when others use a rank's CUDA memory, and how long it stays taken: the first argument says which."""
+"""How long peers use a rank's CUDA memory, and how long it stays allocated; the argument selects the test."""
 
 import gc
 import os
@@ -27,7 +27,7 @@ def failed(call, kind):
 
 
 def free():
-    """MiB that are free on the device, when all ranks have let go of what they can."""
+    """MiB that are free on the device after all ranks have freed what they can."""
     gc.collect()
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
@@ -38,7 +38,7 @@ def free():
 
 
 def withdrawn_send():
-    # What a send that timed out had offered is not received, before its second attempt or after it.
+    # An array offered by a send that timed out is not received, before its second attempt or after it.
     if rank == 0:
         x = torch.full((MIB,), 7.0, device="cuda")
         failed(lambda: world.send(x, 1, tag=1, timeout=0.5), uni.Timeout)
@@ -100,7 +100,7 @@ def graphs():
     world.all_reduce(x)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    # A capture beside a call in the background.
+    # A graph capture concurrent with a background call.
     if rank == 1:
         time.sleep(1)
     pending = world.all_reduce(x, wait=False, timeout=60)
@@ -113,7 +113,7 @@ def graphs():
         graph.replay()
     pending.wait()
     assert x.tolist() == [size * size] * 1000
-    # A call inside a capture is refused, and the world goes on.
+    # A call inside a capture is rejected, and the world stays usable.
     world.barrier()
 
     def inside():
@@ -130,7 +130,7 @@ def graphs():
 
 
 def freed():
-    # A tensor that others have opened, and a table that its first rank drops before the others.
+    # A tensor that other ranks have mapped, and a table that its first rank drops before the others.
     x = ones(1000)
     world.all_reduce(x)
     before = free()
@@ -157,7 +157,7 @@ def freed():
 
 
 def halos():
-    # Memory for exchanges is bounded, and comes back.
+    # Memory for exchanges is bounded, and is freed.
     grid = uni.Grid(h=-1)
     found = [free()]
     for number in range(240):

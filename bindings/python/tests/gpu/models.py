@@ -39,7 +39,7 @@ def close(actual, expected, tolerance=1e-6):
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
 
 
-# Gradients, in one call and beside backward.
+# Gradients, in one call and overlapping backward.
 for dtype, tolerance in ((torch.float32, 1e-6), (torch.float64, 1e-12), (torch.bfloat16, 3e-2)):
     net = model(dtype=dtype)
     loss(net, rank, dtype).backward()
@@ -58,7 +58,7 @@ for _ in range(3):
     loss(wrapped, rank).backward()
     close([one.grad for one in wrapped.module.parameters()], expected_gradients())
 
-# The first worker's parameters and buffers for all.
+# Broadcast of the first worker's parameters and buffers.
 norm = torch.nn.BatchNorm1d(5).cuda()
 norm.running_mean.fill_(rank)
 unitorch.broadcast_parameters(norm)
@@ -119,7 +119,7 @@ scale.weight.grad = torch.full_like(scale.weight, rank * (1 + 2j))
 unitorch.average_gradients(scale)
 close([scale.weight.grad], [torch.full_like(scale.weight, (size - 1) / 2 * (1 + 2j))])
 
-# Verbs run as they are inside compiled functions.
+# Collectives run unchanged inside compiled functions.
 compiled = torch.compile(lambda x: world.all_reduce(x * 2) + world.all_gather(x)[0] + 1, backend="eager")
 assert compiled(torch.ones(3, device="cuda")).tolist() == [2 * size + 2] * 3
 torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""Calls are in order with the caller's current stream: what a long kernel will write counts."""
+"""Calls are ordered with the caller's current stream: they see what a long kernel will write."""
 
 import os
 
@@ -8,12 +8,12 @@ import unisono as uni
 
 world = uni.init()
 rank, size = world.rank, world.size
-os.environ["NCCL_HOSTID"] = f"rank-{rank}"  # so that NCCL takes ranks that share a device
+os.environ["NCCL_HOSTID"] = f"rank-{rank}"  # so that NCCL accepts ranks that share a device
 LONG = 200_000_000  # cycles: about a tenth of a second
 
 
 def late(value, length=100_000):
-    """A tensor whose value comes after a long kernel of the current stream."""
+    """A tensor whose value is written after a long kernel on the current stream."""
     x = torch.zeros(length, device="cuda")
     torch.cuda._sleep(LONG)
     x.fill_(value)
@@ -30,7 +30,7 @@ for name, stream in (("default", torch.cuda.default_stream()), ("side", torch.cu
         pending = world.all_reduce(x, "max", wait=False)
         pending.wait()
         assert (x == size).all(), name
-        # A result's memory may be such that older work of the stream still uses: it must come after that.
+        # Older work on the stream may still use a result's memory: the call must be ordered after it.
         old = torch.empty(100_000, device="cuda")
         torch.cuda._sleep(LONG)
         old.fill_(-1.0)
@@ -39,7 +39,7 @@ for name, stream in (("default", torch.cuda.default_stream()), ("side", torch.cu
         rows = world.reduce_scatter(ones)
         torch.cuda.synchronize()
         assert (rows == size).all(), name
-        # What is computed from a result comes after it, without a word.
+        # Work that uses a result is ordered after it, without explicit synchronization.
         assert float((world.all_gather(ones) * 2).sum()) == 2 * size * 100_000, name
 path = world.cuda_path()
 if rank == 0:

@@ -1,4 +1,4 @@
-"""The code of a page of the guide that needs a device: the blocks with this mark are one program."""
+"""The code of a page of the guide that needs a device: its blocks with this mark form one program."""
 
 import re
 import sys

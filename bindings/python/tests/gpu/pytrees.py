@@ -1,4 +1,4 @@
-"""JAX arrays on CUDA devices: pytrees between workers, without a way through the host outside jit."""
+"""JAX arrays on CUDA devices: pytrees between workers, not staged in host memory outside jit."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ first = sum(range(size))
 np.testing.assert_array_equal(total["w"], np.arange(6.0).reshape(2, 3) * size + first)
 np.testing.assert_array_equal(total["n"], [first])
 assert all(leaf.device.platform == "gpu" for leaf in jax.tree_util.tree_leaves(total))
-np.testing.assert_array_equal(tree["b"], np.ones(3) * rank)  # inputs never change
+np.testing.assert_array_equal(tree["b"], np.ones(3) * rank)  # inputs are immutable
 
 alone = unijax.all_reduce(jnp.ones(4))
 np.testing.assert_array_equal(alone, np.full(4, size))
@@ -24,7 +24,7 @@ np.testing.assert_array_equal(unijax.broadcast(tree, root=size - 1)["b"], np.one
 np.testing.assert_array_equal(unijax.all_gather(tree["n"]), [[one] for one in range(size)])
 np.testing.assert_array_equal(unijax.reduce_scatter(jnp.ones((size, 2))), [[size, size]])
 
-# Inside jit the arrays go through the host, with the same results.
+# Inside jit the arrays are staged in host memory, with the same results.
 step = unijax.jit(lambda x: unijax.all_reduce(x * 2, op="avg"))
 np.testing.assert_array_equal(step(jnp.ones(2)), [2.0, 2.0])
 

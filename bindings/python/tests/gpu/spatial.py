@@ -1,4 +1,4 @@
-"""Networks on CUDA tensors that a grid divides: all that they compute is what one rank alone computes."""
+"""Networks on CUDA tensors that a grid partitions: all results are those of a single rank."""
 
 import copy
 import os
@@ -55,7 +55,7 @@ def others(axes):
     network = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4)).double().cuda()
     report = verify(network, grid, torch.randn(2, 3, 12, 14, dtype=torch.float64).cuda(), show=False)
     assert report.worst.difference <= 1e-10, str(report)
-    # Gradients of an exchange go back to their owners.
+    # Gradients of an exchange are returned to their owners.
     array = uni.GlobalArray((1, 2, 12, 14), grid)
     window = array.window(kernel=(3, 3), padding=1)
     x = torch.randn(array.local_shape, dtype=torch.float64)
@@ -65,7 +65,7 @@ def others(axes):
         halo_exchange(mine, window).square().sum().backward()
         results.append(mine.grad.cpu())
     assert torch.equal(*results)
-    # Regions of files go to the device, and back as one.
+    # Regions of files are copied to the device, and gathered.
     samples = torch.arange(4 * 3 * 12 * 14, dtype=torch.float32).reshape(4, 3, 12, 14)
     dataset = RegionDataset(samples.numpy(), grid)
     loader = torch.utils.data.DataLoader(dataset, 2, pin_memory=True)
@@ -75,7 +75,7 @@ def others(axes):
 
 
 def streams(axes, tolerance=1e-5):
-    """On a stream of one's own, again and again in the same memory: nothing is used before it is there."""
+    """On a separate stream, repeatedly in the same memory: nothing is used before it has arrived."""
     grid = uni.Grid(**axes)
     torch.manual_seed(3)
     layers = [nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 5, padding=2), nn.ReLU()]
@@ -98,7 +98,7 @@ def streams(axes, tolerance=1e-5):
 
 @contextmanager
 def kernels():
-    """Lets a convolution and its ReLU be one kernel, and gives the list of these calls."""
+    """Fuses a convolution and its ReLU into one kernel, and records these calls in a list."""
     calls, kernel = [], torch.cudnn_convolution_relu
 
     def cudnn_convolution_relu(*arguments):
@@ -114,7 +114,7 @@ def kernels():
 
 @torch.no_grad()
 def rectified(axes):
-    """In inference a convolution and its ReLU are one kernel, and give what two give."""
+    """In inference a convolution and its ReLU are one kernel, with the result of two."""
     grid = uni.Grid(**axes)
     torch.manual_seed(4)
     inner = nn.Sequential(nn.Conv2d(16, 16, 5, padding=2, bias=False), nn.ReLU(inplace=True))
@@ -128,7 +128,7 @@ def rectified(axes):
             found = {"output": uni.torch.spatial(module, grid)(Part.of(whole, grid).local).gather()}
         check(expected, found, tolerance)
         assert calls, f"no kernel for {dtype}"
-    # A NaN comes out where it would.
+    # A NaN is propagated as without fusion.
     whole = torch.randn(2, 3, 45, 38).cuda()
     whole[1, 2, 20, 20] = float("nan")
     expected = single(whole)
@@ -136,18 +136,18 @@ def rectified(axes):
     with kernels():
         found = uni.torch.spatial(single, grid)(Part.of(whole, grid).local).gather()
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4, equal_nan=True)
-    # Who looks at what is between finds it.
+    # A hook on the intermediate value still gets it.
     seen = []
     for one in (single[0], inner[0]):
         one.register_forward_hook(lambda _layer, _inputs, output: seen.append(output))
     with kernels() as calls:
         uni.torch.spatial(single, grid)(Part.of(whole, grid).local)
-    assert not calls and any((one.local < 0).any() for one in seen if not one.hollow)
+    assert not calls and any((one.local < 0).any() for one in seen if not one.placeholder)
     return fusing.counts()
 
 
 def threads():
-    """Ranks that are threads, each of which computes its own way back."""
+    """Ranks that are threads, each of which runs its own backward."""
     for name, (make, shape) in NETWORKS.items():
         torch.manual_seed(1)
         module, whole = make().double().cuda(), torch.randn(shape).double().cuda()

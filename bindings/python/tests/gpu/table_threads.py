@@ -25,7 +25,7 @@ wishes = {
 
 
 def run(world):
-    """One rank: adds to all rows in an order of its own, ten times."""
+    """One rank: adds to all rows in its own order, ten times."""
     try:
         tables, group = world.tables("both"), Group(world.group())
         table = tables.matrix((1000, 16), None, wishes, None)
@@ -35,7 +35,7 @@ def run(world):
         group.barrier()
         out = torch.empty(1000, 16, device="cuda")
         table.get(None, out, None)
-        # Without momentum an add takes the delta away.
+        # Without momentum an add subtracts the delta.
         assert (out == 1 - 10 * size).all(), out
         group.barrier()
     except BaseException:

@@ -1,4 +1,4 @@
-"""Tables on a device, and arrays there for tables in the host: the first argument says what is tested."""
+"""Tables on a device, and device arrays for tables in host memory; the first argument selects the test."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from updaters import DEFAULTS, Reference
 import unisono as uni
 
 STATES = {"float32": 2e-5, "float64": 1e-12, "float16": 2e-2, "bfloat16": 1e-1}
-"""How far from double precision the values of a type may be, after a few adds."""
+"""The tolerance of each type relative to double precision, after a few adds."""
 
 WHOLE = ("int32", "int64")
 
@@ -39,7 +39,7 @@ def numbers(seed, shape, dtype):
 
 
 def ways(world, turn, delta, rows, dtype):
-    """A delta and its rows, on the device or in the host, in turns; also at a hardly aligned address."""
+    """A delta and its rows, on the device or in host memory, alternating; also at unaligned addresses."""
     shape = delta.shape
     if turn % 4 == 1 and dtype != "bfloat16":
         return np.ascontiguousarray(delta).astype(dtype), rows
@@ -54,7 +54,7 @@ def ways(world, turn, delta, rows, dtype):
 
 
 def same(table, expected, tolerance, what):
-    """All rows and some of them, on the device, in the host, with ids in either."""
+    """All rows and some of them, on the device and in host memory, with ids in either."""
     found = table.get()
     assert found.is_cuda and str(found.device) == table.device, what
     tolerances = {"rtol": tolerance, "atol": tolerance, "err_msg": str(what)}
@@ -113,7 +113,7 @@ def updaters(world, dtypes):
 
 
 def alike(world):
-    """Sums of everybody at once, rounds, bounds, sparse matrices: as in host memory."""
+    """Concurrent sums of all ranks, rounds, bounds, sparse matrices: as in host memory."""
     rows = np.random.default_rng(world.rank).integers(0, 50, 4000)
     delta = np.rint(np.random.default_rng(world.rank + 9).normal(size=(4000, 64))).astype("float32")
     for consistency, updater in (
@@ -157,7 +157,7 @@ def alike(world):
 
 
 def checkpoints(world):
-    """What is saved from a device is loaded in the host, and the other way round."""
+    """A checkpoint from a device is loaded in host memory, and vice versa."""
     folder = np.zeros(256, "uint8")
     if world.rank == 0:
         name = tempfile.mkdtemp().encode()
@@ -170,7 +170,7 @@ def checkpoints(world):
 
 
 def moved(world, folder, make, shape, first, second):
-    """Saves a table in one place and goes on with it in another."""
+    """Saves a table in one kind of memory and continues with it in another."""
     delta = np.random.default_rng(3).normal(size=shape).astype("float32")
 
     def step(table):
@@ -194,7 +194,7 @@ def moved(world, folder, make, shape, first, second):
 
 
 def arrays(world):
-    """Arrays on the device for tables that live in the host, larger than a chunk of pinned memory."""
+    """Arrays on the device for tables in host memory, larger than a chunk of pinned memory."""
     for make, shape in ((uni.ArrayTable, (3_000_001,)), (uni.MatrixTable, (20_011, 129))):
         for updater in ("add", "adam"):
             delta = np.random.default_rng(5).normal(size=shape).astype("float32")
@@ -221,7 +221,7 @@ def arrays(world):
 
 
 def libraries(world, name):
-    """Arrays of another library than PyTorch, for tables in both places; results are of that library."""
+    """Arrays of a library other than PyTorch, for tables in both memories; results are of that library."""
     arrays = library(name)
     delta = np.random.default_rng(8).integers(-9, 9, (500, 24)).astype("float32")
     rows = np.random.default_rng(9).integers(0, 100, 500)
@@ -241,7 +241,7 @@ def libraries(world, name):
 
 
 def refused(call, *words, kind=uni.UsageError):
-    """The call must fail, and say these words."""
+    """The call must fail, with these words in its error."""
     try:
         call()
     except kind as error:
@@ -251,7 +251,7 @@ def refused(call, *words, kind=uni.UsageError):
 
 
 def wrong(table):
-    """Calls that a table of 10 x 4 refuses, whatever its updater."""
+    """Calls that a table of 10 x 4 rejects, whatever its updater."""
     ones = torch.ones(3, 4, device="cuda")
     ids = torch.tensor([1, 10, -1], device="cuda")
     refused(lambda: table.add(ones, ids, wait=True), "10 at position 1", "row ids from 0 to 9")
@@ -266,7 +266,7 @@ def wrong(table):
 
 
 def mistakes(world):
-    """Wrong calls change nothing."""
+    """Invalid calls change nothing."""
     table = uni.MatrixTable(10, 4, init=1, device="cuda", reject_nan=True, updater="momentum")
     plain = uni.MatrixTable(10, 4, init=1, device="cuda")
     for one in (table, plain):

@@ -1,4 +1,4 @@
-"""Ranks that are threads of one process: every verb on tensors of one device."""
+"""Ranks that are threads of one process: every collective on tensors of one device."""
 
 import sys
 import threading

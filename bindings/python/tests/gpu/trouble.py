@@ -1,4 +1,4 @@
-"""Mistakes and lost ranks in calls on CUDA memory: the first argument says which."""
+"""Usage errors and lost ranks in calls on CUDA memory; the first argument selects the test."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ import unisono as uni
 
 world = uni.init()
 rank, size = world.rank, world.size
-os.environ["NCCL_HOSTID"] = f"rank-{rank}"  # so that NCCL takes ranks that share a device
+os.environ["NCCL_HOSTID"] = f"rank-{rank}"  # so that NCCL accepts ranks that share a device
 trouble = sys.argv[1]
 
 
@@ -26,7 +26,7 @@ def refused(call, *words, kind=uni.UsageError):
 
 
 class Wrapper(torch.Tensor):
-    """A tensor whose values are elsewhere."""
+    """A tensor whose values are not in its own storage."""
 
     @classmethod
     def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
@@ -67,11 +67,11 @@ if trouble == "mistakes":
     # A strided input is copied by its own library.
     x = (torch.arange(12.0, device="cuda") + rank).reshape(3, 4).t()
     assert torch.equal(world.all_gather(x)[0], torch.arange(12.0, device="cuda").reshape(3, 4).t())
-    # A parameter that records gradients is used as it is.
+    # A parameter that requires gradients is used as it is.
     parameter = torch.nn.Parameter(ones(3))
     world.all_reduce(parameter)
     assert parameter.tolist() == [size] * 3
-    # After all that the group works as before.
+    # Afterwards the group works as before.
     assert float(world.all_reduce(ones(5)).sum()) == 5 * size
     path = world.cuda_path()
     if rank == 0:
@@ -89,7 +89,7 @@ elif trouble == "late":
     os._exit(0)
 
 elif trouble == "killed":
-    # The last rank dies in the middle of calls of the others, at a moment that nobody knows.
+    # The last rank dies in the middle of the others' calls, at an arbitrary moment.
     x = ones(25_000_000)
     world.all_reduce(x)
     if rank == size - 1 and os.fork() == 0:
@@ -105,7 +105,7 @@ elif trouble == "killed":
         seconds = time.monotonic() - began
         assert seconds < 30, seconds
         torch.cuda.synchronize()
-        assert float(ones(10).sum()) == 10  # the device is whole
+        assert float(ones(10).sum()) == 10  # the device still works
         print(f"rank {rank}: the lost rank was named after {seconds:.1f} s", flush=True)
         os._exit(0)
     raise AssertionError("nobody was missed")

@@ -1,4 +1,4 @@
-"""The updaters' formulas in double precision, on NumPy arrays: what tables on a device are compared with."""
+"""The updaters' formulas in double precision, on NumPy arrays: the reference for tables on a device."""
 
 import numpy as np
 
@@ -23,7 +23,7 @@ OWN = ("multiverso_adagrad", "dcasgd", "dcasgda")
 
 
 class Reference:
-    """A table with rows, its updater's state, and how often each row was changed."""
+    """A table with rows, its updater's state, and the update count of each row."""
 
     def __init__(self, values, updater, workers, **options):
         self.values = np.array(values, dtype="float64")
@@ -35,7 +35,7 @@ class Reference:
         self.steps = np.zeros(len(self.values), dtype=int)
 
     def add(self, delta, rows=None, worker=0):
-        """Changes listed rows, one after the other; without a list all of them."""
+        """Updates listed rows, one after the other; without a list, all of them."""
         worker = worker if self.updater in OWN else 0
         rows = range(len(self.values)) if rows is None else rows
         for row, change in zip(rows, np.asarray(delta, dtype="float64"), strict=True):

@@ -53,7 +53,7 @@ with torch.no_grad():
 functions.broadcast(model)
 assert functions.gather(model.weight)[:, 1, 1].tolist() == [7.0, 7.0, 7.0]
 
-# Parts of unequal lengths are neither cut nor padded.
+# Parts of different lengths are neither cut nor padded.
 part = torch.zeros(1, 2, device="cuda")
 hold = functions.function(lambda: part.sum(), "sum", framework="torch", shareds=[part])
 

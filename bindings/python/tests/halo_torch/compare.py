@@ -1,4 +1,4 @@
-"""The same passes on one process and on the ranks of a grid, and how far they are apart."""
+"""The same passes on one process and on the ranks of a grid, and their differences."""
 
 import copy
 
@@ -8,11 +8,11 @@ import unisono as uni
 from unisono.torch import Part, spatial
 
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
-"""How far results may be apart, relative to the largest: a few roundings."""
+"""The tolerance, relative to the largest value: a few roundings."""
 
 
 def weighted(out):
-    """A loss that every output element enters differently, the same on one process and on parts."""
+    """A loss in which every output element has its own weight, the same on one process and on parts."""
     pieces = out if isinstance(out, (list, tuple)) else [out]
     value = 0.0
     for one in pieces:
@@ -47,7 +47,7 @@ def summary(out, gradient, module):
 
 
 def apart(grid, module, whole, passes=1, overlap=False, seed=5):
-    """The same on the ranks of a grid; what is divided is put together again."""
+    """The same on the ranks of a grid; partitioned results are gathered."""
     module = copy.deepcopy(module)
     model = spatial(module, grid, overlap=overlap)
     if grid.rank == 0:
@@ -70,7 +70,7 @@ def apart(grid, module, whole, passes=1, overlap=False, seed=5):
 
 
 def check(expected, found, tolerance):
-    """Fails where they are further apart than the tolerance, relative to the largest element."""
+    """Fails if the difference exceeds the tolerance, relative to the largest element."""
     assert expected.keys() == found.keys()
     for name, one in expected.items():
         other = found[name]
@@ -95,7 +95,7 @@ def compare(module, whole, grids, tolerance=1e-10, passes=1, overlap=False):
 
 
 def _outcome(function, x):
-    """A function's results and its input's gradient, or the error's type."""
+    """A function's results and its input's gradient, or the type of its error."""
     try:
         made = function(x)
     except (RuntimeError, IndexError, NotImplementedError, TypeError, ValueError) as error:
@@ -120,7 +120,7 @@ def _on_parts(grid, function, whole, learns):
 
 
 def compare_function(function, whole, grids, tolerance, learns=True, exact=False):
-    """On parts, the results, types, gradients or errors of the full tensor, or its exact results."""
+    """On parts, the results, types, gradients or errors of the global tensor, or its exact results."""
     learns = learns and whole.is_floating_point()
     alone = whole.clone().requires_grad_(learns)
     expected = _outcome(function, alone)

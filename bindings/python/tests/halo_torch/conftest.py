@@ -1,4 +1,4 @@
-"""One thread for each rank, which are threads on few cores themselves; the same numbers in every run."""
+"""One thread for each rank, because ranks are threads on few cores; the same random numbers in every run."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch):
-    """What this process computes with, and the ranks that it starts."""
+    """One thread in this process, and in each rank that it starts."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -21,7 +21,7 @@ def one_thread(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def same_numbers():
-    """What a test draws without a generator of its own does not differ from run to run."""
+    """Makes draws from the default generator the same in every run."""
     torch.manual_seed(0)
 
 

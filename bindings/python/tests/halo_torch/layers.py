@@ -1,4 +1,4 @@
-"""Random layers and shapes that suit them."""
+"""Random layers and suitable shapes."""
 
 import torch
 from torch import nn
@@ -137,7 +137,7 @@ def resize(random, dims):
     shape = [2, 3, *sizes(random, dims, 3, 8)]
     if choice(random, [True, False]) or mode == "area":
         return nn.Upsample(size=sizes(random, dims, 2, 15), mode=mode, align_corners=corners), shape
-    # PyTorch's own gradient of "nearest" in three dimensions is wrong for other factors: gradcheck says so.
+    # PyTorch's gradient of "nearest" in three dimensions is wrong for other factors, according to gradcheck.
     fractions = [] if dims == 3 and mode == "nearest" else [1.5, 0.6, 2.3]
     factor = choice(random, [2, 3, *fractions])
     return nn.Upsample(scale_factor=factor, mode=mode, align_corners=corners), shape

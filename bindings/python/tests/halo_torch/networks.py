@@ -1,4 +1,4 @@
-"""Networks with the full structure of well-known ones, and few channels."""
+"""Networks with the full structure of well-known ones, but few channels."""
 
 import torch
 from torch import nn
@@ -6,7 +6,7 @@ from torch.nn import functional
 
 
 class BasicBlock(nn.Module):
-    """Two convolutions beside a shortcut."""
+    """Two convolutions with a shortcut."""
 
     def __init__(self, inputs, outputs, stride):
         super().__init__()
@@ -29,7 +29,7 @@ class BasicBlock(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """Eighteen layers with a 7 x 7 window of stride 2 in front: He et al., 2015."""
+    """Eighteen layers after a 7 x 7 convolution of stride 2: He et al., 2015."""
 
     def __init__(self, width=8, classes=5):
         super().__init__()
@@ -74,7 +74,7 @@ class DoubleConv(nn.Module):
 
 
 class UNet(nn.Module):
-    """Down by pooling, up by transposed convolutions, with the way across: Ronneberger et al., 2015."""
+    """Pooling down, transposed convolutions up, with skip connections: Ronneberger et al., 2015."""
 
     def __init__(self, dims, width=4, levels=3, classes=2):
         super().__init__()
@@ -106,7 +106,7 @@ class UNet(nn.Module):
 
 
 class ResnetBlock(nn.Module):
-    """Group normalisation, SiLU and a convolution, twice, beside a shortcut."""
+    """Group normalisation, SiLU and a convolution, twice, with a shortcut."""
 
     def __init__(self, inputs, outputs):
         super().__init__()
@@ -123,7 +123,7 @@ class ResnetBlock(nn.Module):
 
 
 class Attention(nn.Module):
-    """Every place looks at every other."""
+    """Self-attention between all positions."""
 
     def __init__(self, channels):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Ranks that do not agree are told so, and what they do agree about is taken as it is meant."""
+"""If ranks disagree, all of them raise an error; arguments on which they agree are used as intended."""
 
 import copy
 import pickle
@@ -39,7 +39,7 @@ def test_other_weights_on_a_rank_are_named():
             verify(own, grid, torch.ones(1, 1, 8, 8), show=False)
         broadcast_parameters(own, group=grid.group)
         model(part + grid.rank)
-        # Only one rank loads something else.
+        # Only one rank loads another state.
         if grid.rank == 2:
             model.load_state_dict({name: one + 1 for name, one in model.state_dict().items()})
         with pytest.raises(uni.UsageError, match=r"another 0\.weight on rank 2"):
@@ -61,7 +61,7 @@ def test_weights_that_come_apart_are_named():
             for _ in range(4):
                 model(part).square().sum().backward()
                 optimizer.step()
-        # Who has lost the way everywhere has not come apart; rounding is none either.
+        # Parameters that are NaN on all ranks have not diverged; neither have those that differ by rounding.
         with torch.no_grad():
             for one in model.parameters():
                 one.fill_(float("nan"))
@@ -88,7 +88,7 @@ def test_regions_with_a_halo_are_refused():
                 model(torch.stack([regions[0], regions[1]]))
         regions = RegionDataset(volume, grid)
         assert model(torch.stack([regions[0], regions[1]])).shape == (2, 3, 9, 8)
-        # Patterns are no halos.
+        # Repeating patterns are not halos.
         board = (
             (torch.arange(16)[:, None] + torch.arange(16)[None]).remainder(2).double().expand(1, 1, 16, 16)
         )

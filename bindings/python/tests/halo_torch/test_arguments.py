@@ -1,4 +1,4 @@
-"""Arguments besides tensors: what ranks compare, and how often a model is rehearsed."""
+"""Arguments other than tensors: what ranks compare, and how often a model is rehearsed."""
 
 import copy
 import enum
@@ -17,7 +17,7 @@ from unisono.torch.space.arguments import Rehearsed, describe
 
 
 class Options:
-    """Prints its address."""
+    """An object whose repr contains its address."""
 
     def __init__(self):
         self.scale = 2.0
@@ -29,7 +29,7 @@ class Mode(enum.Enum):
 
 
 class Conditioned(nn.Module):
-    """A pass that takes anything."""
+    """A module that accepts any arguments."""
 
     def __init__(self):
         super().__init__()

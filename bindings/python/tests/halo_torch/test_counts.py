@@ -1,4 +1,4 @@
-"""Everything counts once: what is gathered inside a model, parameters outside of it, and checkpoints."""
+"""Every gradient counts once: of gathered tensors in a model, of parameters outside it, in checkpoints."""
 
 import copy
 from collections import OrderedDict
@@ -29,7 +29,7 @@ def gathered(x):
 
 
 class Body(nn.Module):
-    """Two convolutions and what happens between them."""
+    """Two convolutions with a function between them."""
 
     def __init__(self, between):
         super().__init__()
@@ -185,14 +185,14 @@ def test_terms_of_parameters_that_a_model_keeps():
 
 @dataclass
 class Found:
-    """What some models return."""
+    """An output type as in some models."""
 
     image: Any
     terms: Any = None
 
 
 class Keyed(OrderedDict):
-    """A dictionary whose keys are attributes too."""
+    """A dictionary whose keys are also attributes."""
 
     def __getattr__(self, name):
         return self[name]
@@ -222,7 +222,7 @@ def test_sums_that_begin_with_a_plain_tensor():
 
 
 class Checkpointed(nn.Module):
-    """Layers that are computed again in backward."""
+    """Layers that are recomputed in backward."""
 
     def __init__(self, reentrant=False):
         super().__init__()
@@ -276,7 +276,7 @@ def test_reentrant_checkpoints_are_refused():
 
 
 class Nested(Checkpointed):
-    """A checkpoint inside of another."""
+    """A checkpoint nested in another."""
 
     def inner(self, x):
         return checkpoint(self.body, self.stem(x), use_reentrant=False)
@@ -286,7 +286,7 @@ class Nested(Checkpointed):
 
 
 class Elsewhere(Checkpointed):
-    """A checkpoint inside of hooks that take what is kept somewhere else."""
+    """A checkpoint inside saved-tensor hooks that store tensors elsewhere."""
 
     def forward(self, x):
         with torch.autograd.graph.save_on_cpu():
@@ -336,7 +336,7 @@ def test_the_loss_in_a_reentrant_checkpoint_is_refused():
 
 
 class Square(torch.autograd.Function):
-    """A derivative that somebody wrote."""
+    """A user-defined backward."""
 
     @staticmethod
     def forward(context, x):

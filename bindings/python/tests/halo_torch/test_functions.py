@@ -13,7 +13,7 @@ GRIDS = [{"h": 3}, {"h": 2, "w": 2}, {"data": 2, "h": 2}, {"h": 6}, {"w": 2}, {"
 
 
 class Between(nn.Module):
-    """A convolution and what is done with its output and some parameters."""
+    """A convolution, and a function of its output and some parameters."""
 
     def __init__(self, function):
         super().__init__()
@@ -37,7 +37,7 @@ def standardised(own):
 
 
 def finer(columns):
-    """Each pixel becomes four of its neighbours' means, as optical flow is made finer."""
+    """Convex upsampling: each pixel becomes four means of its neighbours, as in optical flow."""
     means = columns.view(4, 3, 9, 1, 1, 5, 7) * torch.linspace(0, 1, 36, dtype=columns.dtype).view(
         9, 2, 2, 1, 1
     )
@@ -50,7 +50,7 @@ PARTLY = torch.cat([torch.full((4, 2, 7), 255), LABELS[:, 2:]], 1)
 
 
 def class_losses(own, x):
-    """The losses of segmentation, with all that their means depend on."""
+    """Segmentation losses, with all arguments on which their means depend."""
     weight = own.scale.detach().abs()
     partly = {"ignore_index": 255}
     return (
@@ -63,7 +63,7 @@ def class_losses(own, x):
         functional.cross_entropy(x, x.detach().softmax(1), weight, label_smoothing=0.1),
         functional.cross_entropy(x, LABELS, size_average=False),
         functional.cross_entropy(x.mean((0, 2, 3)), torch.tensor(2)),
-        # Of targets that are all ignored, PyTorch's mean is NaN.
+        # If all targets are ignored, PyTorch's mean is NaN.
         functional.cross_entropy(x, torch.full_like(LABELS, 255), weight, **partly).isnan() * x.mean(),
     )
 
@@ -163,7 +163,7 @@ def test_functions_on_parts_are_functions_of_the_whole(name):
     random = torch.Generator().manual_seed(0)
     whole = torch.randn(4, 3, 5, 7, dtype=torch.float64, generator=random)
     place = list(FUNCTIONS).index(name)
-    # Other grids for each function: all of them for all would take long.
+    # Different grids for each function: all grids for all functions would take long.
     grids = [GRIDS[place % len(GRIDS)], GRIDS[(place + 2) % len(GRIDS)]]
     compare(Between(FUNCTIONS[name]).double(), whole, grids)
 

@@ -1,4 +1,4 @@
-"""Convolutions and ReLUs as one kernel, in inference; something on the processor stands in for it."""
+"""Convolutions and ReLUs as one kernel, in inference; a CPU function replaces the kernel."""
 
 import copy
 
@@ -15,7 +15,7 @@ GRIDS = [{"h": 1}, {"w": 2}, {"h": 3}, {"h": 2, "w": 2}, {"h": 3, "w": 2}]
 
 @pytest.fixture
 def kernel(monkeypatch):
-    """Stands in for the kernel; its list has the sizes of the inputs that it was called with."""
+    """Replaces the kernel; its list has the sizes of the inputs with which it was called."""
     seen = []
 
     def cudnn_convolution_relu(x, weight, bias, stride, padding, dilation, groups):
@@ -28,7 +28,7 @@ def kernel(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "is_available", lambda: True)
     monkeypatch.setattr(fusing, "DEVICES", ("cpu",))
     monkeypatch.setattr(fusing, "TYPES", (torch.float32, torch.float64))
-    monkeypatch.setattr(fusing, "_suitable", fusing.Recent(8))
+    monkeypatch.setattr(fusing, "_suitable", fusing.LruCache(8))
     monkeypatch.setattr(strips, "WORTHWHILE", 0)
     return seen
 
@@ -41,7 +41,7 @@ def network(kind=nn.Conv2d, **options):
 
 
 def infer(grid, module, whole, change=None):
-    """What a model gives on the ranks of a grid, and what its module has become."""
+    """A model's result on the ranks of a grid, and its module afterwards."""
     module = copy.deepcopy(module)
     if change is not None:
         change(module)
@@ -78,7 +78,7 @@ def test_volumes_too(kernel):
 def test_the_part_and_its_ends_are_computed_by_the_kernel(kernel):
     module = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU()).double()
     compare(module, torch.randn(1, 3, 16, 8, dtype=torch.float64), [{"h": 2}])
-    # Strips have halos all around.
+    # Strips have halos on all sides.
     assert set(kernel) == {(1, 3, 8, 8), (1, 3, 3, 10)}
 
 
@@ -134,7 +134,7 @@ def test_hooks_see_what_is_between(kernel, place, register):
     compare(module, torch.randn(1, 3, 16, 8, dtype=torch.float64), [{"h": 2}], change)
     assert not kernel
     if (place, register) == (0, "register_forward_hook"):
-        assert any((one.local < 0).any() for one in seen if not one.hollow)
+        assert any((one.local < 0).any() for one in seen if not one.placeholder)
 
 
 def test_hooks_of_all_modules_see_it_too(kernel):
@@ -162,7 +162,7 @@ def test_learning_keeps_what_is_between(kernel):
             spatial(mine, grid)(for_input).square().mean().backward()
             assert not kernel and for_input.grad is not None
             grid.group.barrier()
-            # Neither the input nor the weights: nothing is to be learned.
+            # Neither the input nor the weights: no gradient is needed.
             spatial(mine, grid)(x)
 
         local.run(learn)
@@ -208,7 +208,7 @@ def test_large_arrays_are_left_to_other_kernels(kernel, monkeypatch):
 
 @pytest.fixture
 def possible(kernel):
-    """Asks whether a convolution and a ReLU can be one kernel."""
+    """Whether a convolution and a ReLU can be one kernel."""
     with uni.local_grid(h=1) as local:
         part = local.run(lambda grid: Part.of(torch.ones(1, 3, 8, 8), grid))[0]
         yield lambda layer: fusing.is_possible(layer, nn.ReLU(), part)

@@ -1,4 +1,4 @@
-"""Gradients in every way that a training loop may ask for them."""
+"""Gradients in every way in which a training loop may request them."""
 
 import copy
 
@@ -32,7 +32,7 @@ def network():
 
 
 def penalty(module, x):
-    """A loss with a gradient in it: its own gradient needs a second one."""
+    """A loss that contains a gradient: its own gradient needs a second one."""
     out = module(x)
     loss = (out * torch.tensor([1.0, -2.0], dtype=torch.float64)).sum() + out.square().mean()
     wanted = [x, *(one for one in module.parameters() if one.requires_grad)]
@@ -221,7 +221,7 @@ def test_half_types(dtype):
     ids=lambda one: type(one).__name__,
 )
 def test_gradients_of_gradients_where_ranks_have_nothing(last):
-    """Ranks without rows send and receive as others do, also in the way back of the way back."""
+    """Ranks without rows communicate like the others, also in double backward."""
     torch.manual_seed(1)
     module = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.Softplus(), last).double()
     whole = torch.randn(2, 4, 5, 7, dtype=torch.float64)
@@ -247,7 +247,7 @@ def test_gradients_of_gradients_where_ranks_have_nothing(last):
     for axes in ({"h": 6}, {"data": 2, "h": 3}):
         with uni.local_grid(**axes) as local:
             for found in local.run(rank):
-                # A parameter that only adds has no second gradient: none, or zeros.
+                # A parameter that is only added has no second gradient: None, or zeros.
                 none = {name: torch.zeros_like(found[name]) for name in found if expected[name] is None}
                 check({**expected, **none}, found, 1e-10)
 

@@ -1,4 +1,4 @@
-"""Modules of other shapes: conditions, gates, attention, tied weights, several inputs and outputs."""
+"""Modules of other kinds: conditions, gates, attention, tied weights, several inputs and outputs."""
 
 import torch
 from compare import check, compare
@@ -66,7 +66,7 @@ class ConvNext(nn.Module):
 
 
 class Tied(nn.Module):
-    """One convolution used twice, weights with a norm of their own, and a learned map of the whole size."""
+    """One convolution used twice, weights with weight normalisation, and a learned map of the global size."""
 
     def __init__(self):
         super().__init__()
@@ -96,7 +96,7 @@ def test_weights_that_are_used_twice_and_maps_of_the_whole():
 
 
 class Conditioned(nn.Module):
-    """An image, another one, and a time that every rank has."""
+    """Two images, and a time that every rank has."""
 
     def __init__(self):
         super().__init__()
@@ -166,7 +166,7 @@ def test_new_shapes_need_nothing_new():
 
 
 class Spectral(nn.Module):
-    """Complex weights of frequencies: Li et al., 2020, and a convolution of complex numbers."""
+    """Complex Fourier weights: Li et al., 2020, and a complex convolution."""
 
     def __init__(self):
         super().__init__()
@@ -189,7 +189,7 @@ def test_complex_weights():
     values = torch.complex(whole, whole.flip(0))
 
     def rank(grid):
-        # Views that PyTorch conjugates or negates when they are read, too.
+        # Lazily conjugated or negated views, too.
         for one in (values, values.conj(), values.conj().imag):
             part = Part.of(one, grid)
             assert torch.equal(part.gather(), one)

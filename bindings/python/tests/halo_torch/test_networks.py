@@ -1,4 +1,4 @@
-"""Whole networks on grids of many kinds: outputs, gradients and statistics are those of one process."""
+"""Full networks on grids of many kinds: outputs, gradients and statistics are those of one process."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""An error of one rank reaches the others, before messages where that can be, and the next call works."""
+"""An error of one rank is raised on all, before any communication if possible, and the next call works."""
 
 import copy
 import threading
@@ -92,7 +92,7 @@ def test_a_pass_that_one_rank_leaves():
             ) as caught:
                 model(part)
             assert caught.value.number is not None
-        # Long before a deadline.
+        # Long before the timeout.
         assert time.monotonic() - start < 20
         module.error = None
         assert not model(part).gather().any()
@@ -108,7 +108,7 @@ def test_a_pass_that_one_rank_leaves():
 
 @contextmanager
 def raised_on(grid, rank, kind, words):
-    """Expects an error of one rank on all ranks, long before a deadline."""
+    """Expects an error of one rank on all ranks, long before the timeout."""
     start = time.monotonic()
     mine = grid.rank == rank
     expected = words if mine else f"^rank {grid.rank}: .*on rank {rank}: .*{words}"
@@ -120,7 +120,7 @@ def raised_on(grid, rank, kind, words):
 @pytest.mark.parametrize("axes", [{"h": 3}, {"data": 2, "h": 2}], ids=str)
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 def test_a_loss_that_one_rank_rejects(axes, reduction):
-    """The others go on to the sum over all ranks, along one axis or several, or to their next call."""
+    """The others continue to the sum over all ranks, along one axis or several, or to their next call."""
 
     def rank(grid):
         model = spatial(nn.Conv2d(1, 3, 3, padding=1).double(), grid)
@@ -135,7 +135,7 @@ def test_a_loss_that_one_rank_rejects(axes, reduction):
                 name(scores, spoilt, reduction=reduction).sum()
         with raised_on(grid, 1, uni.UsageError, "expected targets of the shape"):
             functional.cross_entropy(scores, spoilt[:, :1] if grid.rank == 1 else spoilt.zero_()).item()
-        # What was computed before can still be used, and the group of the grid, too.
+        # Earlier results remain usable, and so does the group of the grid.
         grid.group.barrier()
         functional.cross_entropy(scores, classes).backward()
         assert model.module.weight.grad.any()
@@ -168,7 +168,7 @@ def test_an_exchange_that_one_rank_leaves(monkeypatch):
                 if grid.rank == 2:
                     failing.add(threading.get_ident())
                 with raised_on(grid, 2, MemoryError, "no memory for the padded part"):
-                    # Ranks that are no neighbours learn it in their next call.
+                    # Ranks that are not neighbours learn of it in their next call.
                     run(Part.of(whole, grid)).gather()
                 failing.discard(threading.get_ident())
                 assert torch.equal(run(Part.of(whole, grid)).gather(), expected)
@@ -196,7 +196,7 @@ class FailsBackward(torch.autograd.Function):
 
 
 class Stack(nn.Module):
-    """Convolutions, between which something raises in backward."""
+    """Convolutions, between which a function raises in backward."""
 
     def __init__(self):
         super().__init__()
@@ -245,7 +245,7 @@ def test_a_backward_that_one_rank_leaves(hooks):
         ):
             module.error = ZeroDivisionError("here") if grid.rank == 1 else None
             if words is None:
-                # Without a part at the end, the others learn which rank it is, and its output says why.
+                # If the pass does not end in a part, the others learn the rank, and its output has the cause.
                 start = time.monotonic()
                 kind = ZeroDivisionError if grid.rank == 1 else uni.PeerLost
                 with pytest.raises(kind, match="here" if grid.rank == 1 else "rank 1"):
@@ -318,7 +318,7 @@ def test_types_where_there_is_nothing(dtype):
             found = model(Part.of(whole, grid))
             torch.testing.assert_close(found.detach().gather(), expected, rtol=0.02, atol=0.02)
         found.float().sum().backward()
-        # Whole numbers keep their type, too.
+        # Integers keep their type, too.
         numbers = torch.arange(15, dtype=torch.uint8).view(1, 1, 3, 5)
         pooled = functional.max_pool2d(Part.of(numbers, grid, {"d": 2}), 3, 2, 1)
         assert torch.equal(pooled.gather(), functional.max_pool2d(numbers.float(), 3, 2, 1).byte())

@@ -1,4 +1,4 @@
-"""Random numbers of parts: bit for bit those of one process, in memory of one part."""
+"""Random numbers of parts: bit for bit those of one process, within the memory of one part."""
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ FORMATS = {
 
 
 class Drawn(torch.nn.Module):
-    """Draws, and then some more, which depend on how much was drawn."""
+    """Draws, and then draws again, which shows how much was drawn."""
 
     def __init__(self, draw):
         super().__init__()
@@ -88,7 +88,7 @@ def test_random_numbers_keep_to_their_part_of_memory(name, monkeypatch):
         assert allocations.largest <= local.nbytes
 
     def each(grid):
-        # Outside of a model, ranks that are threads draw from one generator: one after the other.
+        # Outside of a model, ranks that are threads share one generator, so they draw one after the other.
         for turn in range(grid.size):
             if grid.rank == turn:
                 rank(grid)

@@ -1,4 +1,4 @@
-"""Reductions of parts: values, types, gradients and errors of one process, and memory of one part."""
+"""Reductions of parts: values, types, gradients and errors of one process, and the memory of one part."""
 
 import pytest
 import torch
@@ -89,10 +89,10 @@ def test_reductions_of_parts_are_those_of_the_full_tensor(name):
     # Infinity, NaN at an odd place, and equal elements.
     whole = drawn(torch.float64)
     whole[0, 1, 3, 2], whole[1, 0, 2, 4] = torch.inf, torch.nan
-    # Of a product with zeros and NaN, PyTorch's gradient depends on how it is computed.
+    # For a product with zeros and NaN, PyTorch's gradient depends on the algorithm.
     compare_function(REDUCTIONS[name], whole, [{"h": 3}, {"h": 2, "w": 2}], 1e-12, learns=name != "prod")
     compare_function(REDUCTIONS[name], torch.ones_like(whole), [{"h": 6}, {"h": 2, "w": 3}], 1e-12)
-    # Nothing at all.
+    # Empty tensors.
     compare_function(REDUCTIONS[name], whole[:, :, :0], [{"h": 2}], 1e-12)
 
 
@@ -127,7 +127,7 @@ def test_sums_of_half_types_do_not_overflow(dtype):
 
 
 class Allocations(TorchDispatchMode):
-    """Remembers the largest tensor that an operation makes."""
+    """Records the largest tensor that an operation makes."""
 
     largest = 0
 

@@ -1,4 +1,4 @@
-"""What cannot be done is refused by name, before any data moves."""
+"""Unsupported operations are rejected by name, before any communication."""
 
 import copy
 
@@ -57,7 +57,7 @@ def test_layers_are_named(inner, words):
         with pytest.raises(uni.Error, match=words) as caught:
             model(part)
         assert str(caught.value).startswith(f"rank {grid.rank}: ")
-        # Nothing has moved: the ranks still agree.
+        # Nothing has been sent: the ranks are still synchronized.
         grid.group.barrier()
         return None
 

@@ -1,4 +1,4 @@
-"""Convolutions whose seams are computed apart: as large parts have them, here forced upon small ones."""
+"""Convolutions whose borders are computed separately: as for large parts, here forced upon small ones."""
 
 import copy
 import gc
@@ -18,7 +18,7 @@ GRIDS = {1: [{"w": 2}, {"w": 3}], 2: [{"h": 3}, {"h": 2, "w": 2}, {"h": 2, "w": 
 
 @pytest.fixture
 def calls(monkeypatch):
-    """The seams of each convolution that was computed so, as large ones are."""
+    """Records the seams of each convolution that was computed this way."""
     seen = []
 
     def counted(*arguments):
@@ -87,7 +87,7 @@ def test_channels_stay_next_to_each_other(forced):
 
 
 def test_many_shapes_do_not_fill_memory(monkeypatch):
-    """Ranks that have used different layouts last drop and make exchanges together all the same."""
+    """Ranks that have used different layouts last still drop and make exchanges together."""
     monkeypatch.setattr(exchange_grid, "MOST_LAYOUTS", 8, raising=False)
     monkeypatch.setattr(strips, "WORTHWHILE", 0)
     weight = torch.ones(2, 1, 3, 3)
@@ -113,5 +113,5 @@ def test_many_shapes_do_not_fill_memory(monkeypatch):
         local.run(rank)
         gc.collect()
         arrays = sum(type(one) is uni.GlobalArray for one in gc.get_objects())
-        # Each of the 64 exchanges and 8 layouts that a rank keeps has some.
+        # Each of the 64 exchanges and 8 layouts that a rank caches takes some.
         assert arrays < 2 * 4 * (64 + 8), arrays

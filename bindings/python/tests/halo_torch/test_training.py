@@ -1,4 +1,4 @@
-"""Training loops as people write them: after some steps, everything is what one process has."""
+"""Typical training loops: after some steps, all state is that of one process."""
 
 import copy
 
@@ -35,7 +35,7 @@ def whole_of(x):
 
 
 def both(run, module, tolerance, grids=GRIDS):
-    """Compares what ``run(module, model, part)`` returns, where `part` makes what the model takes."""
+    """Compares the results of ``run(module, model, part)``, where `part` makes the model's inputs."""
     own = copy.deepcopy(module)
     expected = run(own, own, lambda x: x)
 

@@ -12,7 +12,7 @@ PLACES = torch.linspace(0.5, 2, 35).view(5, 7)
 
 
 def like(x, *numbers):
-    """Parameters of a half tensor in float32, of others in their type."""
+    """Parameters of a half tensor are float32, those of others have their type."""
     return [one.to(torch.float32 if x.dtype in HALF else x.dtype) for one in numbers]
 
 

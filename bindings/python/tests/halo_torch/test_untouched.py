@@ -1,4 +1,4 @@
-"""A pass on parts leaves the module as it was: shared layers, tied weights, hooks, attributes, errors."""
+"""A pass on parts leaves the module unchanged: shared layers, tied weights, hooks, attributes, errors."""
 
 import copy
 
@@ -14,7 +14,7 @@ from unisono.torch.space.rehearsal import rehearse
 
 
 class Shared(nn.Module):
-    """Layers under two names, a norm that is used twice, and weights that two layers have together."""
+    """Layers under two names, a norm that is used twice, and weights that two layers share."""
 
     def __init__(self):
         super().__init__()
@@ -36,7 +36,7 @@ WHOLE = torch.randn(2, 3, 9, 8, dtype=torch.float64, generator=torch.Generator()
 
 
 def state_of(module):
-    """All that a module has, by identity, and the values and devices of its tensors."""
+    """The complete state of a module, by identity, and the values and devices of its tensors."""
     found = []
     for name, one in module.named_modules(remove_duplicate=False):
         for key, value in vars(one).items():
@@ -96,7 +96,7 @@ def test_errors_leave_a_module_as_it_was(kind, rehearsed):
         before = state_of(own)
         model = spatial(own, grid)
         if kind is ValueError and rehearsed:
-            # What cannot be done without data says nothing about the pass.
+            # An error that only the rehearsal raises does not make the pass fail.
             model(Part.of(WHOLE, grid))
         else:
             for _ in range(2):
@@ -112,7 +112,7 @@ def test_errors_leave_a_module_as_it_was(kind, rehearsed):
 
 
 class Hooked(nn.Module):
-    """A hook that uses the module, as extractors of features do, a counter, and a moving average."""
+    """A hook that uses the module, as feature extractors do, a counter, and a moving average."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The table of differences finds nothing where nothing is wrong, and the place where something is."""
+"""The table of differences shows none for a correct module, and locates the error in a wrong one."""
 
 import pytest
 import torch
@@ -36,7 +36,7 @@ def test_a_network_without_faults(make, shape):
 
 
 class Faulty(nn.Module):
-    """A layer that differs on one element at a seam, as a wrong halo would."""
+    """A layer that differs in one element at a border, as with a wrong halo."""
 
     def forward(self, x):
         if hasattr(x, "local") and x.grid.rank == 2 and not x.is_meta:

@@ -1,4 +1,4 @@
-"""Background and blocking calls mix in the order in which they were made; groups do not wait for others."""
+"""Background and blocking calls run in the order in which they were made; groups do not block each other."""
 
 import faulthandler
 import threading
@@ -8,7 +8,7 @@ import numpy as np
 
 import unisono as uni
 
-# A deadlock that keeps the interpreter's lock would outlive every deadline of the library.
+# A deadlock that holds the GIL would outlive every timeout of the library.
 faulthandler.dump_traceback_later(250, exit=True)
 world = uni.init()
 arrays = [np.full(1000 * (n + 1), world.rank + n, dtype="float64") for n in range(20)]
@@ -23,7 +23,7 @@ for n, one in enumerate(pending):
 assert np.array_equal(gathered.wait(), np.arange(world.size))
 assert np.array_equal(mine.wait(), np.array_split(np.arange(7), world.size)[world.rank])
 
-# Two threads on two groups, in opposite orders on the ranks: neither may hold up the other.
+# Two threads on two groups, in opposite orders on the ranks: neither may block the other.
 groups = [world.split(0), world.split(0)]
 failures = []
 
@@ -47,7 +47,7 @@ assert not failures, failures
 
 
 # The main thread waits for its turn, or for a table's queue, and runs its signal handlers meanwhile; another
-# thread computes in Python and makes calls that want the same queues.
+# thread computes in Python and makes calls that need the same queues.
 def while_waiting(start, wait, count):
     made = []
 

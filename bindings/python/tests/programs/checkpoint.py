@@ -1,4 +1,4 @@
-"""Saves tables, or loads them on another number of ranks, and goes on as if nothing had happened."""
+"""Saves tables, or loads them on another number of ranks, and continues without a difference."""
 
 import sys
 

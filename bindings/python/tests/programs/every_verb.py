@@ -1,4 +1,4 @@
-"""Every verb on every type, compared with NumPy."""
+"""Every collective on every type, compared with NumPy."""
 
 import contextlib
 import sys
@@ -17,7 +17,7 @@ FOLDS = {"sum": np.sum, "prod": np.prod, "min": np.min, "max": np.max, "avg": np
 
 
 def part(rank, shape, dtype):
-    """Small whole numbers, different on every rank: exact in every type."""
+    """Small integers, different on every rank: exact in every type."""
     return np.array(np.arange(np.prod(shape, dtype=int)).reshape(shape) % 3 + rank % 2 + 1, dtype=dtype)
 
 
@@ -66,7 +66,7 @@ def movements(group, shape, dtype):
 
 
 def varied(group, dtype):
-    """Rank r brings r rows: rank 0 none at all."""
+    """Rank r contributes r rows: rank 0 none at all."""
     parts = [part(rank, (rank, 3), dtype) for rank in range(group.size)]
     same(group.all_gather(parts[group.rank], varied=True), np.concatenate(parts))
     for root in range(group.size):
@@ -88,7 +88,7 @@ def blocks(group, dtype):
 
 
 def messages(group, dtype):
-    """Round the ring, with two tags received in the other order."""
+    """Around a ring, with two tags received in the opposite order."""
     right, left = (group.rank + 1) % group.size, (group.rank - 1) % group.size
     pending = [
         group.send(part(group.rank, (5,), dtype), right, tag=1, wait=False),

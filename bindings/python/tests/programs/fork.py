@@ -1,4 +1,4 @@
-"""Children that ranks fork end like programs do, and harm nobody."""
+"""Children that ranks fork exit normally, and do not disturb the ranks."""
 
 import multiprocessing
 import os

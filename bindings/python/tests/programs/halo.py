@@ -1,4 +1,4 @@
-"""Halos on real ranks: every boundary against NumPy, in the types that NumPy has, forward and back."""
+"""Halos on real ranks: every boundary against NumPy, in the types that NumPy supports, and adjoints."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The tests that Multiverso's Python binding came with, on its own names; beginning and end happen twice."""
+"""The tests of Multiverso's Python binding, under its own names; init and shutdown are called twice."""
 
 import sys
 
@@ -48,7 +48,7 @@ def test_matrix():
 
 
 def test_first_values():
-    """Only the master's count."""
+    """Only the master's values are used."""
     values = np.arange(6.0) + 1 if mv.is_master_worker() else np.zeros(6)
     array = mv.ArrayTableHandler(6, init_value=values)
     matrix = mv.MatrixTableHandler(2, 3, init_value=values.reshape(2, 3))
@@ -59,7 +59,7 @@ def test_first_values():
 
 
 def test_any_shape():
-    """Only the number of elements counts."""
+    """Only the number of elements matters."""
     array = mv.ArrayTableHandler(6, init_value=np.zeros((2, 3)))
     matrix = mv.MatrixTableHandler(2, 3, init_value=np.zeros((3, 2)))
     for table in (array, matrix):

@@ -1,4 +1,4 @@
-"""A session of multiverso inside a program of its own: workers that end it early hold up nobody."""
+"""A session of multiverso inside a Unisono program: workers that end it early do not block the others."""
 
 import numpy as np
 

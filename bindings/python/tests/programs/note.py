@@ -1,4 +1,4 @@
-"""How a rank tells the test what it saw."""
+"""How a rank reports its observations to the test."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The manager against a computation without it, on as many ranks as there are: every mode, beside and not."""
+"""The manager against a computation without it, on any number of ranks: every mode, background or not."""
 
 import itertools
 
@@ -11,7 +11,7 @@ N = world.size
 
 
 def model(rank):
-    """Mixed shapes and types, whole numbers throughout, so that sums are exact in every order."""
+    """Mixed shapes and types, integers throughout, so that sums are exact in every order."""
     return {
         "matrix": np.full((3, 4), rank + 1, np.float32),
         "half": np.full(5, rank + 1, np.float16),
@@ -48,19 +48,19 @@ for mode, background, consistency, every in itertools.product(
     assert before == {name: id(value) for name, value in mine.items()}
     uni.barrier()
 
-# What the model changes while an exchange runs is kept.
+# The model's changes during an exchange are kept.
 weights = np.zeros(1000)
 manager = uni.ParameterManager([weights], background=True, consistency="bsp")
 assert manager.table.dtype == np.float64
 for _ in range(5):
     weights += 1
     manager.sync()
-    weights += 100  # before anybody knows what the exchange brings
+    weights += 100  # before the result of the exchange is known
 manager.flush()
 assert (weights == 5 * 101 * N).all(), weights
 manager.close()
 
-# Who has used no rows counts as nothing, even if what it has is no number.
+# A worker that has used no rows has weight zero, even if its values are NaN.
 for background in (False, True):
     mean = np.full(3, 2.0)
     with uni.ParameterManager([mean], mode="average", background=background) as manager:
@@ -69,7 +69,7 @@ for background in (False, True):
         manager.sync(weight=0 if world.rank else 5)
         assert background or (mean == 2).all(), mean
 
-# Narrow types hold less than the table; the difference is no change that they made.
+# Narrow types hold less than the table; the rounding error does not count as a change.
 narrow = np.zeros(8, np.float16)
 manager = uni.ParameterManager([narrow], consistency="bsp")
 for _ in range(100):
@@ -78,7 +78,7 @@ for _ in range(100):
 assert abs(manager.table.get()[0] - narrow[0]) < 1e-3 and 0.09 < narrow[0] < 0.11
 manager.close()
 
-# Anything else, by two functions.
+# Any other model, through two functions.
 state = {"weights": [0.0] * 3}
 manager = uni.ParameterManager(
     get=lambda: [np.array(state["weights"])], set=lambda values: state.update(weights=values[0].tolist())
@@ -118,7 +118,7 @@ assert uni.ParameterManager(model_with_gradients, mode="gradients").sync()
 np.testing.assert_allclose(model_with_gradients.slopes[0], (N - 1) / 2)
 np.testing.assert_allclose(model_with_gradients.slopes[1], (N + 1) / 2)
 
-# A large model lies in rows, is exchanged in pieces, and ends in the middle of a row.
+# A large model is stored in rows, is exchanged in pieces, and ends in the middle of a row.
 for background, consistency in itertools.product((False, True), ("async", "ssp:1", "bsp")):
     large = [np.zeros((1000, 999), np.float32), np.zeros(100_001, np.float32), np.zeros((7, 5), np.float16).T]
     manager = uni.ParameterManager(large, background=background, consistency=consistency)

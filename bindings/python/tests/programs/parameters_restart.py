@@ -1,4 +1,4 @@
-"""A worker is killed between two syncs and started again: it finds the parameters and goes on."""
+"""A worker is killed between two syncs and restarted: it finds the parameters and continues."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ if world.restarts:
 for step in range(2, 5) if world.restarts else range(5):
     weights += 1
     if world.rank == 1 and step == 2 and not world.restarts:
-        os.kill(os.getpid(), signal.SIGKILL)  # this step was not sent, and is made again
+        os.kill(os.getpid(), signal.SIGKILL)  # this step was not sent, and is repeated
     manager.sync()
 uni.barrier()
 manager.flush()

@@ -1,4 +1,4 @@
-"""The manager in trouble: the first argument says which; every rank notes the error that it got."""
+"""Failures of the manager; the first argument selects one, and every rank records its error."""
 
 import sys
 
@@ -82,7 +82,7 @@ elif trouble == "raising":
     uni.barrier()
 
 elif trouble == "late":
-    # The last worker only waits until the others have given up and are gone.
+    # The last worker only waits until the others have timed out and exited.
     if world.rank == last:
         observe(lambda: world.recv(np.zeros(1), 0))
     else:
@@ -116,7 +116,7 @@ elif trouble == "unequal":
         observe(manager.close)
 
 elif trouble == "left":
-    # One worker ends without a word; the others hear of it.
+    # One worker exits silently; the others get an error.
     manager = uni.ParameterManager(mine, mode="average")
     manager.sync()
     if world.rank == last:

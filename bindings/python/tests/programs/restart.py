@@ -1,4 +1,4 @@
-"""A killed worker is started again, finds its tables by name and goes on; later tables all make together."""
+"""A killed worker is restarted, finds its tables by name and continues; later tables are collective."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ steps = uni.ArrayTable(world.workers, "int64", name="steps")
 one = np.zeros(world.workers, dtype="int64")
 one[world.worker_id] = 1
 if world.restarts:
-    world.resume()  # the tables have all state there is, and the barrier is done
+    world.resume()  # the tables hold all state, and the barrier is done
 else:
     uni.barrier()
 while (done := steps.get()[world.worker_id]) < STEPS:

@@ -1,4 +1,4 @@
-"""A killed worker of an ssp table goes on at the clock in its next process, and nobody stalls."""
+"""A killed worker of an ssp table continues at the clock in its next process, and no worker stalls."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ assert table.clock == STEPS, table.clock
 assert counts[0] == counts[2] == STEPS and STEPS // 2 <= counts[1] <= STEPS, counts
 uni.barrier()
 
-# Different numbers of steps, and calls that all make in between.
+# Different numbers of steps, with collective calls in between.
 for _ in range(3):
     for _ in range(5 * (world.rank + 1)):
         table.add(mine)

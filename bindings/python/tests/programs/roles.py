@@ -18,7 +18,7 @@ else:
 assert (world.workers, world.servers) == (2, 2)
 assert world.worker_id == [None, 0, None, 1][rank]
 assert world.server_id == [0, 1, None, None][rank]
-# The first worker is rank 1: its values count.
+# The first worker is rank 1: its values are used.
 table = uni.MatrixTable(3, 2, init=np.full((3, 2), rank, dtype="float32"))
 if world.worker_id is None:
     try:

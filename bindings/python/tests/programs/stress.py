@@ -1,6 +1,7 @@
-"""Threads of each rank make random calls at once, and signal handlers raise in the middle of waits.
+"""Threads of each rank make random calls concurrently, and signal handlers raise in the middle of waits.
 
-Arguments: a seed, which fixes the calls, and for how many seconds. What no signal interrupted must be right.
+Arguments: a seed, which determines the calls, and the duration in seconds. Calls without an interrupt must
+give correct results.
 """
 
 import faulthandler
@@ -16,7 +17,7 @@ import unisono as uni
 
 seed, seconds = sys.argv[1], float(sys.argv[2])
 begin = time.monotonic()
-# Far behind every deadline of the library: only a deadlock comes here.
+# Far beyond every timeout of the library: only a deadlock gets here.
 faulthandler.dump_traceback_later(seconds + 200, exit=True)
 world = uni.init()
 size, rank = world.size, world.rank
@@ -25,7 +26,7 @@ INTERRUPTED = object()
 
 
 class Late(Exception):
-    """What the signal handler raises."""
+    """The exception that the signal handler raises."""
 
 
 armed = False
@@ -40,7 +41,7 @@ def handler(*_):
 
 
 def interrupt(call, limit=0.02):
-    """What a call returns, or `INTERRUPTED`: a signal comes after a moment, unless it ends first."""
+    """The result of a call, or `INTERRUPTED`: a signal arrives after a moment, unless the call ends first."""
     global armed, interrupted
     try:
         try:
@@ -103,7 +104,7 @@ def use_group(group, dice, shared):
 
 
 def use_table(table, counts):
-    """Adds ones and reads; what was read never shrinks."""
+    """Adds ones and reads; the values read never decrease."""
     least = 0.0
     for _ in range(40):
         pause()
@@ -129,14 +130,14 @@ def wait_again(pending, is_right):
 
 
 def break_a_group(dice):
-    """A group that one rank abandons: the others hear of it, unless they were done before."""
+    """A group that one rank abandons: the others get an error, unless they were done before."""
     group, victim = world.split(0), dice.randrange(size)
     call = lambda: group.all_reduce(np.full(10, rank))  # noqa: E731
     try:
         result = interrupt(call) if rank == victim else (pause(), call())[1]
         assert result is INTERRUPTED or (result == sum(range(size))).all()
-        # The signal may have come before the call. A group without room in the arena does not report that it
-        # was dropped, so the others hear of it by a call that fails.
+        # The signal may have arrived before the call. A group without space in the arena does not report that
+        # it was dropped, so the others learn of it from a call that fails.
         if result is INTERRUPTED:
             group.barrier(timeout=0.01)
     except uni.Timeout:
@@ -144,7 +145,7 @@ def break_a_group(dice):
     except uni.PeerLost:
         pass
     except uni.UsageError as error:
-        # The signal may have come before the call: then the barrier is a wrong call.
+        # The signal may have arrived before the call: then the barrier is a mismatched call.
         assert "barrier" in str(error), error
 
 

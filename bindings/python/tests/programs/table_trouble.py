@@ -1,4 +1,4 @@
-"""Tables in trouble: the first argument says which."""
+"""Failures of tables; the first argument selects one."""
 
 import json
 import multiprocessing
@@ -14,7 +14,7 @@ from note import note
 
 
 def observe(call):
-    """Makes a call that must fail, and notes how."""
+    """Makes a call that must fail, and records its error."""
     try:
         call()
     except (uni.Error, KeyboardInterrupt) as error:
@@ -27,7 +27,7 @@ def observe(call):
 
 
 def interrupted(call):
-    """A call that hears of Control-C a moment after it began."""
+    """A call that is interrupted by Ctrl-C a moment after it began."""
 
     def both():
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -123,7 +123,7 @@ elif trouble.startswith("interrupted"):
         if trouble.endswith("get"):
             table = uni.ArrayTable(2, consistency="bsp")
         until_noted(0)
-        os._exit(0)  # what it owes rank 0 will never come
+        os._exit(0)  # the message that rank 0 waits for will never arrive
     elif trouble.endswith("making"):
         observe(interrupted(lambda: uni.ArrayTable(2)))
     else:

@@ -12,7 +12,7 @@ ROWS = [0, 2, 4, 2]
 
 
 def part(worker, shape):
-    """Small whole numbers, different for every worker: exact in every type."""
+    """Small integers, different for every worker: exact in every type."""
     return np.arange(np.prod(shape, dtype=int)).reshape(shape) % 5 + worker
 
 
@@ -109,7 +109,7 @@ def words(world):
 
 
 def unequal(world):
-    """Workers say that they are done with a table; the others go on there, and all of them elsewhere."""
+    """Workers finish one table; the others continue there, and all of them on other tables."""
     array = uni.ArrayTable(2, "int64", consistency="bsp")
     words = uni.KeyValueTable(1, "int64", consistency="bsp")
     later = uni.KeyValueTable(1, "int64", keys="bytes", consistency="bsp")
@@ -138,7 +138,7 @@ def unequal(world):
 
 
 def early(world):
-    """Workers of bsp that stop earlier hold up nobody; called last."""
+    """Workers of bsp that stop early do not block the others; called last."""
     table = uni.ArrayTable(4, "int64", consistency="bsp")
     for _ in range(5 * (world.worker_id + 1)):
         table.add([1, 1, 1, 1])

@@ -1,4 +1,4 @@
-"""Tensors travel between ranks."""
+"""Tensors are sent between ranks."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Ranks in trouble: the first argument says which."""
+"""Failures of ranks; the first argument selects one."""
 
 import contextlib
 import ctypes
@@ -22,7 +22,7 @@ class Custom(Exception):
 
 
 def observe(call, **more):
-    """Makes a call that must fail, and notes how."""
+    """Makes a call that must fail, and records its error."""
     begin = time.monotonic()
     try:
         call()
@@ -43,7 +43,7 @@ def observe(call, **more):
 
 
 def interrupted(call):
-    """A call that hears of Control-C a moment after it began."""
+    """A call that is interrupted by Ctrl-C a moment after it began."""
 
     def both():
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -53,12 +53,12 @@ def interrupted(call):
 
 
 def seen_by(rank):
-    """The exception that a rank has noted."""
+    """The exception that a rank has recorded."""
     return json.loads((Path(os.environ["NOTES"]) / str(rank)).read_text())["type"]
 
 
 def until(condition):
-    """Waits for a condition that another rank brings about."""
+    """Waits for a condition that another rank fulfils."""
     deadline = time.monotonic() + 100
     while not condition():
         assert time.monotonic() < deadline
@@ -99,7 +99,7 @@ elif trouble == "busy":
         observe(lambda: uni.all_reduce(x, timeout=0.5))
         Path(pipe).write_bytes(b"!")
     else:
-        # One long step in C that lets no other thread in, until rank 0 has its error.
+        # One long C call that holds the GIL until rank 0 has its error.
         assert ctypes.PyDLL(None).read(end, ctypes.create_string_buffer(1), 1) == 1
 
 elif trouble == "killed":
@@ -175,7 +175,7 @@ elif trouble == "no-descriptors":
         [os.close(one) for one in taken]
         note(0, [float(one[0]) for one in sums])
     else:
-        time.sleep(1)  # long enough for rank 0 to look whether this process lives
+        time.sleep(1)  # long enough for rank 0 to check whether this process is alive
         uni.all_reduce(np.ones(1))
         group = uni.world().split(0)
         time.sleep(0.5)

@@ -1,4 +1,4 @@
-"""A program that ends while calls are under way."""
+"""A program that exits while calls are in progress."""
 
 import sys
 import threading

@@ -1,1 +1,1 @@
-"""Multiverso's extensions for Theano, Lasagne and Keras, on PyTensor and Keras of today."""
+"""Multiverso's extensions for Theano, Lasagne and Keras, on current PyTensor and Keras."""

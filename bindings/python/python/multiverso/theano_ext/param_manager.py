@@ -1,4 +1,4 @@
-"""A manager that keeps all parameters of a model in step between workers.
+"""A manager that keeps all parameters of a model synchronized between workers.
 
 Example:
     >>> import numpy as np
@@ -24,16 +24,16 @@ import numpy as np
 import unisono as uni
 from multiverso.api import session
 from unisono.parameters import Parameters, recognise
-from unisono.parameters.layout import Layout, agree
+from unisono.parameters.layout import ParameterLayout, agree
 
 Values = np.ndarray[Any, Any]
 
 
 class MVModelParamManager:
-    """Keeps the parameters of a model in one table of float32, which works as `multiverso.init` says.
+    """Keeps the parameters of a model in one table of float32, with the settings of `multiverso.init`.
 
-    It knows the models that `unisono.ParameterManager` knows. For others, make a class of your own from it,
-    with the methods `get_all_param_values` and `set_all_param_values`.
+    It supports the models that `unisono.ParameterManager` supports. For others, derive a class from it, with
+    the methods `get_all_param_values` and `set_all_param_values`.
     """
 
     def __init__(self, model: Any, is_master_worker: bool | None = None) -> None:
@@ -41,11 +41,11 @@ class MVModelParamManager:
 
         Args:
             model: The model.
-            is_master_worker: Whether the values of this process are the first ones: True on one process. By
+            is_master_worker: Whether this process provides the initial values: True on one process. By
                 default it is worker 0.
 
         Raises:
-            unisono.UsageError: A parameter is not of float32, models differ, or there is not one master.
+            unisono.UsageError: A parameter is not float32, models differ, or there is not exactly one master.
         """
         self.model = model
         self._session = session()
@@ -55,7 +55,7 @@ class MVModelParamManager:
         self._manager = uni.ParameterManager(
             parameters, consistency=self._session.consistency, updater=self._session.updater
         )
-        # So that shutdown ends it too.
+        # So that shutdown ends it, too.
         self._session.tables.append(weakref.ref(self._manager.table))
 
     def get_all_param_values(self) -> list[Values]:
@@ -75,7 +75,7 @@ class MVModelParamManager:
         self._parameters().write(params)
 
     def sync_all_param(self) -> None:
-        """Adds what this worker has changed since the last sync, and takes what all have added."""
+        """Adds this worker's changes since the last sync, and gets the resulting values."""
         if self._session.is_over:
             raise uni.UsageError(
                 "sync_all_param: expected a call before shutdown(), received one after it; make a new manager"
@@ -97,7 +97,7 @@ class MVModelParamManager:
         return [str(place) for place in range(len(self.get_all_param_values()))]
 
     def _share_first_values(self, parameters: Parameters, is_master: bool | None) -> None:
-        """Brings the master's values to all, where it is not worker 0, whose values win later."""
+        """Broadcasts the master's values if it is not worker 0, whose values become the initial ones."""
         world = self._session.world
         number = -1 if world.worker_id is None else world.worker_id
         said = world.all_gather(np.array([-1 if is_master is None else int(is_master), number]))
@@ -110,19 +110,19 @@ class MVModelParamManager:
                 f"{len(masters)} of them: {masters}; pass multiverso.is_master_worker()"
             )
         if said[masters[0], 1] != 0:
-            agree(lambda: Layout.of(parameters), world)
+            agree(lambda: ParameterLayout.of(parameters), world)
             values = [np.array(value) for value in parameters.read()]
             for value in values:
                 world.broadcast(value, masters[0])
             parameters.write(values)
 
 
-# The name that it had in older versions.
+# Its name in older versions.
 MVNetParamManager = MVModelParamManager
 
 
 class _Floats:
-    """The parameters of a manager, as its own methods read and write them."""
+    """The parameters of a manager, read and written with its own methods."""
 
     in_place = False
 

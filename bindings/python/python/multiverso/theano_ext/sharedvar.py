@@ -1,4 +1,4 @@
-"""Shared variables of PyTensor or Theano that workers keep in step.
+"""Shared variables of PyTensor or Theano, synchronized between workers.
 
 Example:
     >>> import numpy as np
@@ -23,13 +23,13 @@ from unisono.pytensor import SyncedVariable, Values, framework, keep
 
 
 class MVSharedVariable(SyncedVariable):
-    """A shared variable and its table of float32, which works as `multiverso.init` says.
+    """A shared variable and its table of float32, with the settings of `multiverso.init`.
 
-    Whatever is asked of it that it does not know, it asks the variable. Pickled, it leaves the table behind.
+    Other attributes are delegated to the variable. Pickling omits the table.
     """
 
     def __init__(self, svobj: Any) -> None:
-        """Makes the table: the master's value counts, and all variables then have it.
+        """Makes the table with the master's value, which all variables then have.
 
         Args:
             svobj: A shared variable of PyTensor or Theano.
@@ -48,14 +48,14 @@ class MVSharedVariable(SyncedVariable):
 
 
 def mv_shared(*args: Any, **options: Any) -> Any:
-    """Makes a shared variable that workers keep in step. Every worker makes the same ones in the same order.
+    """Makes a shared variable synchronized between workers. Every worker makes the same ones, in order.
 
     Args:
-        args: What ``theano.shared`` takes: `value`, `name`, `borrow` and so on. The master's value counts.
-        options: The same, by name.
+        args: Arguments of ``theano.shared``: `value`, `name`, `borrow` and so on. The master's value is used.
+        options: Keyword arguments of ``theano.shared``.
 
     Returns:
-        The shared variable itself; it has one method more, `mv_sync`.
+        The shared variable itself, with an additional method `mv_sync`.
     """
     return keep(MVSharedVariable(framework.shared(*args, **options)), mv_shared)
 

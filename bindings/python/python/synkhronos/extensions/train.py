@@ -1,4 +1,4 @@
-"""Training functions, as Synkhronos called them."""
+"""Training functions, under Synkhronos' names."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["make_train_function", "make_train_function_theano"]
 def make_train_function_theano(
     loss: Any, params: Any, x: Any, y: Any, update_rule: Any, *args: Any, **kwargs: Any
 ) -> Callable[..., Any]:
-    """The same training step in this process alone.
+    """The same training step, in this process alone.
 
     Args:
-        loss: A symbolic number that depends on `x` and `y`.
+        loss: A symbolic scalar that depends on `x` and `y`.
         params: The shared variables to train.
         x: The symbolic input.
         y: The symbolic targets.
         update_rule: A rule of `synkhronos.extensions.updates`.
-        *args: More arguments of the rule.
-        **kwargs: More named arguments of the rule.
+        *args: Further arguments of the rule.
+        **kwargs: Further keyword arguments of the rule.
 
     Returns:
         A function of two arrays, and optionally `batch`, that makes one step and returns the loss.

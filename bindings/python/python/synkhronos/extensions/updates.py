@@ -1,4 +1,4 @@
-"""Update rules on flat gradients, as Synkhronos called them."""
+"""Update rules on flat gradients, under Synkhronos' names."""
 
 from unisono.functions.updates import (
     adadelta,

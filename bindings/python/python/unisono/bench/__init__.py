@@ -1,1 +1,1 @@
-"""What `unisono bench` measures in Python."""
+"""The benchmarks of `unisono bench` that are written in Python."""

@@ -1,4 +1,4 @@
-"""A training step to measure: a convolutional network on images like MNIST's, over the current workers."""
+"""A training step to benchmark: a convolutional network on MNIST-like images, over the current workers."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-# One thread each: the master works beside its workers. Libraries read this when they are loaded.
+# One thread each: the master computes alongside its workers. Libraries read this when they are loaded.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
 from unisono import functions
 
-# By default the C library gives blocks above 32 MB back when they are freed. One worker's activations are
-# above, the halves of two are below: one worker would pay for tens of thousands of page faults in every step.
+# By default the C library returns blocks above 32 MB to the system when they are freed. One worker's
+# activations are above that, the halves of two are below: one worker would incur tens of thousands of page
+# faults in every step.
 _KEEP = "glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=4294967296"
 
 
 def network() -> Any:
-    """The network, with the same weights at every start."""
+    """The network, with the same weights in every run."""
     import torch
 
     torch.manual_seed(1)
@@ -44,16 +45,16 @@ def network() -> Any:
 
 
 def images(count: int) -> tuple[Any, Any]:
-    """Random images and labels: the time of a step does not depend on what they show."""
+    """Random images and labels: the time of a step does not depend on their content."""
     random = np.random.default_rng(0)
     return random.random((count, 1, 28, 28), dtype="float32"), random.integers(0, 10, count)
 
 
 def digits_step(batch: int) -> Callable[[], Any]:
-    """Makes the step: of `batch` rows in all, drawn from data in shared memory.
+    """Makes the step: of `batch` rows in total, drawn from data in shared memory.
 
     Args:
-        batch: How many rows.
+        batch: The number of rows.
 
     Returns:
         A function without arguments that makes one step.
@@ -73,13 +74,13 @@ def digits_step(batch: int) -> Callable[[], Any]:
 
 
 def step_times(rounds: int, workers: int, steps: int, batch: int) -> dict[int, list[float]]:
-    """Times steps with one worker and with several, in turns, in processes that keep the memory they have.
+    """Times steps with one worker and with several, alternating, in processes that keep freed memory.
 
     Args:
         rounds: How often to start workers of each number.
-        workers: How many are several.
-        steps: How many steps to time in each round.
-        batch: How many rows a step has in all.
+        workers: The number of workers in the runs with several.
+        steps: The number of steps to time in each round.
+        batch: The number of rows of a step, in total.
 
     Returns:
         Seconds of each step, by number of workers.
@@ -99,7 +100,7 @@ def step_times(rounds: int, workers: int, steps: int, batch: int) -> dict[int, l
 
 
 def main() -> None:
-    """Times steps as the command line says, and prints them."""
+    """Times steps according to the command line, and prints the times."""
     import torch
 
     torch.set_num_threads(1)

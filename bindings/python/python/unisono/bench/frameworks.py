@@ -14,14 +14,14 @@ import unisono as uni
 from unisono.bench.peers import join
 from unisono.bench.turns import print_turns
 
-# PyTorch's DistributedDataParallel sends gradients in buckets of so many bytes.
+# The bucket size, in bytes, of PyTorch's DistributedDataParallel.
 GLOO_BUCKET = 25 << 20
-# A step of training during which the processor waits for an accelerator or for data.
+# A training step during which the CPU waits for an accelerator or for data.
 STEP_SECONDS = 0.1
 
 
 def network(elements: int) -> Any:
-    """A model with about so many parameters, in layers of a million."""
+    """A model with about the given number of parameters, in layers of a million."""
     import torch
 
     torch.manual_seed(0)
@@ -31,7 +31,7 @@ def network(elements: int) -> Any:
 
 
 def sync(elements: int, seconds: float) -> None:
-    """One sync against what it cannot avoid: a copy of the parameters out of the model and one back."""
+    """One sync against its lower bound: a copy of the parameters out of the model and one back."""
     import torch
 
     model = network(elements)
@@ -100,7 +100,7 @@ def gradients(elements: int, seconds: float) -> None:
 
 
 def background(elements: int, seconds: float) -> None:
-    """What a manager in the background adds to a step during which the processor mostly waits."""
+    """The overhead of a background manager in a step during which the CPU mostly waits."""
     import torch
 
     models = [network(elements), network(elements)]
@@ -129,9 +129,9 @@ def background(elements: int, seconds: float) -> None:
         optimizers[0].step()
         return time.perf_counter() - start
 
-    # The whole step takes this long, with the optimizer's part.
+    # The duration of the full step, including the optimizer.
     waiting = max(0.0, STEP_SECONDS - min(optimize() for _ in range(5)))
-    # A plain step has the machine for itself; the other meets an exchange that the step before it has begun.
+    # A plain step has the machine to itself; the other overlaps an exchange that the previous step started.
     alone = itertools.cycle((True, False))
 
     def prepare() -> None:

@@ -1,4 +1,4 @@
-"""`unisono bench functions`: what calls, inputs and outputs of functions cost, each next to a reference."""
+"""`unisono bench functions`: the cost of calls, inputs and outputs of functions, each next to a reference."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-# One thread each: the master works beside its workers. Libraries read this when they are loaded.
+# One thread each: the master computes alongside its workers. Libraries read this when they are loaded.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np
@@ -22,7 +22,7 @@ from unisono.bench.turns import in_turns
 
 @dataclass
 class Figure:
-    """One line of the table: seconds, seconds of the reference, and what is wanted of them."""
+    """One line of the table: seconds, seconds of the reference, and the target."""
 
     name: str
     minimum: float
@@ -46,7 +46,7 @@ def empty_call(seconds: float) -> Figure:
 
 
 def large_input(seconds: float, size: int) -> Figure:
-    """A call with a large scattered input, of which hardly anything is read, against a copy of that input."""
+    """A call with a large scattered input, of which almost nothing is read, against a copy of that input."""
     first = functions.function(lambda x: x[:1].sum(), "sum", name="first")
     x = functions.data(np.ones(size // 4, "float32"))
     other = np.empty_like(x.data)
@@ -69,7 +69,7 @@ def large_input(seconds: float, size: int) -> Figure:
 
 
 def large_output(seconds: float, size: int) -> Figure:
-    """A call with a large averaged output, beyond an empty call, against an all_reduce of such an array."""
+    """A call with a large averaged output, minus an empty call, against an all_reduce of such an array."""
     nothing = functions.function(lambda: None, name="nothing")
     held = functions.shared(np.ones(size // 4, "float32"), "held")
     give = functions.function(lambda held: held, "avg", shareds=[held], name="give")
@@ -98,7 +98,7 @@ def large_output(seconds: float, size: int) -> Figure:
 
 
 def training(rounds: int, workers: int, steps: int, batch: int) -> Figure:
-    """Steps of a convolutional network on digits, with one worker and with several, in turns."""
+    """Steps of a convolutional network on digits, with one worker and with several, alternating."""
     taken = step_times(rounds, workers, steps, batch)
     several, one = min(taken[workers]), min(taken[1])
     ratio = one / several
@@ -131,12 +131,12 @@ def show(figures: list[Figure], workers: int) -> None:
 
 
 def duration(seconds: float) -> str:
-    """A time as people write it."""
+    """A duration in readable form."""
     return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.1f} µs"
 
 
 def main() -> int:
-    """Measures what the command line says, and prints a table."""
+    """Measures according to the command line, and prints a table."""
     parser = argparse.ArgumentParser(prog="unisono bench functions")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=3.0)

@@ -1,4 +1,4 @@
-"""`unisono bench gpu`: what calls on CUDA memory cost, each next to PyTorch or to a bound of the same run."""
+"""`unisono bench gpu`: the cost of calls on CUDA memory, next to PyTorch or to a bound from the same run."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from unisono.bench.gpu_figures import MARK, NOTE
 
 
 @dataclass
-class Part:
-    """Measurements of one job."""
+class BenchJob:
+    """The measurements of one job."""
 
     name: str
     module: str
     ranks: int
     environment: dict[str, str] = field(default_factory=dict)
     has_detail: bool = False
-    """Whether it can say where its time goes."""
+    """Whether it can report a breakdown of its time."""
 
 
-def _by(path: str) -> Part:
-    return Part(f"collectives by {path}", "unisono.bench.gpu_collectives", 2, {"UNISONO_CUDA_PATH": path})
+def _by(path: str) -> BenchJob:
+    return BenchJob(f"collectives by {path}", "unisono.bench.gpu_collectives", 2, {"UNISONO_CUDA_PATH": path})
 
 
-PARTS = [
+JOBS = [
     _by("ipc"),
     _by("staged"),
     _by("nccl"),
-    Part("tables", "unisono.bench.gpu_tables", 1),
-    Part("halos in space", "unisono.bench.gpu_halo", 4),
-    Part("stack in space", "unisono.bench.gpu_stack", 2, has_detail=True),
+    BenchJob("tables", "unisono.bench.gpu_tables", 1),
+    BenchJob("halos in space", "unisono.bench.gpu_halo", 4),
+    BenchJob("stack in space", "unisono.bench.gpu_stack", 2, has_detail=True),
 ]
-"""What is measured, one job after the other."""
+"""The jobs, which run one after the other."""
 
 LIMIT = 300.0
-"""Seconds that a job may take."""
+"""The time limit of a job, in seconds."""
 
 
-def measure(part: Part, in_detail: bool) -> tuple[list[dict[str, Any]], list[str], str]:
-    """Runs a job; gives its figures and notes, and what it said where it failed."""
-    launcher = [sys.executable, "-m", "unisono", "run", "-n", str(part.ranks), "--"]
-    arguments = ["--detail"] if in_detail and part.has_detail else []
-    command = [*launcher, sys.executable, "-m", part.module, *arguments]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", **part.environment}
+def measure(job: BenchJob, in_detail: bool) -> tuple[list[dict[str, Any]], list[str], str]:
+    """Runs a job; returns its figures and notes, and its output if it failed."""
+    launcher = [sys.executable, "-m", "unisono", "run", "-n", str(job.ranks), "--"]
+    arguments = ["--detail"] if in_detail and job.has_detail else []
+    command = [*launcher, sys.executable, "-m", job.module, *arguments]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", **job.environment}
     try:
         done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=LIMIT)
     except subprocess.TimeoutExpired:
@@ -75,7 +75,7 @@ def show(figures: list[dict[str, Any]]) -> None:
 
 
 def duration(seconds: float) -> str:
-    """A time as people write it."""
+    """A duration in readable form."""
     for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
         if seconds * factor >= 1:
             return f"{seconds * factor:.3g} {unit}"
@@ -106,16 +106,16 @@ def main() -> int:
     print(f"{'what':<40}{'minimum':>11}{'median':>11}  {'reference':<16}{'minimum':>11}{'ratio':>11}  wanted")
     found: list[dict[str, Any]] = []
     failed = False
-    for part in PARTS:
-        if options.only not in part.name:
+    for job in JOBS:
+        if options.only not in job.name:
             continue
-        figures, notes, complaint = measure(part, options.detail)
+        figures, notes, complaint = measure(job, options.detail)
         show(figures)
         print(*notes, sep="\n", end="\n" if notes else "", flush=True)
         found += figures
         if complaint:
             failed = True
-            print(f"unisono: {part.name} failed:\n{complaint}", file=sys.stderr)
+            print(f"unisono: {job.name} failed:\n{complaint}", file=sys.stderr)
     if options.json:
         with open(options.json, "w") as file:
             json.dump({"device": card, "cuda": cuda, "results": found}, file, indent=1)

@@ -1,4 +1,4 @@
-"""Collectives on CUDA memory, next to PyTorch's NCCL and to what the memory allows; a job of two ranks."""
+"""Collectives on CUDA memory, next to PyTorch's NCCL and to the memory bandwidth; a job of two ranks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def main() -> None:
     speed = bandwidth()
 
     def both() -> None:
-        """What staged work copies, at once: values of every rank to the host, others' from there."""
+        """The copies of the staged path at once: every rank's values to the host, others' from there."""
         side.wait_stream(torch.cuda.current_stream())
         pinned.copy_(ours, non_blocking=True)
         with torch.cuda.stream(side):
@@ -57,8 +57,8 @@ def main() -> None:
         bound = world.size * 3 * SIZE / speed
         Figure.of(name, reduced, "3 N a rank", bound, 0.5).show()
     if path == "staged":
-        # Each rank's values go to the host once, and another's come from there: what all ranks at once can
-        # copy both ways is the bound. One way alone is shown for comparison.
+        # Each rank's values are copied to the host once, and another rank's from there: the bound is the rate
+        # at which all ranks together can copy both ways. One way alone is shown for comparison.
         Figure.of(name, reduced, "pinned, both ways", min(times["both"]), 0.8).show()
         Figure.of(name, reduced, "pinned, one way", min(times["pinned"])).show()
     wanted = 20.0 if path == "ipc" else None

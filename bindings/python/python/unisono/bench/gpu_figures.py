@@ -1,4 +1,4 @@
-"""What one part of `unisono bench gpu` hands over: figures with their references, measured in turns."""
+"""The output of one part of `unisono bench gpu`: figures with their references, measured in turns."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import torch
 from unisono.bench.turns import in_turns
 
 MARK = "figure "
-"""How a line that holds a figure begins."""
+"""The prefix of a line that holds a figure."""
 
 NOTE = "note "
-"""How a line begins that is shown as it is."""
+"""The prefix of a line that is printed as it is."""
 
 
 @dataclass
 class Figure:
-    """One line of the table: seconds, those of a reference, and what is wanted of their ratio."""
+    """One line of the table: seconds, those of a reference, and the target of their ratio."""
 
     name: str
     minimum: float
@@ -29,9 +29,9 @@ class Figure:
     reference_name: str
     reference: float
     ratio: float
-    """The reference's time over this one's: how many times faster, or which part of a bound is reached."""
+    """The reference's time over this one's: the speedup, or the fraction of a bound that is reached."""
     wanted: float | None
-    """What the ratio is to reach; None where it is only shown."""
+    """The target of the ratio; None if the ratio is only shown."""
 
     @classmethod
     def of(
@@ -42,14 +42,14 @@ class Figure:
         reference: float,
         wanted: float | None = None,
     ) -> Figure:
-        """A figure of measured times.
+        """Makes a figure from measured times.
 
         Args:
-            name: What was measured.
+            name: The name of the measurement.
             times: Seconds.
-            reference_name: What it is compared with.
-            reference: The seconds of that.
-            wanted: What the ratio is to reach.
+            reference_name: The name of the reference.
+            reference: The seconds of the reference.
+            wanted: The target of the ratio.
 
         Returns:
             The figure.
@@ -59,25 +59,25 @@ class Figure:
         return cls(name, minimum, float(np.median(times)), reference_name, reference, ratio, wanted)
 
     def show(self) -> None:
-        """Hands the figure to the program that prints the table; one rank of a job does it."""
+        """Passes the figure to the program that prints the table; one rank of a job calls it."""
         print(MARK + json.dumps(asdict(self)), flush=True)
 
 
 device_turns = partial(in_turns, settle=torch.cuda.synchronize, calls=5)
-"""Times cases in turns, each to the end of its work on the device.
+"""Times cases in turns, each until its work on the device has completed.
 
-At the first call of a turn, processes that share a device take it from each other.
+At the first call of a turn, the device switches between the processes that share it.
 """
 
 
 def bandwidth(bytes_of_copy: int = 1 << 30) -> float:
-    """The bytes that the device reads and writes in a second when it copies.
+    """The device's memory bandwidth in a copy: bytes read and written per second.
 
     Args:
-        bytes_of_copy: How much is copied.
+        bytes_of_copy: The number of bytes to copy.
 
     Returns:
-        Twice what is copied, by the second.
+        Twice the number of copied bytes, per second.
     """
     source = torch.ones(bytes_of_copy, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)

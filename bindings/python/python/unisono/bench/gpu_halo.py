@@ -1,4 +1,4 @@
-"""Halos in CUDA memory next to what the memory allows."""
+"""Halos in CUDA memory next to the memory bandwidth."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HALO = 3
 
 
 def halos(shape: tuple[int, ...], width: int) -> None:
-    """One array's halos, gathered into a padded copy and brought up to date in place."""
+    """One array's halos, gathered into a padded copy and refreshed in place."""
     world = uni.world()
     rows = 2 if world.size % 2 == 0 else 1
     array = uni.GlobalArray(shape, uni.Grid(h=rows, w=-1))
@@ -29,7 +29,7 @@ def halos(shape: tuple[int, ...], width: int) -> None:
             "forward": lambda: window.forward(part, padded),
             "refresh": lambda: window.refresh(padded),
             "adjoint": lambda: window.adjoint(padded, part),
-            # What one rank alone would do: a padded copy, whose halos are zeros.
+            # The work of a single rank: a padded copy, whose halos are zeros.
             "pad": lambda: torch.nn.functional.pad(part, (width,) * 4),
         },
         group=world,
@@ -39,7 +39,7 @@ def halos(shape: tuple[int, ...], width: int) -> None:
     if world.rank:
         return
     name = f"{'x'.join(map(str, shape))}, {world.size} ranks"
-    # Every element is read and written once; what travels is packed and unpacked besides.
+    # Every element is read and written once; elements to be sent are also packed and unpacked.
     bound = (2 * whole + 4 * received) / speed
     Figure.of(f"halo forward {name}", times["forward"], "bytes' bound", bound, 0.5).show()
     Figure.of(f"halo forward {name}", times["forward"], "PyTorch's pad", min(times["pad"])).show()
@@ -48,7 +48,7 @@ def halos(shape: tuple[int, ...], width: int) -> None:
 
 
 def main() -> None:
-    """Measures."""
+    """Runs the measurements."""
     world = uni.init()
     torch.cuda.set_device(world.rank % torch.cuda.device_count())
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""A stack of convolutions on ranks that share a device, against PyTorch with all of it on one."""
+"""A stack of convolutions on ranks that share a device, against PyTorch with the full images on one."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def figures(stack: Stack, rounds: int) -> None:
 
 
 def _same(stack: Stack) -> Callable[[], None]:
-    """All of the images on rank 0, by the way that parts take: its kernels are not PyTorch's own choice."""
+    """The full images on rank 0, with the kernels that parts use, which are not PyTorch's own choice."""
     world = uni.world()
     model = spatial(stack.modules["one"], uni.Grid(world.split(world.rank), h=1))
-    # Half at a time: these kernels take no arrays of 2³¹ elements.
+    # Half of the images at a time: these kernels do not support arrays of 2³¹ elements.
     halves = stack.inputs["one"].chunk(2)
 
     @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Where the time of a stack of convolutions goes, on ranks that share a device."""
+"""A time breakdown of a stack of convolutions, on ranks that share a device."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from unisono.torch.space.fusing import counts
 
 
 def detail(stack: Stack, rounds: int) -> None:
-    """Times the pieces of inference on parts, and shows them next to one rank with all of it.
+    """Times the components of inference on parts, and shows them next to one rank with the full images.
 
     Args:
         stack: The networks and their inputs.
-        rounds: How often.
+        rounds: The number of repetitions.
     """
     torch.cuda.empty_cache()
     world = uni.world()
@@ -41,7 +41,7 @@ def detail(stack: Stack, rounds: int) -> None:
 
 
 def _without_exchange(stack: Stack) -> Callable[[], None]:
-    """Ranks that compute their rows as if nothing were beyond: what sharing a device costs by itself."""
+    """Ranks that compute their rows without halos: the cost of sharing a device by itself."""
     module, part = stack.modules["parts"], stack.inputs["parts"]
 
     @torch.no_grad()
@@ -52,7 +52,7 @@ def _without_exchange(stack: Stack) -> Callable[[], None]:
 
 
 def _exchanges(stack: Stack) -> Callable[[], None]:
-    """The strips of one inference, as they travel."""
+    """The exchanges of the strips of one inference."""
     shape = stack.inputs["one"].shape
     strips = []
     for one in stack.modules["parts"]:
@@ -71,7 +71,7 @@ def _exchanges(stack: Stack) -> Callable[[], None]:
 
 @torch.no_grad()
 def _layers(stack: Stack) -> list[tuple[str, float, float]]:
-    """Of each layer, the milliseconds of all of it and of a part, while other ranks wait."""
+    """For each layer, the milliseconds for the full images and for a part, while other ranks wait."""
     module = stack.modules["parts"]
     whole, part = (_layer_times(module, stack.inputs[name]) for name in ("one", "parts"))
     return list(zip(map(str, module), whole, part, strict=True))

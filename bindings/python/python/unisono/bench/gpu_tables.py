@@ -1,4 +1,4 @@
-"""Tables on a device, next to PyTorch doing the same and to what the memory allows; a job of one rank."""
+"""Tables on a device, next to the same work in PyTorch and to the memory bandwidth; a job of one rank."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import unisono as uni
 from unisono.bench.gpu_figures import Figure, bandwidth, device_turns
 
 ROWS, COLS, LISTED = 10_000_000, 64, 4_000_000
-"""A table of rows of 256 bytes, and how many of them a call names."""
+"""A table with rows of 256 bytes, and the number of rows in a call."""
 
 WEIGHTS = 256_000_000
 
@@ -43,7 +43,7 @@ def rows(speed: float) -> None:
 def adds(
     words: str, table: uni.MatrixTable, theirs: torch.Tensor, ids: torch.Tensor, delta: torch.Tensor
 ) -> None:
-    """Adds to listed rows, here and there."""
+    """Adds to listed rows, in Unisono and in PyTorch."""
     times = device_turns(
         {
             "add": lambda: table.add(delta, ids, wait=True),
@@ -89,7 +89,7 @@ def adam(speed: float) -> None:
 
 
 def through_the_host() -> None:
-    """A table in the host, and an array on the device."""
+    """A table in host memory, and an array on the device."""
     count = 25_000_000
     table = uni.ArrayTable(count, init=1)
     out, pinned = torch.empty(count, device="cuda"), torch.empty(count, pin_memory=True)
@@ -115,7 +115,7 @@ def through_the_host() -> None:
 
 
 def main() -> None:
-    """Measures all of it."""
+    """Runs all measurements."""
     uni.init()
     speed = bandwidth()
     rows(speed)

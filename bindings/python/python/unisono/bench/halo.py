@@ -1,4 +1,4 @@
-"""One rank of `unisono bench halo` with PyTorch: next to Gloo, next to one rank, and the memory it takes."""
+"""One rank of `unisono bench halo` with PyTorch: against Gloo, against one rank, and its memory use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHANNELS = 16
 
 
 def against_gloo(shape: list[int], axes: list[int], width: int, seconds: float) -> None:
-    """Halos of a padded array, and whole exchanges into one, by Unisono and by Gloo."""
+    """Halos of a padded array, and full exchanges into one, with Unisono and with Gloo."""
     import torch.distributed
 
     if any(extent // ranks < width for extent, ranks in zip(shape[-2:], axes, strict=True)):
@@ -27,7 +27,7 @@ def against_gloo(shape: list[int], axes: list[int], width: int, seconds: float) 
         return
     join("gloo")
     _halos(shape, axes, width, seconds, ["gloo_halos", "gloo_forward"])
-    # As one sample has them in a layer half-way down a network: what counts is how soon a message arrives.
+    # The size of one sample in a layer half-way down a network, where message latency dominates.
     small = [
         1,
         *shape[1:-2],
@@ -39,7 +39,7 @@ def against_gloo(shape: list[int], axes: list[int], width: int, seconds: float) 
 
 
 def _halos(shape: list[int], axes: list[int], width: int, seconds: float, groups: list[str]) -> None:
-    """One array's halos in place; and if there is a second group, its forward."""
+    """One array's halos in place; and, if there is a second group, its forward."""
     import torch
 
     array = uni.GlobalArray(shape, uni.Grid(h=axes[0], w=axes[1]))
@@ -71,11 +71,11 @@ def _halos(shape: list[int], axes: list[int], width: int, seconds: float, groups
 
 
 def _check(window: Any, part: Any, arrays: tuple[Any, Any], inner: Any, cases: list[Any]) -> None:
-    """Spoils the halos, and lets every case bring them back."""
+    """Overwrites the halos, and checks that every case restores them."""
     import torch
 
     expected = window.forward(part)
-    outside = expected == 0  # what is beyond the array's edges, which is filled once
+    outside = expected == 0  # beyond the array's edges, which is filled once
     for pair in cases:
         for array, case in zip(arrays, pair, strict=True):
             array[~outside] = -1
@@ -104,10 +104,10 @@ def stack(side: int, seconds: float) -> None:
 
 
 def keep_memory() -> None:
-    """Lets the C library keep what is freed, on one rank as on many.
+    """Makes the C library keep freed memory, on one rank as on many.
 
-    Otherwise arrays of some megabytes go back to the system and come again page by page, which can take
-    longer than computing them, and differs from run to run.
+    Otherwise arrays of some megabytes are returned to the system and faulted in again page by page, which can
+    take longer than computing them, and varies from run to run.
     """
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):
@@ -117,7 +117,7 @@ def keep_memory() -> None:
 
 
 def memory(side: int) -> None:
-    """The most memory that a rank has had after a step of a U-Net: in all, and beyond a small one."""
+    """A rank's peak memory after a step of a U-Net: in total, and relative to a small one."""
     import torch
 
     from unisono.bench.halo_unet import unet
@@ -125,7 +125,7 @@ def memory(side: int) -> None:
 
     world = uni.world()
     grid = uni.Grid(h=2 if world.size % 2 == 0 else 1, w=-1)
-    # Small sizes first, so that what libraries keep for themselves is there already.
+    # Small sizes first, so that the libraries' own allocations have been made.
     for extent in (32 * world.size, side):
         module = unet()
         model = module if world.size == 1 else spatial(module, grid)
@@ -141,13 +141,13 @@ def memory(side: int) -> None:
 
 
 def high_water() -> int:
-    """The most memory that this process has had so far, in bytes."""
+    """The peak memory of this process so far, in bytes."""
     with open("/proc/self/status") as file:
         return next(1024 * int(line.split()[1]) for line in file if line.startswith("VmHWM:"))
 
 
 def _places(region: tuple[slice, ...]) -> Any:
-    """Numbers that tell where each element is: whole ones, and none of them zero."""
+    """Numbers that identify the position of each element: integers, none of them zero."""
     total = np.ones((1,) * len(region), np.float32)
     for dim, one in enumerate(region):
         places = np.arange(one.start, one.stop, dtype=np.float32) * (dim + 1)

@@ -1,4 +1,4 @@
-"""The halos of a padded array by torch.distributed's isend and irecv, as one would write them by hand."""
+"""The halos of a padded array with torch.distributed's isend and irecv, as one would write them by hand."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import unisono as uni
 
 
 class GlooHalos:
-    """Brings the halos of a padded array up to date: rows, columns and corners, each by a message of its own.
+    """Refreshes the halos of a padded array: rows, columns and corners, each with its own message.
 
-    The last two dimensions are divided, and beyond the array is nothing to send. Buffers are kept.
+    The last two dimensions are partitioned, and nothing is sent beyond the array. Buffers are reused.
     """
 
     def __init__(self, array: uni.GlobalArray, width: int, padded: Any) -> None:
         """Finds the neighbours.
 
         Args:
-            array: The array, divided by the axes `h` and `w`.
-            width: How wide the halo is.
+            array: The array, partitioned by the axes `h` and `w`.
+            width: The width of the halo.
             padded: This rank's part with the halo around it.
         """
         grid = array.grid
@@ -31,7 +31,7 @@ class GlooHalos:
             inside = all(0 <= place[axis] < grid.axes[axis] for axis in place)
             if (down, right) == (0, 0) or not inside:
                 continue
-            # What this rank has next to that edge goes there; what comes from there lies beyond the edge.
+            # Sends the elements next to that edge; receives into the halo beyond it.
             mine = padded[..., _near(down, rows, width), _near(right, columns, width)]
             theirs = padded[..., _beyond(down, rows, width), _beyond(right, columns, width)]
             peer = grid.rank_at(**{**here, **place})
@@ -53,7 +53,7 @@ class GlooHalos:
 
 
 def _near(direction: int, length: int, width: int) -> slice:
-    """The elements of a part that lie at an edge; all of them along the edge."""
+    """The elements of a part at an edge; all of them along the edge."""
     return {-1: slice(width, 2 * width), 0: slice(width, width + length), 1: slice(length, width + length)}[
         direction
     ]

@@ -1,4 +1,4 @@
-"""A U-Net as for segmentation, of which large pictures take much memory."""
+"""A U-Net as for segmentation, which needs much memory for large images."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ LEVELS = 4
 
 
 def unet() -> Any:
-    """Makes the network, with the same weights at every start.
+    """Makes the network, with the same weights in every run.
 
     Returns:
-        A module from 3 channels to 1, for pictures whose sides 8 divides.
+        A module from 3 channels to 1, for images whose sides are multiples of 8.
     """
     import torch
 
@@ -25,7 +25,7 @@ def unet() -> Any:
         return nn.Sequential(*layers)
 
     class UNet(nn.Module):
-        """Down by pooling, up by transposed convolutions, with the way across: Ronneberger et al., 2015."""
+        """Pooling down, transposed convolutions up, with skip connections: Ronneberger et al., 2015."""
 
         def __init__(self) -> None:
             super().__init__()

@@ -1,4 +1,4 @@
-"""Joins PyTorch's own processes, to measure them in the same run."""
+"""Joins a torch.distributed process group, to measure it in the same run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import unisono as uni
 
 
 def join(backend: str) -> Any:
-    """Makes the ranks of the world ranks of torch.distributed too. They meet in a folder.
+    """Makes the ranks of the world ranks of torch.distributed too, with a folder for rendezvous.
 
     Args:
-        backend: "gloo" or "nccl". NCCL takes ranks that share a device if they say they are on other hosts.
+        backend: "gloo" or "nccl". NCCL accepts ranks that share a device if they claim to be on other hosts.
 
     Returns:
         The module `torch.distributed`.

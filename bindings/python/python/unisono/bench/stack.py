@@ -1,4 +1,4 @@
-"""The stack of convolutions that benches time: PyTorch's on one rank, and the same network on parts."""
+"""The stack of convolutions to benchmark: PyTorch's on one rank, and the same network on parts."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from unisono.torch import spatial
 
 
 def network(channels: int) -> torch.nn.Sequential:
-    """Convolutions of a size, with the same weights at every start.
+    """Convolutions of one size, with the same weights in every run.
 
     Args:
-        channels: Of the layers between the first and the last.
+        channels: The number of channels between the first and the last layer.
 
     Returns:
         The network.
@@ -30,18 +30,18 @@ def network(channels: int) -> torch.nn.Sequential:
 
 
 class Stack:
-    """The network in several ways: "one" has all of the images on rank 0, the others have rows of them."""
+    """The network in several variants: "one" has the full images on rank 0, the others have rows of them."""
 
     def __init__(
         self, shape: tuple[int, int, int, int], channels: int, ways: dict[str, bool], device: str = "cpu"
     ) -> None:
-        """Makes the networks and their inputs; all ranks do it together.
+        """Makes the networks and their inputs, collectively.
 
         Args:
-            shape: Of all images.
-            channels: Of the network.
-            ways: The names of the ways on parts, and whether each computes while halos travel.
-            device: Where they are.
+            shape: The shape of all images.
+            channels: The number of channels of the network.
+            ways: The names of the variants on parts, and whether each computes while halos are in flight.
+            device: The device.
         """
         self.grid = uni.Grid(h=-1)
         whole = torch.from_numpy(np.random.default_rng(0).random(shape, dtype="float32")).to(device)
@@ -57,7 +57,7 @@ class Stack:
         """The outputs, without gradients.
 
         Args:
-            name: The way.
+            name: The variant.
 
         Returns:
             A tensor, or a part of one.
@@ -66,22 +66,22 @@ class Stack:
             return self.models[name](self.inputs[name])
 
     def train(self, name: str) -> None:
-        """Forward and back.
+        """Forward and backward.
 
         Args:
-            name: The way.
+            name: The variant.
         """
         self.models[name].zero_grad()
         self.models[name](self.inputs[name]).square().mean().backward()
 
     def cases(self, work: Callable[[str], Any]) -> dict[str, Callable[[], None]]:
-        """What is timed: each way on all ranks, and "one" on rank 0 while the others wait.
+        """The cases to time: each variant on all ranks, and "one" on rank 0 while the others wait.
 
         Args:
             work: `infer` or `train`.
 
         Returns:
-            The cases, by their names.
+            The cases, by name.
         """
 
         def case(name: str) -> Callable[[], None]:
@@ -94,11 +94,11 @@ class Stack:
         return {name: case(name) for name in self.models}
 
     def check(self, rtol: float, atol: float) -> None:
-        """Fails where a way gives other outputs than one rank.
+        """Raises an error if a variant's outputs differ from those of one rank.
 
         Args:
-            rtol: The difference that is allowed, as a share.
-            atol: The difference that is allowed in any case.
+            rtol: The relative tolerance.
+            atol: The absolute tolerance.
         """
         expected = self.infer("one")
         for name in list(self.models)[1:]:

@@ -1,4 +1,4 @@
-"""Measures several things in turns, so that they meet the same machine."""
+"""Measures several cases in turns, so that they run under the same conditions."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ def in_turns(
     settle: Callable[[], object] | None = None,
     calls: int = 1,
 ) -> dict[str, list[float]]:
-    """Times cases in turns; with a group, on all ranks at once.
+    """Times cases in turns; with a group, on all ranks concurrently.
 
     Args:
-        cases: What to time, by name.
-        rounds: How often at least.
-        seconds: About how long to measure, if that is more.
-        group: The ranks; they begin together, and the slowest counts.
-        before: What each call begins with, untimed.
-        settle: Waits until nothing is under way: before a call, and at its end, where it counts.
-        calls: How often a case is called in its turn; each call is timed.
+        cases: The cases to time, by name.
+        rounds: The minimum number of rounds.
+        seconds: The approximate duration of the measurement, if that is longer.
+        group: The ranks; they start together, and the slowest determines the time.
+        before: Called before each call, untimed.
+        settle: Waits until no work is in progress: before a call, and at its end, where it is timed.
+        calls: The number of calls of a case in its turn; each call is timed.
 
     Returns:
         The seconds of each call of each case.
     """
     times: dict[str, list[float]] = {name: [] for name in cases}
-    turn = -2  # turns that only warm up
+    turn = -2  # the first turns only warm up
     while turn < rounds:
         begin = time.perf_counter()
         for name, case in cases.items():
@@ -55,7 +55,7 @@ def in_turns(
         if turn == -1 and seconds > 0:
             spent = time.perf_counter() - begin
             if group is not None:
-                # All ranks make equally many turns.
+                # All ranks make the same number of turns.
                 spent = float(group.all_reduce(np.array([spent]), "max")[0])
             rounds = max(rounds, int(seconds / spent))
         turn += 1
@@ -74,11 +74,11 @@ def print_turns(
     """Times cases in turns on all ranks; rank 0 prints a line for each, for the program that makes the table.
 
     Args:
-        about: What the cases are about.
-        size: How many bytes they move.
-        seconds: About how long to measure.
-        cases: What to time, by name.
-        before: What each turn begins with, untimed.
+        about: The subject of the cases.
+        size: The number of bytes that they move.
+        seconds: The approximate duration of the measurement.
+        cases: The cases to time, by name.
+        before: Called before each turn, untimed.
     """
     world = uni.world()
     if world.rank == 0:

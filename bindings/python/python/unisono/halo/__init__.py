@@ -1,4 +1,4 @@
-"""Halos: one array divided between ranks in space, each with what it needs of its neighbours' parts."""
+"""Halos: one array partitioned between ranks in space, with exchange of the elements at the borders."""
 
 from unisono.halo.global_array import GlobalArray
 from unisono.halo.grid import Grid

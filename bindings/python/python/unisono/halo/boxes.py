@@ -1,4 +1,4 @@
-"""Which boxes of an array a region is made of, where it may reach beyond the array's edges."""
+"""Decomposes a region, which may extend beyond an array's edges, into boxes of the array."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from itertools import product
 
 from unisono import _native
-from unisono.halo.options import Words
+from unisono.halo.options import Edge
 
 
 @dataclass(frozen=True)
 class Run:
-    """Positions in a row of one dimension whose elements lie in a row too, or are all one constant."""
+    """Consecutive positions of one dimension whose elements are evenly spaced, or all one constant."""
 
     start: int
-    """The first position, counted from the region's first."""
+    """The first position, relative to the region's first."""
     length: int
-    """How many positions."""
+    """The number of positions."""
     source: int | None
     """The element of the first position; None for a constant."""
     step: int
-    """From one position's element to the next one's: 1, -1 (mirrored) or 0 (repeated)."""
+    """The step from one position's element to the next one's: 1, -1 (mirrored) or 0 (repeated)."""
     value: float
     """The constant."""
 
@@ -31,33 +31,33 @@ class Box:
     """A part of a region that is read in one piece, or filled with a constant."""
 
     target: tuple[slice, ...]
-    """Where it is in the region."""
+    """Its position in the region."""
     source: tuple[slice, ...] | None
-    """Where its elements are in the array; None for a constant."""
+    """The position of its elements in the array; None for a constant."""
     order: tuple[slice, ...]
-    """Turns what is mirrored around."""
+    """Reverses mirrored dimensions."""
     value: float
     """The constant."""
 
 
 def boxes_of(
-    needed: Sequence[tuple[int, int]], shape: Sequence[int], edges: Sequence[tuple[Words, Words]]
+    needed: Sequence[tuple[int, int]], shape: Sequence[int], edges: Sequence[tuple[Edge, Edge]]
 ) -> list[Box]:
-    """Cuts a region into boxes.
+    """Decomposes a region into boxes.
 
     Args:
-        needed: The region: the first index and the end in each dimension, which may lie outside the array.
+        needed: The region: the first index and the end in each dimension, which may be outside the array.
         shape: The array's shape.
         edges: The boundary before and after each dimension.
 
     Returns:
-        The boxes; together they are the region.
+        The boxes; together they cover the region.
     """
     dimensions = [_runs(*span) for span in zip(needed, shape, edges, strict=True)]
     return [_box(runs) for runs in product(*dimensions)]
 
 
-def _runs(needed: tuple[int, int], length: int, edges: tuple[Words, Words]) -> list[Run]:
+def _runs(needed: tuple[int, int], length: int, edges: tuple[Edge, Edge]) -> list[Run]:
     first, end = needed
     inside = range(max(first, 0), min(end, length))
     runs: list[Run] = []
@@ -76,7 +76,7 @@ def _runs(needed: tuple[int, int], length: int, edges: tuple[Words, Words]) -> l
 
 
 def _joined(run: Run, index: int | None, value: float, at: int) -> Run | None:
-    """The run with one more position, if that goes on as the run does."""
+    """The run extended by one position, if that position continues it."""
     if at != run.start + run.length or (index is None) != (run.source is None):
         return None
     if index is None or run.source is None:
@@ -92,14 +92,14 @@ def _box(runs: tuple[Run, ...]) -> Box:
     target = tuple(slice(run.start, run.start + run.length) for run in runs)
     constants = [run.value for run in runs if run.source is None]
     if constants:
-        # Where constants meet in a corner, the last dimension's is there.
+        # In a corner where constants meet, that of the last dimension wins.
         return Box(target, None, (), constants[-1])
     order = tuple(slice(None, None, -1 if run.step < 0 else 1) for run in runs)
     return Box(target, tuple(_elements(run) for run in runs), order, 0.0)
 
 
 def _elements(run: Run) -> slice:
-    """The elements of a run in rising order; one for all positions where it is repeated."""
+    """The elements of a run in ascending order; a single one if it is repeated."""
     assert run.source is not None
     last = run.source + run.step * (run.length - 1)
     return slice(min(run.source, last), max(run.source, last) + 1)

@@ -1,4 +1,4 @@
-"""Draws the ranks of a grid, the parts of an array, and what a rank needs of its neighbours."""
+"""Draws the ranks of a grid, the parts of an array, and a rank's halo."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _MARGIN = 56.0
 
 
 def draw(grid: Grid, what: GlobalArray | Window | None, rank: int | None) -> Picture:
-    """Draws; see `Grid.show`.
+    """Draws a picture; see `Grid.show`.
 
     Args:
         grid: The ranks.
         what: An array, a window, or neither.
-        rank: Whose halo to draw.
+        rank: The rank whose halo is drawn.
 
     Returns:
         The picture.
@@ -81,7 +81,7 @@ def _draw_grid(grid: Grid) -> Picture:
 
 
 def _drawn(array: GlobalArray) -> list[int]:
-    """The two dimensions of the picture (or the one): those that are divided, the last ones first."""
+    """The two dimensions of the picture (or the one): partitioned ones are preferred, then the last ones."""
     split = sorted(dim for axis, dim in array.split.items() if axis != "data") or sorted(array.split.values())
     if len(split) >= 2 or len(array.shape) == 1:
         return split[-2:] or [0]
@@ -90,7 +90,7 @@ def _drawn(array: GlobalArray) -> list[int]:
 
 
 class _Frame:
-    """Where indices of the drawn dimensions are in the image."""
+    """Maps indices of the drawn dimensions to image coordinates."""
 
     def __init__(self, ranges: list[tuple[int, int]]) -> None:
         self.rows, self.columns = ranges if len(ranges) == 2 else ((0, 1), ranges[0])
@@ -114,7 +114,7 @@ class _Frame:
 
 
 def _slice(array: GlobalArray, dims: list[int], near: int) -> list[int]:
-    """The ranks in the picture: those at `near`'s place on the axes that it does not show."""
+    """The ranks in the picture: those with the coordinates of `near` on the axes that it does not show."""
     shown = {axis for axis, dim in array.split.items() if dim in dims}
     here = array.grid.coordinates_of(near)
 
@@ -171,13 +171,13 @@ def _draw_array(array: GlobalArray) -> Picture:
     ]
     heads = list(dict.fromkeys(f"{part[0][0]}:{part[0][1]}" for part in parts)) if len(dims) == 2 else []
     if len(rows) != len(heads) or any(len(row) != len(columns) for row in rows):
-        columns, heads = [], []  # empty parts have no place of their own
+        columns, heads = [], []  # empty parts have no position of their own
     above = [f"{start}:{stop}" for start, stop in columns]
     return Picture(canvas.svg(), _table(rows, above, heads) + "\n" + words)
 
 
 def _runs(window: Window, dim: int, needed: tuple[int, int]) -> list[tuple[tuple[int, int], int | None]]:
-    """Positions in a row with one owner: where, and its place on the axis that divides the dimension."""
+    """Runs of positions with one owner: the range, and the owner's coordinate on the dimension's axis."""
     length, edges = window.input.shape[dim], window.edges[dim]
     axis = next((axis for axis, divided in window.input.split.items() if divided == dim), None)
     ends = (
@@ -234,7 +234,7 @@ def _draw_window(window: Window, rank: int) -> Picture:
 
 
 def _describe(window: Window, rank: int) -> str:
-    """What a rank has, needs and gets, in words."""
+    """Describes in text what a rank has, needs and receives."""
     plan = window._plan_of(rank)
 
     def box(ranges: Sequence[tuple[int, int]]) -> str:

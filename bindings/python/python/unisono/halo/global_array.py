@@ -1,4 +1,4 @@
-"""One array that the ranks of a grid share in space."""
+"""One array that the ranks of a grid partition in space."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from unisono import _native
 from unisono.arrays import name_of
 from unisono.errors import UsageError
 from unisono.halo.grid import Grid
+from unisono.halo.memory import device_of, empty_contribution, empty_like
 from unisono.halo.options import IDENTITY, boundaries, count_of, counts, paddings, window_dimensions
-from unisono.halo.places import device_of, empty_like, nothing_like
 from unisono.halo.window import Window, shape_of
 
 _DEFAULT_DIMENSIONS = {"w": -1, "h": -2, "d": -3, "data": 0}
@@ -20,7 +20,7 @@ _TYPES = ["float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32",
 
 
 class GlobalArray:
-    """Who has which part of an array. It holds no elements: each rank keeps its own part, a plain array.
+    """Describes which rank has which part of an array. It holds no elements: each part is a plain array.
 
     Example:
         >>> import numpy as np, unisono as uni
@@ -47,18 +47,18 @@ class GlobalArray:
         split: Mapping[str, int] | None = None,
         sizes: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
-        """Divides an array between the ranks of a grid; no message is sent.
+        """Partitions an array between the ranks of a grid, without communication.
 
         Args:
-            shape: The shape of the whole array.
+            shape: The global shape.
             grid: The ranks.
             split: The dimension that each axis divides; by default `w` the last, `h` the one before, `d` the
-                one before that, and `data` the first. Axes that divide nothing have copies.
-            sizes: How long the parts along an axis are, where they are not to be as even as possible. By
-                default the first ones are one longer than the others.
+                one before that, and `data` the first. The array is replicated along axes that divide nothing.
+            sizes: The lengths of the parts along an axis, if they are not to be as even as possible. By
+                default the first parts are longer by one.
         """
         self.shape: tuple[int, ...] = tuple(count_of("GlobalArray", "the shape", one) for one in shape)
-        """The shape of the whole array."""
+        """The global shape."""
         self.grid: Grid = grid
         """The ranks."""
         self.split: dict[str, int] = _split(self.shape, grid, split)
@@ -86,22 +86,22 @@ class GlobalArray:
 
     @property
     def sizes(self) -> dict[str, list[int]]:
-        """How long the parts along each axis are."""
+        """The lengths of the parts along each axis."""
         return {axis: list(parts) for axis, parts in self._layout.sizes}
 
     @property
     def region(self) -> tuple[slice, ...]:
-        """The part that this rank has, as slices of the whole: ``whole[array.region]``."""
+        """This rank's part, as slices of the global array: ``whole[array.region]``."""
         return self.region_of(self.grid.rank)
 
     def region_of(self, rank: int) -> tuple[slice, ...]:
-        """The part that a rank has.
+        """The part of a given rank.
 
         Args:
-            rank: Its number in the grid.
+            rank: The rank in the grid.
 
         Returns:
-            Slices of the whole array.
+            Slices of the global array.
         """
         self.grid.coordinates_of(rank)
         return tuple(slice(start, stop) for start, stop in self._layout.region(rank))
@@ -112,13 +112,13 @@ class GlobalArray:
         return tuple(one.stop - one.start for one in self.region)
 
     def owner(self, index: Sequence[int]) -> int:
-        """The rank that has an element.
+        """The rank that owns an element.
 
         Args:
-            index: Its index in the whole array.
+            index: The index in the global array.
 
         Returns:
-            The rank; of those that have copies, the one at this rank's place on the axes that divide nothing.
+            The rank; among replicas, the one with this rank's coordinates on the axes that divide nothing.
         """
         if len(index) != len(self.shape):
             raise UsageError(
@@ -128,43 +128,43 @@ class GlobalArray:
         return self._layout.owner([count_of("index", "an index", one) for one in index], self.grid.rank)
 
     def to_local(self, index: Sequence[int]) -> tuple[int, ...] | None:
-        """Where an element of the whole array is in this rank's part.
+        """Converts a global index to an index in this rank's part.
 
         Args:
-            index: Its index in the whole array.
+            index: The index in the global array.
 
         Returns:
-            Its index in the part, or None if another rank has it.
+            The index in the part, or None if another rank has the element.
         """
         if self.owner(index) != self.grid.rank:
             return None
         return tuple(int(one) - part.start for one, part in zip(index, self.region, strict=True))
 
     def to_global(self, index: Sequence[int]) -> tuple[int, ...]:
-        """Where an element of this rank's part is in the whole array.
+        """Converts an index in this rank's part to a global index.
 
         Args:
-            index: Its index in the part.
+            index: The index in the part.
 
         Returns:
-            Its index in the whole array.
+            The index in the global array.
         """
         return tuple(int(one) + part.start for one, part in zip(index, self.region, strict=True))
 
     def scatter(self, x: Any | None, root: int = 0, *, timeout: float | None = None) -> Any:
-        """Everybody gets its part of the array that the root has. Every rank calls it.
+        """Distributes the parts of the root's array. Every rank calls it.
 
         Args:
-            x: The whole array, at the root; elsewhere None, or any tensor to get a tensor.
+            x: The global array, at the root; elsewhere None, or any tensor to get a tensor.
             root: The rank that has it.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             This rank's part.
         """
         here = self.grid.rank == root
         fits = not here or (x is not None and tuple(x.shape) == self.shape and name_of(x.dtype) in _TYPES)
-        # The others learn the type from the root, or that there is nothing to wait for.
+        # The other ranks learn the type from the root, or that there is nothing to wait for.
         code = np.array([-1, 0])
         if here and fits and x is not None:
             code[:] = _TYPES.index(name_of(x.dtype)), device_of(x) is not None
@@ -176,21 +176,21 @@ class GlobalArray:
                 f"{received if here else 'another one there'}; pass the whole array on that rank"
             )
         name = _TYPES[int(code[0])]
-        source = x if here else nothing_like(x, len(self.shape), name, bool(code[1]))
+        source = x if here else empty_contribution(x, len(self.shape), name, bool(code[1]))
         out = empty_like(source, self.local_shape)
         self._once("scatter", root, source, timeout).forward([source], [out], timeout)
         return out
 
     def gather(self, x: Any, root: int | None = 0, *, timeout: float | None = None) -> Any:
-        """The parts come together as one array. Every rank calls it.
+        """Collects the parts into one array. Every rank calls it.
 
         Args:
             x: This rank's part.
-            root: The rank that gets the whole, or None for all.
-            timeout: Seconds until the call gives up.
+            root: The rank that gets the global array, or None for all.
+            timeout: Seconds until the call times out.
 
         Returns:
-            The whole array at the root, None elsewhere.
+            The global array at the root, None elsewhere.
         """
         self._check(x, "gather")
         gets = root is None or root == self.grid.rank
@@ -199,15 +199,15 @@ class GlobalArray:
         return out if gets else None
 
     def repartition(self, x: Any, to: GlobalArray, *, timeout: float | None = None) -> Any:
-        """Divides the array in another way. Every rank calls it.
+        """Converts the array to another partitioning. Every rank calls it.
 
         Args:
             x: This rank's part.
-            to: The same array, divided in another way on the same grid.
-            timeout: Seconds until the call gives up.
+            to: The same array, partitioned in another way on the same grid.
+            timeout: Seconds until the call times out.
 
         Returns:
-            This rank's part as `to` divides it.
+            This rank's part in the partitioning of `to`.
         """
         self._check(x, "repartition")
         dtype, device = name_of(x.dtype), device_of(x)
@@ -234,29 +234,31 @@ class GlobalArray:
         dims: Sequence[int] | None = None,
         output_sizes: Mapping[str, Sequence[int]] | None = None,
     ) -> Window:
-        """What the outputs of a convolution or a pooling need of this array; no message is sent.
+        """Determines which elements the outputs of a convolution or a pooling need, without communication.
 
         Args:
-            kernel: How many elements an output looks at: one number, or one for each dimension of the window.
-            stride: How far neighbouring windows are apart.
+            kernel: The number of elements that an output reads: one number, or one for each dimension of the
+                window.
+            stride: The distance between neighbouring windows.
             padding: Positions around the array: a number, "same", "valid", or for each dimension a number or
                 a pair (before, after).
-            dilation: How far the elements of one window are apart.
-            boundary: What is there: "zero", "replicate", "reflect", "periodic" or a number; or for each
-                dimension one or a pair (before, after); or a dictionary from axes to these, such as
-                ``{"w": "periodic"}``.
-            transposed: Whether it is a transposed convolution: every element spreads over the outputs.
+            dilation: The distance between the elements of one window.
+            boundary: The values at these positions: "zero", "replicate", "reflect", "periodic" or a number;
+                or for each dimension one or a pair (before, after); or a dictionary from axes to these, such
+                as ``{"w": "periodic"}``.
+            transposed: Whether it is a transposed convolution: every element contributes to several outputs.
             output_padding: Further outputs of a transposed window.
-            ceil_mode: Whether a last window counts that ends outside.
-            dims: The dimensions of the window. By default those that are divided, except by an axis `data`,
-                or with a sequence as the kernel the last ones.
-            output_sizes: How long the parts of the outputs along an axis are; by default as even as possible.
+            ceil_mode: Whether a last window that ends outside counts.
+            dims: The dimensions of the window. By default those that are partitioned, except by an axis
+                `data`, or with a sequence as the kernel the last ones.
+            output_sizes: The lengths of the parts of the outputs along an axis; by default as even as
+                possible.
 
         Returns:
             The window: `forward`, `adjoint`, `begin`.
 
         Raises:
-            UsageError: The window is larger than the padded array, or something else cannot be.
+            UsageError: The window is larger than the padded array, or another argument is invalid.
         """
         chosen = window_dimensions(kernel, dims, self.shape, self.split)
         count = len(chosen)
@@ -277,7 +279,7 @@ class GlobalArray:
         return self._windows[key]
 
     def get_fprop_view(self, x: Any, kernel: int | Sequence[int], **window: Any) -> Any:
-        """This rank's part with what its outputs need around it: `window` and `forward` in one.
+        """This rank's part padded with the halo that its outputs need: `window` and `forward` in one.
 
         Args:
             x: This rank's part.
@@ -293,7 +295,7 @@ class GlobalArray:
         """The gradient of this rank's part from that of the padded part: `window` and `adjoint` in one.
 
         Args:
-            gradient: Of what `get_fprop_view` returned.
+            gradient: The gradient of the result of `get_fprop_view`.
             kernel: As for `window`.
             window: The other arguments of `window`.
 
@@ -319,7 +321,7 @@ class GlobalArray:
                 plan = _native.HaloPlan.scatter(self._layout, root or 0, rank)
             else:
                 plan = _native.HaloPlan.gather(self._layout, root, rank)
-            # Whole arrays travel seldom: no room is kept in shared memory for them.
+            # Global arrays are transferred seldom: no shared memory is reserved for them.
             self._exchanges[key] = _native.HaloExchange(native, plan, dtype, 1, (False, device), timeout)
             self.grid._note_exchange(self, key)
         return self._exchanges[key]

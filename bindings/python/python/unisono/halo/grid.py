@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from unisono.halo.window import Window
 
 MOST_EXCHANGES = 64
-"""How many exchanges a grid keeps: more than the windows of most networks."""
+"""The number of exchanges that a grid caches: more than the windows of most networks."""
 
 
 class Grid:
-    """Ranks along named axes, such as ``Grid(data=2, h=2, w=2)``; the last axis is the fastest.
+    """Ranks along named axes, such as ``Grid(data=2, h=2, w=2)``; the last axis varies fastest.
 
     Example:
         >>> import unisono as uni
@@ -37,29 +37,29 @@ class Grid:
 
         Args:
             group: The ranks; by default all of the world's.
-            axes: How many ranks each axis has; one may be -1 and gets what the others leave.
+            axes: The number of ranks along each axis; one may be -1, and is then inferred from the others.
 
         Raises:
-            UsageError: The axes do not make as many ranks as the group has.
+            UsageError: The product of the axes is not the size of the group.
         """
         self.group: Group = world() if group is None else group
         """The ranks."""
         wanted = [(name, count_of("grid", f"the axis {name}", size, -1)) for name, size in axes.items()]
         self.axes: dict[str, int] = dict(_native.grid_axes(wanted, self.group.size))
-        """How many ranks each axis has."""
+        """The number of ranks along each axis."""
         self.rank: int = self.group.rank
-        """This rank's number in the group."""
+        """This process's rank in the group."""
         self.size: int = self.group.size
-        """How many ranks there are."""
+        """The number of ranks."""
         self._along: dict[str, Group] = {}
-        # The exchanges made on this grid, oldest first: their owners, and what these call them.
+        # The exchanges made on this grid, oldest first: their owners, and the owners' keys for them.
         self._made: deque[tuple[weakref.ref[Any], object]] = deque()
 
     def _note_exchange(self, owner: Any, key: object) -> None:
-        """Counts an exchange that all ranks have made, and lets the oldest one go if there are many.
+        """Records an exchange that all ranks have made, and drops the oldest one if there are too many.
 
-        This bounds the memory of exchanges, whatever sizes arrays have. Exchanges are counted when they are
-        made, which all ranks do together: all ranks drop the same one, and make it again if they need it.
+        This bounds the memory of exchanges, whatever the sizes of arrays. Exchanges are recorded when they
+        are made, which all ranks do together: all ranks drop the same one, and make it again if needed.
         """
         self._made.append((weakref.ref(owner), key))
         if len(self._made) > MOST_EXCHANGES:
@@ -73,17 +73,17 @@ class Grid:
 
     @property
     def coordinates(self) -> dict[str, int]:
-        """Where this rank is on each axis."""
+        """This rank's coordinate on each axis."""
         return self.coordinates_of(self.rank)
 
     def coordinates_of(self, rank: int) -> dict[str, int]:
-        """Where a rank is on each axis.
+        """A rank's coordinate on each axis.
 
         Args:
-            rank: Its number in the group.
+            rank: The rank in the group.
 
         Returns:
-            The axes' names and the rank's places on them.
+            A map from the names of the axes to the rank's coordinates.
         """
         if not 0 <= rank < self.size:
             raise UsageError(f"grid: expected a rank below {self.size}, received {rank}; ranks count from 0")
@@ -97,10 +97,10 @@ class Grid:
         """The rank at these coordinates.
 
         Args:
-            coordinates: The place on each axis.
+            coordinates: The coordinate on each axis.
 
         Returns:
-            Its number in the group.
+            The rank in the group.
         """
         if coordinates.keys() != self.axes.keys():
             raise UsageError(
@@ -118,7 +118,7 @@ class Grid:
         return rank
 
     def along(self, axis: str) -> Group:
-        """The ranks that differ from this one along one axis only. Every rank of the grid calls it.
+        """The ranks that differ from this one only along one axis. Every rank of the grid calls it.
 
         Args:
             axis: The axis's name.
@@ -139,11 +139,11 @@ class Grid:
         return self._along[axis]
 
     def show(self, what: GlobalArray | Window | None = None, rank: int | None = None) -> Picture:
-        """Draws who has what: the ranks, the parts of an array, or what the outputs of a window need.
+        """Draws the ranks, the parts of an array, or the elements that the outputs of a window need.
 
         Args:
             what: An array, or a window over one; by default the ranks alone.
-            rank: Whose halo to draw, with a window; by default that of the rank in the middle.
+            rank: With a window, the rank whose halo is drawn; by default the one in the middle.
 
         Returns:
             The picture: an image in a notebook, text in a terminal, a file with ``.save("parts.svg")``.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from unisono.halo.window import Window
 
 R = TypeVar("R")
-_GRACE = 1.0  # seconds that ranks get to fail by themselves after one has failed
+_GRACE = 1.0  # seconds that other ranks get to fail by themselves after one has failed
 
 
 class LocalGrid:
@@ -36,9 +36,9 @@ class LocalGrid:
         self.grids: list[Grid] = [Grid(Group(world.group()), **axes) for world in self._worlds]
         """Each rank's own grid, in rank order."""
         self.axes: dict[str, int] = self.grids[0].axes
-        """How many ranks each axis has."""
+        """The number of ranks along each axis."""
         self.size: int = len(self.grids)
-        """How many ranks there are."""
+        """The number of ranks."""
         self._ended: list[int] = []
 
     def __repr__(self) -> str:
@@ -52,7 +52,7 @@ class LocalGrid:
         self.close()
 
     def run(self, function: Callable[..., R], *arguments: Any) -> list[R]:
-        """Runs a function on every rank at once, each in a thread of its own.
+        """Runs a function on every rank concurrently, each in its own thread.
 
         Args:
             function: Called with the rank's `Grid` and the arguments.
@@ -62,8 +62,8 @@ class LocalGrid:
             The results, in rank order.
 
         Raises:
-            Exception: What the first rank that failed raised. If others still wait for it, it leaves them,
-                and the grid cannot be used again.
+            Exception: The exception of the first rank that failed. If other ranks still wait for it, it
+                leaves the world to end their waits, and the grid cannot be used again.
         """
         if self._ended:
             raise UsageError(
@@ -76,7 +76,7 @@ class LocalGrid:
         def rank(grid: Grid) -> None:
             try:
                 results[grid.rank] = function(grid, *arguments)
-            except BaseException as failure:  # it is raised again below
+            except BaseException as failure:  # raised again below
                 failures[grid.rank] = failure
 
         threads = [threading.Thread(target=rank, args=(grid,)) for grid in self.grids]
@@ -88,25 +88,25 @@ class LocalGrid:
                 self._leave([rank for rank, failure in enumerate(failures) if failure is not None])
                 thread.join(_GRACE)
         raised = [failure for failure in failures if failure is not None]
-        # Who only lost the others says less than those who know why.
+        # Prefer the original error: a rank that only reports a lost peer does not know the cause.
         raised.sort(key=lambda failure: isinstance(failure, PeerLost))
         if raised:
             raise raised[0]
         return results
 
     def _leave(self, failed: list[int]) -> None:
-        """Lets ranks that failed go, so that those who wait for them do not wait for ever."""
+        """Makes ranks that failed leave the world, so that the ranks waiting for them do not wait forever."""
         for rank in failed:
             if rank not in self._ended:
                 self._ended.append(rank)
                 self._worlds[rank].shutdown()
 
     def show(self, what: GlobalArray | Window | None = None, rank: int | None = None) -> Picture:
-        """Draws who has what; see `Grid.show`.
+        """Draws a picture; see `Grid.show`.
 
         Args:
             what: An array or a window that a rank made.
-            rank: Whose halo to draw.
+            rank: The rank whose halo is drawn.
 
         Returns:
             The picture.
@@ -114,7 +114,7 @@ class LocalGrid:
         return self.grids[0].show(what, rank)
 
     def close(self) -> None:
-        """Ends the ranks; their grids can not be used afterwards."""
+        """Ends the ranks; their grids cannot be used afterwards."""
         threads = [threading.Thread(target=world.shutdown) for world in self._worlds]
         for thread in threads:
             thread.start()
@@ -126,7 +126,7 @@ def local_grid(**axes: int) -> LocalGrid:
     """Makes a grid whose ranks are threads of this process: no launcher, for notebooks and tests.
 
     Args:
-        axes: How many ranks each axis has.
+        axes: The number of ranks along each axis.
 
     Returns:
         The grid; `run` a function on it.

@@ -1,4 +1,4 @@
-"""How users write windows and boundaries, and what the native module wants to hear."""
+"""Converts windows and boundaries from the form in which users write them to that of the native module."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ import numpy as np
 from unisono.errors import UsageError
 
 Boundary = str | float
-"""What is beyond an edge: "zero", "replicate", "reflect", "periodic", or a number that stands everywhere."""
+"""The values beyond an edge: "zero", "replicate", "reflect", "periodic", or a number used everywhere."""
 
 WindowNumbers = tuple[int, int, int, int, int, bool, int, bool]
 """Kernel, stride, dilation, padding before and after, transposed, output padding, ceil mode."""
 
-Words = tuple[str, float]
+Edge = tuple[str, float]
 """A boundary's name and value."""
 
 IDENTITY: WindowNumbers = (1, 1, 1, 0, 0, False, 0, False)
-"""The window of dimensions that are taken element by element."""
+"""The trivial window, for dimensions that are processed element by element."""
 
 
 def count_of(operation: str, name: str, value: Any, least: int = 0) -> int:
-    """A whole number that a user gave.
+    """Checks an integer argument.
 
     Args:
-        operation: What it is for.
-        name: What it is.
-        value: What was given.
-        least: The smallest that makes sense.
+        operation: The operation, for error messages.
+        name: The name of the argument.
+        value: The value.
+        least: The smallest valid value.
 
     Returns:
         The number.
 
     Raises:
-        UsageError: It is none, or too small.
+        UsageError: The value is not an integer, or too small.
     """
     try:
         number = operator.index(value)
@@ -53,16 +53,16 @@ def count_of(operation: str, name: str, value: Any, least: int = 0) -> int:
 def window_dimensions(
     kernel: Any, dims: Sequence[int] | None, shape: Sequence[int], split: Mapping[str, int]
 ) -> list[int]:
-    """The dimensions that a window lies over.
+    """The dimensions of a window.
 
     Args:
         kernel: A number, or one for each dimension.
-        dims: The dimensions, where the user names them.
+        dims: The dimensions, if the user names them.
         shape: The array's shape.
         split: The dimension that each axis divides.
 
     Returns:
-        Their numbers, in order.
+        The dimensions, in order.
     """
     if dims is not None:
         chosen = [int(dim) + len(shape) if dim < 0 else int(dim) for dim in dims]
@@ -79,12 +79,12 @@ def window_dimensions(
 
 
 def for_each(name: str, value: Any, count: int) -> list[Any]:
-    """One value for each dimension of a window.
+    """Expands an argument to one value for each dimension of a window.
 
     Args:
-        name: What it is, for errors.
+        name: The name of the argument, for error messages.
         value: One for all, or a sequence with one for each.
-        count: How many dimensions there are.
+        count: The number of dimensions.
 
     Returns:
         The values.
@@ -101,13 +101,13 @@ def for_each(name: str, value: Any, count: int) -> list[Any]:
 
 
 def counts(name: str, value: Any, count: int, least: int = 0) -> list[int]:
-    """One whole number for each dimension of a window.
+    """Expands an argument to one integer for each dimension of a window.
 
     Args:
-        name: What they are.
+        name: The name of the argument.
         value: One for all, or a sequence with one for each.
-        count: How many dimensions there are.
-        least: The smallest that makes sense.
+        count: The number of dimensions.
+        least: The smallest valid value.
 
     Returns:
         The numbers.
@@ -147,20 +147,20 @@ def paddings(
 
 def boundaries(
     boundary: Any, dims: list[int], split: Mapping[str, int], count: int
-) -> list[tuple[Words, Words]]:
-    """Both edges of every dimension of an array.
+) -> list[tuple[Edge, Edge]]:
+    """The boundaries at both edges of every dimension of an array.
 
     Args:
         boundary: One for all edges; a sequence with one for each dimension of the window, which may be a pair
             (before, after); or a dictionary from axes or dimensions to these, zero elsewhere.
         dims: The dimensions of the window.
         split: The dimension that each axis divides.
-        count: How many dimensions the array has.
+        count: The number of dimensions of the array.
 
     Returns:
         Names and values, before and after.
     """
-    edges: list[tuple[Words, Words]] = [(("zero", 0.0), ("zero", 0.0))] * count
+    edges: list[tuple[Edge, Edge]] = [(("zero", 0.0), ("zero", 0.0))] * count
     if isinstance(boundary, Mapping):
         for key, one in boundary.items():
             dim = split.get(key) if isinstance(key, str) else int(key) % count
@@ -176,15 +176,15 @@ def boundaries(
     return edges
 
 
-def check_constants(edges: Iterable[tuple[Words, Words]], dtype: str) -> None:
-    """Refuses constants that arrays of a type of whole numbers cannot hold.
+def check_constants(edges: Iterable[tuple[Edge, Edge]], dtype: str) -> None:
+    """Rejects constants that an integer array cannot hold.
 
     Args:
         edges: The boundaries before and after each dimension.
-        dtype: The name of the elements' type.
+        dtype: The name of the element type.
 
     Raises:
-        UsageError: A constant is outside the type's range, or no whole number.
+        UsageError: A constant is outside the type's range, or not an integer.
 
     Example:
         >>> check_constants([(("constant", 255.0), ("zero", 0.0))], "uint8")
@@ -200,14 +200,14 @@ def check_constants(edges: Iterable[tuple[Words, Words]], dtype: str) -> None:
             )
 
 
-def _edges(one: Any) -> tuple[Words, Words]:
+def _edges(one: Any) -> tuple[Edge, Edge]:
     if isinstance(one, (str, int, float)):
-        return _words(one), _words(one)
+        return _edge(one), _edge(one)
     before, after = one
-    return _words(before), _words(after)
+    return _edge(before), _edge(after)
 
 
-def _words(boundary: Any) -> Words:
+def _edge(boundary: Any) -> Edge:
     if isinstance(boundary, str):
         return boundary, 0.0
     return "constant", float(boundary)

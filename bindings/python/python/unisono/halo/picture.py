@@ -1,4 +1,4 @@
-"""A picture that knows no library: an image in a notebook, text in a terminal, a file."""
+"""A picture that needs no plotting library: an image in a notebook, text in a terminal, a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 
 
 class Picture:
-    """What `Grid.show` drew.
+    """The result of `Grid.show`.
 
     Example:
         >>> import unisono as uni
@@ -22,7 +22,7 @@ class Picture:
         self.svg: str = svg
         """The image, as SVG."""
         self.text: str = text
-        """The same in letters."""
+        """The same picture as text."""
 
     def _repr_svg_(self) -> str:
         return self.svg
@@ -34,13 +34,13 @@ class Picture:
         """Writes the image to a file.
 
         Args:
-            path: Its name, which should end in ``.svg``.
+            path: The file name, which should end in ``.svg``.
         """
         Path(path).write_text(self.svg)
 
 
 class Canvas:
-    """Shapes of an image, in the order in which they are drawn."""
+    """The shapes of an image, in drawing order."""
 
     def __init__(self, width: float, height: float) -> None:
         self._size = (width, height)
@@ -67,11 +67,11 @@ class Canvas:
         """Writes a line of text.
 
         Args:
-            x: Where it is anchored.
+            x: The anchor.
             y: Its middle.
             words: The text.
-            size: The letters' height.
-            anchor: Which part of it is at `x`: "start", "middle" or "end".
+            size: The font size.
+            anchor: The part of the text that is at `x`: "start", "middle" or "end".
         """
         self._shapes.append(
             f'<text x="{x:.6g}" y="{y + size / 3:.6g}" font-size="{size:.6g}" text-anchor="{anchor}">'
@@ -82,7 +82,7 @@ class Canvas:
         """The image.
 
         Returns:
-            SVG, one shape a line.
+            SVG, one shape per line.
         """
         width, height = (f"{extent:.6g}" for extent in self._size)
         hatch = (

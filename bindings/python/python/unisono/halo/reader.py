@@ -1,4 +1,4 @@
-"""Reads a rank's region of samples from files, and nothing else of them."""
+"""Reads only a rank's region of samples from files."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from unisono.halo.source import Source
 from unisono.halo.window import Window
 
 Halo = int | Mapping[str, int | tuple[int, int]]
-"""How many elements around the region: one number, or for each axis one or a pair (before, after)."""
+"""The number of elements around the region: one number, or for each axis one or a pair (before, after)."""
 
 
 class RegionReader:
-    """This rank's region of every sample, with a halo if wanted; only that is read. No message is sent.
+    """This rank's region of every sample, optionally with a halo; nothing else is read. No communication.
 
     Example:
         >>> import numpy as np, unisono as uni
@@ -47,19 +47,20 @@ class RegionReader:
         boundary: Any = "zero",
         stacked: bool = True,
     ) -> None:
-        """Finds out which part of the samples is this rank's.
+        """Determines this rank's region of the samples.
 
         Args:
             source: The path of a ``.npy`` file, the path of a zarr array, or an array. Its first dimension
-                counts the samples. Or a list of these, of which each is one sample.
-            grid: The ranks. Its axis `data` divides the samples' number and not their space: see
+                counts the samples. Or a list of these, each of which is one sample.
+            grid: The ranks. Its axis `data` divides the set of samples, not their space: see
                 `unisono.torch.SpatialSampler`.
             split: The dimension of a sample that each axis divides; by default `w` the last, `h` the one
                 before, `d` the one before that.
-            sizes: How long the parts along an axis are, where they are not to be as even as possible.
-            halo: How many elements around the region to read too: a number for every axis, or for each axis
-                one or a pair (before, after); or a window over `array`, for exactly what its outputs need.
-            boundary: What a halo has beyond the edges of a sample; see `GlobalArray.window`.
+            sizes: The lengths of the parts along an axis, if they are not to be as even as possible.
+            halo: The number of elements around the region to read as well: a number for every axis, or for
+                each axis one or a pair (before, after); or a window over `array`, to read exactly what its
+                outputs need.
+            boundary: The values of a halo beyond the edges of a sample; see `GlobalArray.window`.
             stacked: Whether the first dimension counts samples; otherwise an array is one sample.
         """
         several = isinstance(source, (list, tuple))
@@ -95,13 +96,13 @@ class RegionReader:
         else:
             needed, edges = window.needed, window.edges
         self.shape: tuple[int, ...] = tuple(stop - start for start, stop in needed)
-        """The shape of what `read` gives."""
+        """The shape of the arrays that `read` returns."""
         self.dtype: np.dtype[Any] = first.dtype
         """The type of the elements."""
         self._boxes = boxes_of(needed, shape, edges) if all(self.shape) else []
 
     def __getstate__(self) -> dict[str, Any]:
-        # Workers of a loader read; they have no ranks.
+        # The worker processes of a data loader read files but are not ranks.
         return {**self.__dict__, "_layout": None}
 
     def __len__(self) -> int:
@@ -109,12 +110,12 @@ class RegionReader:
 
     @property
     def array(self) -> GlobalArray:
-        """Who has which part of a sample."""
+        """The global array of a sample, which describes every rank's part."""
         return self._here()[0]
 
     @property
     def window(self) -> Window | None:
-        """The window that the halo belongs to; None without a halo."""
+        """The window to which the halo belongs; None without a halo."""
         return self._here()[1]
 
     def _here(self) -> tuple[GlobalArray, Window | None]:
@@ -129,7 +130,7 @@ class RegionReader:
         """Reads this rank's region of one sample.
 
         Args:
-            index: The sample's number.
+            index: The index of the sample.
 
         Returns:
             A new array: the region, with the halo.
@@ -153,14 +154,14 @@ def _parts(array: GlobalArray) -> tuple[Any, ...]:
 
 
 def _spatial(grid: Grid, split: Mapping[str, int] | None) -> Mapping[str, int] | None:
-    """The axes that divide space, and the dimensions that they divide."""
+    """The spatial axes, and the dimensions that they divide."""
     if split is not None or any(axis not in _DEFAULT_DIMENSIONS for axis in grid.axes):
-        return split  # without a split, an axis of another name is refused
+        return split  # without a split, an axis of another name is rejected
     return {axis: _DEFAULT_DIMENSIONS[axis] for axis in grid.axes if axis != "data"}
 
 
 def _around(array: GlobalArray, halo: Halo, boundary: Any) -> Window | None:
-    """The window that needs so many elements around every part."""
+    """The window that needs the given number of elements around every part."""
     spatial = {axis: dim for axis, dim in array.split.items() if axis != "data"}
     wanted = halo if isinstance(halo, Mapping) else {axis: halo for axis in spatial}
     unknown = [axis for axis in wanted if axis not in spatial]
@@ -173,7 +174,7 @@ def _around(array: GlobalArray, halo: Halo, boundary: Any) -> Window | None:
     dims = sorted(dim for dim, pair in pairs.items() if any(pair))
     if not dims:
         return None
-    # With this kernel and this padding there are as many outputs as inputs, and they are divided alike.
+    # With this kernel and padding, the outputs have the shape and partitioning of the inputs.
     kernel = [sum(pairs[dim]) + 1 for dim in dims]
     padding = [pairs[dim] for dim in dims]
     return array.window(kernel, padding=padding, boundary=boundary, dims=dims, output_sizes=array.sizes)

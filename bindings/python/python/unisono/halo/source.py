@@ -1,4 +1,4 @@
-"""Arrays in files that are larger than memory: opened where they are read, and read piece by piece."""
+"""Arrays in files that are larger than memory: opened in the process that reads them, and read in pieces."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from unisono.errors import UsageError
 
 
 class Source:
-    """An array on disk, a ``.npy`` file or a zarr array; or one that is open already.
+    """An array on disk, a ``.npy`` file or a zarr array; or an array that is open already.
 
-    A process opens its file at its first read, so a source may be sent to the workers of a loader.
+    A process opens its file at its first read, so a source may be sent to the workers of a data loader.
 
     Example:
         >>> import numpy as np
@@ -25,11 +25,11 @@ class Source:
     """
 
     def __init__(self, origin: Any) -> None:
-        """Looks at the array; no element is read.
+        """Reads the shape and type of the array; no element is read.
 
         Args:
-            origin: The path of a ``.npy`` file; the path or the address of a zarr array; or anything that has
-                a shape, a type and slices: a NumPy array, a memory map, an open zarr array.
+            origin: The path of a ``.npy`` file; the path or URL of a zarr array; or any object that has a
+                shape, a type and slices: a NumPy array, a memory map, an open zarr array.
         """
         self._path: str | None = os.fspath(origin) if isinstance(origin, (str, os.PathLike)) else None
         self._opened: tuple[int, Any] | None = None if self._path is not None else (0, origin)
@@ -40,9 +40,9 @@ class Source:
                 "open it first"
             )
         self.shape: tuple[int, ...] = tuple(int(extent) for extent in array.shape)
-        """The shape of the whole array."""
+        """The shape of the full array."""
         self.dtype: np.dtype[Any] = np.dtype(array.dtype).newbyteorder("=")
-        """The type of its elements, in this machine's order of bytes."""
+        """The element type, in native byte order."""
 
     def __repr__(self) -> str:
         return f"<unisono.halo.Source {self._path or 'in memory'} {self.shape} {self.dtype}>"
@@ -55,17 +55,17 @@ class Source:
         """Reads a piece.
 
         Args:
-            index: A slice or a number for each dimension, inside the array.
+            index: A slice or an integer for each dimension, inside the array.
 
         Returns:
-            The piece; of a memory map it is a view, whose elements are read when they are used.
+            The piece; for a memory map, a view whose elements are read when they are used.
         """
         return np.asarray(self._array()[index])
 
     def _array(self) -> Any:
         if self._path is None and self._opened is not None:
             return self._opened[1]
-        # What a forked process inherits open may have threads that it has not.
+        # An open array that a forked process inherits may rely on threads that the fork does not have.
         if self._opened is None or self._opened[0] != os.getpid():
             assert self._path is not None
             self._opened = (os.getpid(), _open(self._path))

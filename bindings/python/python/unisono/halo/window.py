@@ -1,4 +1,4 @@
-"""What the outputs of a window need: gathered, and summed back to where it came from."""
+"""Halo exchange of a window: gathers the inputs that outputs need, and sums gradients at their owners."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any
 from unisono import _native
 from unisono.arrays import name_of
 from unisono.errors import Error, UsageError
-from unisono.halo.options import WindowNumbers, Words, check_constants
-from unisono.halo.places import device_of, empty_like
+from unisono.halo.memory import device_of, empty_like
+from unisono.halo.options import Edge, WindowNumbers, check_constants
 
 if TYPE_CHECKING:
     from unisono.halo.global_array import GlobalArray
 
 
-# Sums of these are made in a wider type.
+# Types that are summed in a wider type.
 _HALVES = ("float16", "bfloat16")
 
 
 class Window:
     """A window over a `GlobalArray`; made by `GlobalArray.window`. Every rank of the grid makes its calls.
 
-    Arrays are NumPy arrays or PyTorch tensors of any of the types of collectives, in the processor's memory
-    or in CUDA memory. The first call for a type makes what it needs in shared memory; later ones only copy.
+    Arrays are NumPy arrays or PyTorch tensors of any type that collectives support, in host or CUDA memory.
+    The first call for a type sets up shared memory; later calls only copy.
 
     Example:
         >>> import numpy as np, unisono as uni
@@ -45,23 +45,23 @@ class Window:
         array: GlobalArray,
         output: GlobalArray,
         numbers: list[WindowNumbers],
-        edges: list[tuple[Words, Words]],
+        edges: list[tuple[Edge, Edge]],
     ) -> None:
-        """Plans who sends what; see `GlobalArray.window`."""
+        """Plans the communication; see `GlobalArray.window`."""
         self.input: GlobalArray = array
-        """The array that it lies over."""
+        """The input array."""
         self.output: GlobalArray = output
-        """The array of its outputs."""
+        """The output array."""
         self.numbers: tuple[WindowNumbers, ...] = tuple(numbers)
-        """Of each dimension: kernel, stride, dilation, padding before and after, transposed, output padding,
+        """For each dimension: kernel, stride, dilation, padding before and after, transposed, output padding,
         ceil mode."""
-        self.edges: tuple[tuple[Words, Words], ...] = tuple(edges)
+        self.edges: tuple[tuple[Edge, Edge], ...] = tuple(edges)
         """The boundary before and after each dimension: its name and value."""
         self._plan = self._plan_of(array.grid.rank)
         self._exchanges: dict[tuple[str, int, int | None], _native.HaloExchange] = {}
-        # The results of exchanges that nobody will end, by the identity of what carries them out.
-        self._left: dict[int, list[Any]] = {}
-        # Those that somebody may still end.
+        # The results of abandoned exchanges, by the identity of their native exchange.
+        self._abandoned: dict[int, list[Any]] = {}
+        # The exchanges that may still be ended.
         self._begun: weakref.WeakSet[Exchange] = weakref.WeakSet()
 
     def __repr__(self) -> str:
@@ -73,17 +73,17 @@ class Window:
 
     @property
     def needed(self) -> tuple[tuple[int, int], ...]:
-        """The first index and the end, in each dimension, of what this rank's outputs need.
+        """The first index and the end, in each dimension, of the inputs that this rank's outputs need.
 
-        It may reach outside the array, where the boundary is.
+        The range may extend beyond the array, into the boundary.
         """
         return tuple(self._plan.needed)
 
     def needed_by(self, rank: int) -> tuple[tuple[int, int], ...]:
-        """What a rank's outputs need; see `needed`.
+        """The inputs that a rank's outputs need; see `needed`.
 
         Args:
-            rank: Its number in the grid.
+            rank: The rank in the grid.
 
         Returns:
             The first index and the end in each dimension.
@@ -92,32 +92,32 @@ class Window:
 
     @property
     def padded_shape(self) -> tuple[int, ...]:
-        """The shape of what `forward` gives this rank."""
+        """The shape of this rank's result of `forward`."""
         return tuple(stop - start for start, stop in self.needed)
 
     @property
     def halos(self) -> tuple[tuple[int, int], ...]:
-        """How many elements are needed before and after this rank's part; below 0 where some are not."""
+        """The number of elements needed before and after this rank's part; negative if some are not."""
         pairs = zip(self._plan.own, self._plan.needed, strict=True)
         return tuple((own[0] - needed[0], needed[1] - own[1]) for own, needed in pairs)
 
     @property
     def _holds_parts(self) -> bool:
-        """Whether the padded array has all of this rank's part in it."""
+        """Whether the padded array contains all of this rank's part."""
         return 0 not in self.input.local_shape and all(min(pair) >= 0 for pair in self.halos)
 
     @property
     def neighbours(self) -> dict[int, int]:
-        """The ranks that send to this one, and how many elements each."""
+        """The ranks that send to this one, and the number of elements of each."""
         return dict(self._plan.sources)
 
     def forward(self, x: Any, out: Any = None, *, timeout: float | None = None) -> Any:
-        """Gathers what this rank's outputs need into one padded array.
+        """Gathers the inputs that this rank's outputs need into one padded array.
 
         Args:
-            x: This rank's part; or a list of several arrays' parts, which travel together.
-            out: Where to put the result; by default a new array, like `x`.
-            timeout: Seconds until the call gives up.
+            x: This rank's part; or a list of parts of several arrays, which are sent together.
+            out: The output array; by default a new array, like `x`.
+            timeout: Seconds until the call times out.
 
         Returns:
             The padded array, or a list of them.
@@ -127,14 +127,14 @@ class Window:
         return targets if isinstance(x, (list, tuple)) else targets[0]
 
     def refresh(self, padded: Any, *, timeout: float | None = None) -> Any:
-        """Brings the halos up to date of an array that is kept in its padded form: nothing else is touched.
+        """Updates the halos of an array that is kept in padded form; nothing else is written.
 
-        Constants beyond the edges stay as `forward` has written them.
+        Constants beyond the edges stay as `forward` wrote them.
 
         Args:
-            padded: As `forward` gives it, whose inner part this rank has changed since; or a list. It is
+            padded: The result of `forward`, whose interior this rank has changed since; or a list. It is
                 written in place.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             `padded`.
@@ -147,14 +147,14 @@ class Window:
     def adjoint(
         self, gradient: Any, out: Any = None, *, overwrite: bool = False, timeout: float | None = None
     ) -> Any:
-        """The adjoint of `forward`, for backpropagation: sums each element over all that forward made of it.
+        """The adjoint of `forward`, for backpropagation: sums the gradients of all copies of each element.
 
         Args:
-            gradient: Of the padded array; or a list.
-            out: Where to put the result; by default a new array.
-            overwrite: Whether `gradient` is needed no more. Then, where it can be, the result is a view of
-                its inner part: only halos move, and no array is made.
-            timeout: Seconds until the call gives up.
+            gradient: The gradient of the padded array; or a list.
+            out: The output array; by default a new array.
+            overwrite: Whether `gradient` is no longer needed. If possible, the result is then a view of its
+                interior: only halos are copied, and no array is allocated.
+            timeout: Seconds until the call times out.
 
         Returns:
             The gradient of this rank's part, or a list of them.
@@ -178,12 +178,12 @@ class Window:
         return targets if isinstance(gradient, (list, tuple)) else targets[0]
 
     def begin(self, x: Any, out: Any = None, *, timeout: float | None = None) -> Exchange:
-        """Begins `forward`: meanwhile compute what needs no halo.
+        """Starts `forward`; meanwhile, compute outputs that need no halo.
 
         Args:
-            x: This rank's part, or a list; it may be changed when this returns.
-            out: Where to put the result.
-            timeout: Seconds until the call gives up.
+            x: This rank's part, or a list; it may be changed as soon as this call returns.
+            out: The output array.
+            timeout: Seconds until the call times out.
 
         Returns:
             The exchange: `end` it before the window's next call.
@@ -194,12 +194,12 @@ class Window:
         return Exchange(self, exchange, targets, isinstance(x, (list, tuple)))
 
     def begin_adjoint(self, gradient: Any, out: Any = None, *, timeout: float | None = None) -> Exchange:
-        """Begins `adjoint`.
+        """Starts `adjoint`.
 
         Args:
-            gradient: Of the padded array, or a list; it may be changed when this returns.
-            out: Where to put the result.
-            timeout: Seconds until the call gives up.
+            gradient: The gradient of the padded array, or a list; it may be changed as soon as this returns.
+            out: The output array.
+            timeout: Seconds until the call times out.
 
         Returns:
             The exchange: `end` it before the window's next call.
@@ -223,7 +223,7 @@ class Window:
             outputs = list(out) if several else [out]
         self._check(outputs, target, f"{operation} into out=")
         if len(outputs) != len(inputs) or len({name_of(one.dtype) for one in inputs}) != 1:
-            self._refuse(
+            self._reject(
                 operation, "arrays of one type, and as many results", f"{len(inputs)} and {len(outputs)}"
             )
         return inputs, outputs
@@ -232,12 +232,12 @@ class Window:
         for one in arrays:
             if shape_of(one) != shape:
                 received = type(one).__name__ if shape_of(one) is None else str(shape_of(one))
-                self._refuse(operation, f"an array of the shape {shape}", received)
+                self._reject(operation, f"an array of the shape {shape}", received)
         if not arrays:
-            self._refuse(operation, "one array or more", "an empty list")
+            self._reject(operation, "one array or more", "an empty list")
 
-    def _refuse(self, operation: str, expected: str, received: str) -> None:
-        # The others may be making this call: it counts.
+    def _reject(self, operation: str, expected: str, received: str) -> None:
+        # The other ranks may be making this call, so it counts.
         self.input.grid.group._native.skip_call()
         raise UsageError(
             f"rank {self.input.grid.rank}: {operation}: expected {expected}, received {received}; "
@@ -252,41 +252,41 @@ class Window:
             try:
                 check_constants(self.edges, dtype)
             except UsageError:
-                native.skip_call()  # the others may be making this call: it counts
+                native.skip_call()  # the other ranks may be making this call, so it counts
                 raise
             made = _native.HaloExchange(native, self._plan, dtype, fields, (True, device), timeout)
             self._exchanges[key] = made
             self.input.grid._note_exchange(self, key)
         exchange = self._exchanges[key]
-        left = self._left.pop(id(exchange), None)
+        left = self._abandoned.pop(id(exchange), None)
         if left is not None:
-            exchange.end(left, timeout)  # the others have sent it
+            exchange.end(left, timeout)  # the other ranks have sent their data
         return exchange
 
     def _cancel_exchanges(self) -> None:
-        """Ends what is under way on a group that is broken, without a result.
+        """Cancels the exchanges in progress on a broken group, without a result.
 
-        Dropping it could write to the senders' memory later, when they use that for something else.
+        Merely dropping them could later write to the senders' memory, when it is used for something else.
         """
         for one in list(self._begun):
             if one._under_way:
                 one._leave()
         for exchange in self._exchanges.values():
-            left = self._left.pop(id(exchange), None)
+            left = self._abandoned.pop(id(exchange), None)
             if left is not None:
                 with suppress(Error):
                     exchange.end(left, None)
 
     def _drop_exchange(self, key: Any) -> None:
         exchange = self._exchanges.pop(key, None)
-        self._left.pop(id(exchange), None)
+        self._abandoned.pop(id(exchange), None)
 
 
 class Exchange:
-    """Halos that are under way; made by `Window.begin`.
+    """A halo exchange in progress; made by `Window.begin`.
 
-    As a context manager it ends with its block. One that is dropped, or whose block fails, is ended without a
-    result by the window's next call, as if `end` had been called just before: the other ranks end theirs.
+    As a context manager it ends with its block. If it is dropped, or its block fails, the window's next call
+    ends it without a result, as if `end` had been called just before: the other ranks end theirs.
 
     Example:
         >>> import numpy as np, unisono as uni
@@ -319,7 +319,7 @@ class Exchange:
         if kind is None:
             self.end()
         else:
-            self._leave()  # an error must not wait for ranks that may not come
+            self._leave()  # after an error, do not wait for ranks that may not come
 
     def __del__(self) -> None:
         if getattr(self, "_under_way", False) and not sys.is_finalizing():
@@ -328,25 +328,25 @@ class Exchange:
     def _leave(self) -> None:
         self._under_way = False
         if self._native in self._window._exchanges.values():
-            self._window._left[id(self._native)] = self._outputs
+            self._window._abandoned[id(self._native)] = self._outputs
 
     @property
     def padded(self) -> Any:
-        """The result so far: everything but what others send."""
+        """The result so far: everything except data from other ranks."""
         return self._outputs if self._several else self._outputs[0]
 
     def end(self, *, timeout: float | None = None) -> Any:
-        """Waits for the others' parts.
+        """Waits for the other ranks' data.
 
         Args:
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
-            The whole result.
+            The complete result.
         """
         if not self._under_way:
             expected = "an exchange that is under way"
-            self._window._refuse("halo end", expected, "one that was ended or left; call begin again")
+            self._window._reject("halo end", expected, "one that was ended or left; call begin again")
         self._under_way = False
         self._native.end(self._outputs, timeout)
         return self.padded
@@ -359,6 +359,6 @@ def shape_of(x: Any) -> tuple[int, ...] | None:
         x: A NumPy array, a PyTorch tensor, or something else.
 
     Returns:
-        Its shape; None of what is no array.
+        The shape; None if `x` is not an array.
     """
     return tuple(x.shape) if hasattr(x, "shape") and hasattr(x, "dtype") else None

@@ -1,4 +1,4 @@
-"""JAX and Flax: pytrees that workers keep in step, and collectives on arrays, inside `jit` and outside.
+"""JAX and Flax: pytrees synchronized between workers, and collectives on arrays, inside `jit` and outside.
 
 Example:
     >>> import jax.numpy as jnp

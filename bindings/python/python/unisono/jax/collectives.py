@@ -1,8 +1,8 @@
-"""Collectives on JAX arrays and pytrees: outside `jit` at once, inside as ordered callbacks.
+"""Collectives on JAX arrays and pytrees: immediate outside `jit`, as ordered callbacks inside.
 
-Every rank makes the same calls in the same order. Inside `jit` JAX keeps it: the callbacks are ordered, also
-from one jitted function to the next. `grad` goes through them backwards: what it returns on a rank belongs to
-the sum of what all ranks differentiate, so all of them must differentiate alike.
+Every rank makes the same calls in the same order. Inside `jit` JAX preserves it: the callbacks are ordered,
+also from one jitted function to the next. `grad` differentiates through them: a rank's result is the gradient
+of the sum of all ranks' functions, so all ranks must differentiate in the same way.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from unisono.world import world
 F = TypeVar("F", bound=Callable[..., Any])
 Values = np.ndarray[Any, Any]
 
-# What the last callback of this process raised: JAX passes on its text alone.
+# The exception of this process's last callback: JAX passes on only its text.
 _raised: list[Error] = []
 
 
 def all_reduce(x: Any, op: str = "sum", *, group: Group | None = None, timeout: float | None = None) -> Any:
-    """Combines everybody's arrays, element by element; every rank gets the same bits.
+    """Combines the arrays of all ranks element-wise; every rank gets the same bits.
 
     Args:
         x: An array or a pytree of arrays and numbers, the same types and shapes on every rank. Arrays of one
-            type travel together.
+            type are sent together.
         op: "sum", "avg" (not for integers), "prod", "min" or "max".
         group: The ranks; by default all.
-        timeout: Seconds until the call gives up.
+        timeout: Seconds until the call times out.
 
     Returns:
         New arrays, in the same tree.
@@ -63,13 +63,13 @@ def all_reduce(x: Any, op: str = "sum", *, group: Group | None = None, timeout: 
 
 
 def broadcast(x: Any, root: int = 0, *, group: Group | None = None, timeout: float | None = None) -> Any:
-    """Gives everybody the root's arrays.
+    """Copies the root's arrays to every rank.
 
     Args:
         x: An array or a pytree of arrays and numbers, the same types and shapes on every rank.
         root: The rank that has the values.
         group: The ranks; by default all.
-        timeout: Seconds until the call gives up.
+        timeout: Seconds until the call times out.
 
     Returns:
         New arrays, in the same tree.
@@ -87,12 +87,12 @@ def broadcast(x: Any, root: int = 0, *, group: Group | None = None, timeout: flo
 
 
 def all_gather(x: Any, *, group: Group | None = None, timeout: float | None = None) -> Any:
-    """Stacks everybody's arrays on a new first axis.
+    """Stacks the arrays of all ranks on a new first axis.
 
     Args:
         x: An array or a pytree of arrays and numbers, the same types and shapes on every rank.
         group: The ranks; by default all.
-        timeout: Seconds until the call gives up.
+        timeout: Seconds until the call times out.
 
     Returns:
         New arrays, in the same tree.
@@ -111,13 +111,13 @@ def all_gather(x: Any, *, group: Group | None = None, timeout: float | None = No
 def reduce_scatter(
     x: Any, op: str = "sum", *, group: Group | None = None, timeout: float | None = None
 ) -> Any:
-    """Combines everybody's arrays; each rank gets its share of the rows, as even as possible.
+    """Combines the arrays of all ranks; each rank gets its share of the rows, as even as possible.
 
     Args:
         x: An array or a pytree of arrays with a first axis, the same types and shapes on every rank.
         op: As for `all_reduce`.
         group: The ranks; by default all.
-        timeout: Seconds until the call gives up.
+        timeout: Seconds until the call times out.
 
     Returns:
         New arrays, in the same tree.
@@ -136,11 +136,11 @@ def reduce_scatter(
 
 
 def barrier(*, group: Group | None = None, timeout: float | None = None) -> None:
-    """Waits until every rank has come this far and has ended its jitted collectives; not inside `jit`.
+    """Waits until every rank has reached this call and completed its jitted collectives; not inside `jit`.
 
     Args:
         group: The ranks; by default all.
-        timeout: Seconds until the call gives up.
+        timeout: Seconds until the call times out.
     """
     _settle()
     (group or world()).barrier(timeout=timeout)
@@ -149,7 +149,7 @@ def barrier(*, group: Group | None = None, timeout: float | None = None) -> None
 def jit(function: F, **options: Any) -> F:
     """``jax.jit`` for functions with collectives: waits for the result, and raises Unisono's own errors.
 
-    Under plain ``jax.jit`` an error inside a callback comes as a ``JaxRuntimeError`` that has its text.
+    Under plain ``jax.jit`` an error inside a callback is raised as a ``JaxRuntimeError`` with its text.
 
     Args:
         function: The function.
@@ -174,7 +174,7 @@ def jit(function: F, **options: Any) -> F:
 
 
 def _apply(verb: Verb, x: Any) -> Any:
-    """Makes a call on the leaves of a tree: now, or when the traced program comes to it."""
+    """Makes a call on the leaves of a tree: now, or when the traced program reaches it."""
     leaves, tree = jax.tree_util.tree_flatten(x)
     leaves = [_array(leaf, verb.name) for leaf in leaves]
     if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
@@ -188,7 +188,7 @@ def _apply(verb: Verb, x: Any) -> Any:
 
 
 def _array(leaf: Any, operation: str) -> Any:
-    """A leaf with a type and a shape: a number of Python's becomes the array that JAX makes of it."""
+    """A leaf with a type and a shape: a Python number becomes the array that JAX makes of it."""
     if isinstance(leaf, (jax.Array, np.ndarray, np.generic)):
         return leaf
     try:
@@ -219,7 +219,7 @@ def _settle() -> None:
 
 
 def _fused(arrays: list[Values], call: Callable[[Values], Any]) -> list[Values]:
-    """Makes one call on all arrays of a type, laid one behind the other."""
+    """Makes one call on all arrays of a type, concatenated."""
     if arrays and is_on_device(arrays[0]):
         return _fused_on_device(arrays, call)
     results: list[Values] = list(arrays)
@@ -236,13 +236,13 @@ def _fused(arrays: list[Values], call: Callable[[Values], Any]) -> list[Values]:
 
 
 def is_on_device(leaf: Any) -> bool:
-    """Whether an array lies in the memory of one CUDA device.
+    """Whether an array is in the memory of one CUDA device.
 
     Args:
         leaf: The array.
 
     Returns:
-        False for what is being traced, spread over devices, or in the processor's memory.
+        False for arrays that are traced, sharded over devices, or in host memory.
     """
     if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer):
         return False
@@ -264,7 +264,7 @@ def _fused_on_device(arrays: list[Any], call: Callable[[Any], Any]) -> list[Any]
 
 
 class _Fresh:
-    """A new array that nobody else has seen: it may be written, though JAX calls it immutable."""
+    """A new array without other references: it may be written, although JAX treats it as immutable."""
 
     def __init__(self, array: Any) -> None:
         self._array = array
@@ -273,19 +273,19 @@ class _Fresh:
         return self._array.__dlpack_device__()
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None) -> Any:
-        # Without a version, because only the new form says that the memory is read-only.
+        # Without a version, because only the new form marks the memory as read-only.
         return self._array.__dlpack__(stream=stream)
 
 
 def like(value: Values, leaf: Any) -> Any:
-    """A copy of a value, where its model lies: a JAX array on the same devices, or a NumPy array.
+    """A copy of a value like a leaf: a JAX array on the same devices, or a NumPy array.
 
     Args:
-        value: The value, of any float type if its model is a float.
-        leaf: Its model.
+        value: The value, of any float type if the leaf is a float.
+        leaf: The leaf.
 
     Returns:
-        The copy, in the model's type.
+        The copy, in the leaf's type.
     """
     copy = value.astype(leaf.dtype)
     return jax.device_put(copy, leaf.sharding) if isinstance(leaf, jax.Array) else copy

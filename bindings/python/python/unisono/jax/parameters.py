@@ -17,9 +17,9 @@ Values = np.ndarray[Any, Any]
 
 
 class ParameterManager(AnyParameterManager):
-    """Keeps a pytree in step between workers; see `unisono.ParameterManager` for what it takes.
+    """Keeps a pytree synchronized between workers; see `unisono.ParameterManager` for its arguments.
 
-    JAX arrays never change, so a sync takes the tree and returns a new one. `model` is the latest.
+    JAX arrays are immutable, so a sync takes the tree and returns a new one. `model` is the latest.
 
     Example:
         >>> import jax.numpy as jnp, unisono as uni, unisono.jax as unijax
@@ -33,14 +33,14 @@ class ParameterManager(AnyParameterManager):
     """
 
     def sync(self, model: Any = None, *, weight: float | None = None) -> Any:
-        """Exchanges with the other workers, every so many calls.
+        """Exchanges with the other workers, once in every `every` calls.
 
         Args:
-            model: The tree as it is now; by default the one that the manager holds.
-            weight: With mode="average", how much this worker counts.
+            model: The current tree; by default the one that the manager holds.
+            weight: With mode="average", this worker's weight.
 
         Returns:
-            The tree after the exchange, or as it was if this call exchanged nothing.
+            The tree after the exchange, or unchanged if this call exchanged nothing.
         """
         super().sync(model, weight=weight)
         return self.model
@@ -49,7 +49,7 @@ class ParameterManager(AnyParameterManager):
         """Exchanges at once and waits for the result.
 
         Args:
-            model: The tree as it is now; by default the one that the manager holds.
+            model: The current tree; by default the one that the manager holds.
 
         Returns:
             The tree after the exchange.
@@ -63,8 +63,8 @@ class ParameterManager(AnyParameterManager):
 class Tree:
     """The arrays of a pytree, and the latest tree.
 
-    Of a Flax training state only `params` counts, of a module of Flax NNX its variables of the kind `Param`.
-    The module is changed in place, every other tree is replaced.
+    Only `params` of a Flax training state is used, and only the variables of kind `Param` of a Flax NNX
+    module. A module is changed in place, every other tree is replaced.
     """
 
     in_place = False
@@ -80,7 +80,7 @@ class Tree:
             self.average = self._average
 
     def names(self) -> list[str]:
-        """The arrays' places in the tree."""
+        """The arrays' paths in the tree."""
         return self._names
 
     def read(self) -> list[Values]:
@@ -88,15 +88,15 @@ class Tree:
         return [np.asarray(leaf) for _, leaf in self._flatten(self.model)[0]]
 
     def write(self, values: list[Values]) -> None:
-        """Makes a tree of copies of the values, where the arrays lie."""
+        """Makes a tree of copies of the values, on the devices of the arrays."""
         leaves = [leaf for _, leaf in self._flatten(self.model)[0]]
         self._renew([like(value, leaf) for value, leaf in zip(values, leaves, strict=True)])
 
     def _average(self, group: Group, factor: float, timeout: float | None) -> None:
-        """Replaces everybody's arrays by their average, on the device."""
+        """Replaces every worker's arrays by their average, on the device."""
         leaves = [leaf for _, leaf in self._flatten(self.model)[0]]
         if factor != 1.0:
-            # A mean over no rows is no number, and counts as nothing.
+            # A mean over no rows is NaN, and counts as zero.
             leaves = [
                 leaf * leaf.dtype.type(factor) if factor else jax.numpy.zeros_like(leaf) for leaf in leaves
             ]
@@ -112,13 +112,13 @@ class Tree:
             self.model = part
 
     def replace(self, model: Any) -> None:
-        """Takes a tree in the place of the latest.
+        """Replaces the latest tree.
 
         Args:
             model: A tree with the same structure, shapes and types.
 
         Raises:
-            UsageError: It differs; the latest tree stays.
+            UsageError: The tree differs; the latest tree stays.
         """
         leaves, structure = self._flatten(model)
         if structure != self._tree:
@@ -150,7 +150,7 @@ def parameters_of(model: Any) -> Tree:
     """A pytree as parameters, for `unisono.ParameterManager`.
 
     Args:
-        model: A pytree of JAX arrays, a module of Flax NNX, or a training state of Flax.
+        model: A pytree of JAX arrays, a Flax NNX module, or a Flax training state.
 
     Returns:
         Its parameters.

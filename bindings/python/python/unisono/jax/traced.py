@@ -19,17 +19,17 @@ Leaves = list[Any]
 
 @dataclass
 class Verb:
-    """What a collective does to the leaves of a tree."""
+    """A collective on the leaves of a tree."""
 
     name: str
     host: Callable[[list[Values]], list[Values]]
     """Makes the call, on the host."""
     shape: Callable[[Any], tuple[int, ...]]
-    """The shape that a leaf's result has."""
+    """The shape of a leaf's result."""
     adjoint: Callable[[Leaves], Leaves] | str
-    """What becomes of gradients on their way back, or why there is none."""
+    """The adjoint, applied to gradients; or the reason why there is none."""
     by_element: bool = False
-    """Whether each element of the result depends on that element of the inputs alone."""
+    """Whether each element of the result depends only on the same element of the inputs."""
 
 
 def call(verb: Verb, leaves: Leaves) -> Leaves:
@@ -37,7 +37,7 @@ def call(verb: Verb, leaves: Leaves) -> Leaves:
 
     Args:
         verb: The collective.
-        leaves: Arrays, some of them being traced.
+        leaves: Arrays, some of which are traced.
 
     Returns:
         Its results.
@@ -66,7 +66,7 @@ def call(verb: Verb, leaves: Leaves) -> Leaves:
 
     def backward(_: None, gradients: Leaves) -> tuple[Leaves]:
         assert not isinstance(verb.adjoint, str)
-        # Whole numbers have no gradient.
+        # Integers have no gradient.
         places = [at for at, one in enumerate(gradients) if one.dtype != jax.dtypes.float0]
         sums = verb.adjoint([gradients[at] for at in places])
         back = list(gradients)

@@ -1,4 +1,4 @@
-"""A manager that keeps any model's parameters in step between workers, and what it asks of a framework."""
+"""A manager that keeps any model's parameters synchronized between workers, and its framework adapters."""
 
 from unisono.parameters.adapter import Arrays, Callables, Parameters
 from unisono.parameters.manager import ParameterManager

@@ -1,4 +1,4 @@
-"""What a framework must offer: its parameters as NumPy arrays, and a way to write them back."""
+"""The interface of a framework adapter: parameters as NumPy arrays, and a way to write them back."""
 
 from __future__ import annotations
 
@@ -19,67 +19,66 @@ class Parameters(Protocol):
 
     An adapter may also have:
 
-    - `gradients() -> list[Values | None]`: views of the gradients that may be written, None where there is
-      none.
-    - `add(values)`: adds to the parameters in place, faster than NumPy does; nothing where there is None.
-    - `written()`: called after the arrays of `read` were written in place of `write`.
+    - `gradients() -> list[Values | None]`: writable views of the gradients, None for a parameter without one.
+    - `add(values)`: adds to the parameters in place, faster than NumPy does; skips a value of None.
+    - `written()`: called after the arrays of `read` were written, instead of `write`.
     - `swap`: a `Swapping`, if the parameters can take new values without a copy.
-    - `exact`: whether the parameters keep to the last bit what they are given, though `in_place` is false.
-    - `average(group, factor, timeout)`: replaces everybody's parameters by their average in a way of its own,
-      this worker's multiplied by the factor first; all of them, or none and an error.
-    - `reduce_gradients(group, op, factor, timeout)`: combines the gradients between workers in a way of its
-      own, this worker's multiplied by the factor first.
+    - `exact`: whether the parameters store values bit for bit, although `in_place` is false.
+    - `average(group, factor, timeout)`: replaces every worker's parameters by their average in the adapter's
+      own way, after multiplying this worker's by the factor; either all of them, or none with an error.
+    - `reduce_gradients(group, op, factor, timeout)`: combines the gradients between workers in the adapter's
+      own way, after multiplying this worker's by the factor.
     - `model` and `replace(model)`: for models that cannot be changed in place. `model` is the current one.
     """
 
     in_place: bool
     """Whether the arrays of `read` are views that may be written instead of calling `write`.
 
-    If so, each has memory of its own: what is tied to another comes once.
+    If so, no two arrays share memory: tied parameters occur once.
     """
 
     def names(self) -> list[str]:
-        """A name for each parameter, for errors."""
+        """A name for each parameter, for error messages."""
 
     def read(self) -> list[Values]:
-        """The current values, as views without a copy where the framework allows.
+        """The current values, as views without a copy if the framework allows it.
 
-        Other arrays than last time may come, of the same shapes and types. What cannot be shared is refused
-        here, not where the adapter is made: what goes wrong here on one worker is an error on all.
+        A later call may return other arrays of the same shapes and types. Parameters that cannot be shared
+        are rejected here, not in the constructor: an error here on one worker is raised on all.
         """
 
     def write(self, values: list[Values]) -> None:
-        """Replaces the values: all of them, or none and an error. Copies what it keeps.
+        """Replaces the values: either all of them, or none with an error. Copies what it keeps.
 
         Args:
-            values: Arrays of the shapes that `read` gives, of float32 or float64.
+            values: Arrays of float32 or float64, in the shapes that `read` returns.
         """
 
 
 class Swapping(Protocol):
-    """Memory beside the parameters, which they take over when it holds newer values than their own."""
+    """Spare memory that parameters take over when it holds newer values than their own."""
 
     def watch(self, before: Callable[[list[int]], None]) -> None:
-        """Has a method called whenever some parameters are about to be changed by training.
+        """Registers a method to be called whenever training is about to change some parameters.
 
         Args:
-            before: Given their places. Nothing may need their former values any more.
+            before: Called with their indices. At that time, their former values must no longer be needed.
         """
 
     def close(self) -> None:
         """Ends `watch`."""
 
     def mark(self) -> None:
-        """Notes what the parameters are; those that are changed from here on take nothing over."""
+        """Records the parameters' state; a parameter that is changed after this is not swapped."""
 
     def spare(self) -> list[Values | None]:
-        """Views of the memory beside the parameters, None where there is none."""
+        """Views of the spare memory, None for a parameter that has none."""
 
     def take(self, places: Iterable[int]) -> list[int]:
-        """Exchanges the memory of parameters with that beside them, and says which have done it.
+        """Exchanges the memory of parameters with their spare memory, and returns those that were swapped.
 
         Args:
-            places: Which parameters; those that cannot stay as they are.
+            places: Indices of the parameters; those that cannot be swapped stay as they are.
         """
 
 
@@ -88,7 +87,7 @@ def check_same(known: Mapping[str, Any], current: Mapping[str, Any]) -> None:
 
     Args:
         known: The parameters by name, when the manager was made.
-        current: What the model has now.
+        current: The model's current parameters.
 
     Raises:
         UsageError: One was added, replaced or removed.
@@ -103,7 +102,7 @@ def check_same(known: Mapping[str, Any], current: Mapping[str, Any]) -> None:
 
 
 class Arrays:
-    """NumPy arrays that the model changes in place; one that is there twice counts once.
+    """NumPy arrays that the model changes in place; an array that occurs twice counts once.
 
     Example:
         >>> import numpy as np
@@ -127,7 +126,7 @@ class Arrays:
         self._arrays = distinct(given, lambda array: array)
 
     def names(self) -> list[str]:
-        """The keys of a dictionary, or the places in a list."""
+        """The keys of a dictionary, or the indices in a list."""
         return list(self._arrays)
 
     def read(self) -> list[Values]:
@@ -163,15 +162,15 @@ class Callables:
         self._set = set
 
     def names(self) -> list[str]:
-        """Their places in the list."""
+        """The indices in the list."""
         return [str(place) for place in range(len(self._get()))]
 
     def read(self) -> list[Values]:
-        """What `get` returns."""
+        """The arrays that `get` returns."""
         return [np.asarray(value) for value in self._get()]
 
     def write(self, values: list[Values]) -> None:
-        """Gives copies to `set`, in the types that `get` returns."""
+        """Passes copies to `set`, in the types that `get` returns."""
         types = [value.dtype for value in self.read()]
         self._set([value.astype(dtype) for value, dtype in zip(values, types, strict=True)])
 

@@ -1,4 +1,4 @@
-"""How workers bring their values together: through a table, or by averaging."""
+"""How workers combine their values: through a table, or by averaging."""
 
 from __future__ import annotations
 
@@ -13,84 +13,84 @@ from unisono.parameters.background import Background
 from unisono.pending import Pending
 from unisono.tables import ArrayTable, MatrixTable, Table
 
-# A model of so many elements or more lies in rows, and is exchanged in pieces that stay in the cache.
+# A model of at least this many elements is stored in rows, and exchanged in pieces that fit in the cache.
 LARGE = 1 << 20
 ROW = 1 << 14
 ROWS_AT_A_TIME = 16
 
-Part = Callable[[int, int], None]
-"""Does something with a part of what is exchanged, from one element to another."""
+RangeCallback = Callable[[int, int], None]
+"""Processes a range of what is exchanged, from one element to another."""
 
 
 class Waiting(Protocol):
-    """An exchange under way."""
+    """An exchange in progress."""
 
     @property
     def ended(self) -> bool:
-        """Whether it is known to have ended well, so that nothing is left to wait for."""
+        """Whether the exchange is known to have succeeded, so that there is nothing to wait for."""
 
     def wait(self) -> Any:
-        """Waits for its end and raises what went wrong."""
+        """Waits for the exchange to end and raises its error, if any."""
 
 
 class Exchange(Protocol):
-    """One way to bring values together."""
+    """A way to combine values."""
 
     relative: bool
-    """Whether it takes changes; otherwise it takes the values themselves."""
+    """Whether the exchange takes changes; otherwise it takes the values themselves."""
     in_step: bool
     """Whether every exchange needs all workers."""
-    told: int
-    """How many elements, from the first, the others have of the last exchange, even if it then failed."""
+    delivered: int
+    """The number of leading elements of the last exchange that reached the others, even if it then failed."""
 
-    def run(self, values: Values, fill: Part, settle: Part) -> None:
+    def run(self, values: Values, fill: RangeCallback, settle: RangeCallback) -> None:
         """Exchanges.
 
         Args:
-            values: What this worker brings; becomes what it holds afterwards.
-            fill: Puts it there, part by part.
-            settle: Called for each part that has come.
+            values: This worker's contribution; replaced by the values it has afterwards.
+            fill: Writes the contribution, range by range.
+            settle: Called for each range that has arrived.
         """
 
-    def begin(self, values: Values, fill: Part, settle: Part) -> Waiting:
-        """Begins an exchange and lets the program go on.
+    def begin(self, values: Values, fill: RangeCallback, settle: RangeCallback) -> Waiting:
+        """Starts an exchange in the background.
 
         Args:
-            values: As for `run`; not to be touched before the exchange has ended.
+            values: As for `run`; do not access it before the exchange has ended.
             fill: As for `run`.
             settle: As for `run`.
 
         Returns:
-            What to wait for.
+            A handle to wait for.
         """
 
 
 class ThroughTable:
-    """Adds the change to a table and takes what is then there."""
+    """Adds the change to a table and gets the resulting values."""
 
     relative = True
 
     def __init__(self, table: Table, timeout: float | None) -> None:
         self.table = table
         self.in_step = has_rounds(table.consistency)
-        self.told = 0
+        self.delivered = 0
         self._counts_steps = table.consistency.startswith("ssp")
         self._timeout = timeout
 
-    def run(self, values: Values, fill: Part, settle: Part) -> None:
-        """Adds and gets: in pieces where the table has rows, otherwise as a whole."""
-        self.told = 0
+    def run(self, values: Values, fill: RangeCallback, settle: RangeCallback) -> None:
+        """Adds and gets: in pieces if the table has rows, otherwise in one call."""
+        self.delivered = 0
         if isinstance(self.table, MatrixTable):
             self._run_in_pieces(values, fill, settle)
         else:
             fill(0, values.size)
             self.table.add(values, timeout=self._timeout)
-            self.told = values.size
+            self.delivered = values.size
             self._tick()
             self.table.get(out=values, timeout=self._timeout)
             settle(0, values.size)
 
-    def _run_in_pieces(self, values: Values, fill: Part, settle: Part) -> None:
+    def _run_in_pieces(self, values: Values, fill: RangeCallback, settle: RangeCallback) -> None:
         rows = values.reshape(-1, ROW)
         ids = np.arange(len(rows))
         for begin in range(0, len(rows), ROWS_AT_A_TIME):
@@ -98,7 +98,7 @@ class ThroughTable:
             end = min(begin + ROWS_AT_A_TIME, len(rows)) * ROW
             fill(begin * ROW, end)
             self.table.add(rows[piece], ids[piece], timeout=self._timeout)
-            self.told = end
+            self.delivered = end
             self.table.get(ids[piece], out=rows[piece], timeout=self._timeout)
             settle(begin * ROW, end)
         self._tick()
@@ -107,48 +107,48 @@ class ThroughTable:
         if self._counts_steps:
             self.table.tick(timeout=self._timeout)
 
-    def begin(self, values: Values, fill: Part, settle: Part) -> Waiting:
-        """Does all of it on a thread."""
-        self.told = 0
+    def begin(self, values: Values, fill: RangeCallback, settle: RangeCallback) -> Waiting:
+        """Runs the exchange on a thread."""
+        self.delivered = 0
         return Background(lambda: self.run(values, fill, settle))
 
 
 class Averaging:
-    """Replaces everybody's values by their average."""
+    """Replaces every worker's values by their average."""
 
     relative = False
     in_step = True
-    told = 0
+    delivered = 0
 
     def __init__(self, group: Group, timeout: float | None) -> None:
         self._group = group
         self._timeout = timeout
         self.factor = 1.0
-        """What this worker's values are multiplied by before they are averaged the next time."""
+        """This worker's values are multiplied by this factor before the next average."""
 
-    def run(self, values: Values, fill: Part, settle: Part) -> None:
+    def run(self, values: Values, fill: RangeCallback, settle: RangeCallback) -> None:
         """Averages."""
         self._fill(values, fill)
         self._group.all_reduce(values, "avg", timeout=self._timeout)
         settle(0, values.size)
 
-    def begin(self, values: Values, fill: Part, settle: Part) -> Waiting:
-        """Averages behind the other calls of the group, whose order must be the same on all workers."""
+    def begin(self, values: Values, fill: RangeCallback, settle: RangeCallback) -> Waiting:
+        """Averages after the group's earlier calls, whose order must be the same on all workers."""
         self._fill(values, fill)
         pending = self._group.all_reduce(values, "avg", wait=False, timeout=self._timeout)
         return _Settled(pending, lambda: settle(0, values.size))
 
-    def _fill(self, values: Values, fill: Part) -> None:
+    def _fill(self, values: Values, fill: RangeCallback) -> None:
         fill(0, values.size)
         factor, self.factor = self.factor, 1.0
         if factor == 0.0:
-            values[...] = 0  # a mean over no rows is no number, and counts as nothing
+            values[...] = 0  # a mean over no rows is NaN, and counts as zero
         elif factor != 1.0:
             np.multiply(values, factor, out=values)
 
 
 class _Settled:
-    """A call under way, and what is to be done after it."""
+    """A call in progress, and a callback to run after it."""
 
     ended = False
 
@@ -157,16 +157,16 @@ class _Settled:
         self._settle = settle
 
     def wait(self) -> None:
-        """Waits for the call's end, and does it."""
+        """Waits for the call to end, and runs the callback."""
         self._pending.wait()
         self._settle()
 
 
 def has_rounds(consistency: Any) -> bool:
-    """Whether a consistency goes in rounds, in which all workers make the same calls.
+    """Whether a consistency model has rounds, in which all workers make the same calls.
 
     Args:
-        consistency: As tables take it.
+        consistency: As for tables.
 
     Returns:
         True for "bsp" and its variants.
@@ -176,11 +176,11 @@ def has_rounds(consistency: Any) -> bool:
 
 
 def padded(size: int, consistency: Any) -> int:
-    """How many elements a table for so many parameters has.
+    """The size of a table for a given number of elements.
 
     Args:
-        size: The elements of all parameters.
-        consistency: Rounds are made of whole gets and adds, so that such a table needs no rows.
+        size: The number of elements of all parameters.
+        consistency: A table with rounds needs no rows, because its rounds consist of full gets and adds.
 
     Returns:
         The size itself, or for a large model a multiple of a row.
@@ -188,18 +188,18 @@ def padded(size: int, consistency: Any) -> int:
     return size if size < LARGE or has_rounds(consistency) else -(-size // ROW) * ROW
 
 
-def table_of(first: Values, consistency: Any, **wishes: Any) -> Table:
+def table_of(first: Values, consistency: Any, **options: Any) -> Table:
     """A table for a model's parameters. Every rank calls it.
 
     Args:
-        first: The first values, of the size that `padded` says; worker 0's count.
-        consistency: How far workers may drift apart.
-        wishes: What else tables take.
+        first: The initial values, of the size that `padded` returns; those of worker 0 are used.
+        consistency: The consistency model.
+        options: Other table options.
 
     Returns:
         The table.
     """
     if first.size < LARGE or has_rounds(consistency):
-        return ArrayTable(first.size, first.dtype, init=first, consistency=consistency, **wishes)
+        return ArrayTable(first.size, first.dtype, init=first, consistency=consistency, **options)
     rows = first.reshape(-1, ROW)
-    return MatrixTable(len(rows), ROW, first.dtype, init=rows, consistency=consistency, **wishes)
+    return MatrixTable(len(rows), ROW, first.dtype, init=rows, consistency=consistency, **options)

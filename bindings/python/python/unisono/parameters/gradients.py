@@ -1,4 +1,4 @@
-"""Gradients combined between workers: small ones together in one call, large ones where they lie."""
+"""Combines gradients between workers: small ones together in one call, large ones in place."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def reduce_gradients(
     """Combines gradients in place. Every worker calls it, with the same parameters in the same order.
 
     Args:
-        names: The parameters' names, for errors.
-        gradients: Their gradients as arrays that can be written. None where this worker has none: such a
-            parameter takes part on no worker.
+        names: The parameters' names, for error messages.
+        gradients: Their gradients as writable arrays. None if this worker has none: such a parameter must
+            have none on any worker.
         group: The workers.
         op: "avg" or "sum".
-        factor: What this worker's gradients are multiplied by first; zero leaves zeros, whatever was there.
-        timeout: Seconds until a call gives up.
+        factor: This worker's gradients are multiplied by it first; zero sets every element to zero, even NaN.
+        timeout: Seconds until a call times out.
 
     Raises:
-        UsageError: A parameter has a gradient on some workers only; the same on every worker.
+        UsageError: A parameter has a gradient on some workers only. Every worker raises it.
     """
     check_presence(names, [gradient is not None for gradient in gradients], group, timeout)
     kinds: dict[Any, list[Values]] = {}
@@ -55,21 +55,21 @@ def reduce_gradients(
 def check_presence(
     names: Sequence[str], present: Sequence[bool], group: Group, timeout: float | None = None
 ) -> None:
-    """Fails on every worker when a parameter has a gradient on some only.
+    """Raises an error on every worker if a parameter has a gradient on some only.
 
     Args:
         names: The parameters' names.
         present: Whether each has a gradient here.
         group: The workers.
-        timeout: Seconds until it gives up.
+        timeout: Seconds until the call times out.
     """
     if group.size == 1 or not present:
         return
-    everybody = group.all_gather(np.array(present, dtype=np.uint8), timeout=timeout)
-    mixed = np.flatnonzero(everybody.min(axis=0) != everybody.max(axis=0))
+    gathered = group.all_gather(np.array(present, dtype=np.uint8), timeout=timeout)
+    mixed = np.flatnonzero(gathered.min(axis=0) != gathered.max(axis=0))
     if mixed.size:
         place = int(mixed[0])
-        missing = [group.members[rank] for rank in np.flatnonzero(everybody[:, place] == 0)]
+        missing = [group.members[rank] for rank in np.flatnonzero(gathered[:, place] == 0)]
         raise UsageError(
             f"gradients: expected a gradient of {names[place]!r} on all workers or on none, received none "
             f"on rank {', '.join(map(str, missing))}; use the parameter in every worker's loss"

@@ -1,4 +1,4 @@
-"""Where each parameter lies in one flat table, and whether all workers have the same."""
+"""The position of each parameter in one flat table, and whether all workers have the same layout."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import numpy as np
 from unisono.errors import UsageError
 from unisono.group import Group
 from unisono.parameters.adapter import Parameters, Values
-from unisono.parameters.memory import refuse_overlaps
+from unisono.parameters.memory import reject_overlaps
 
 # The element types that parameters may have; narrow ones are widened in the table.
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Names, shapes, types and places of parameters."""
+class ParameterLayout:
+    """Names, shapes, types and positions of parameters."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[str, ...]
 
     @classmethod
-    def of(cls, parameters: Parameters) -> Layout:
+    def of(cls, parameters: Parameters) -> ParameterLayout:
         """The layout of a model's parameters, for a table.
 
         Args:
@@ -38,8 +38,8 @@ class Layout:
             Its layout.
 
         Raises:
-            UsageError: A parameter has an element type that is no float, shares memory with another, or there
-                are none.
+            UsageError: A parameter has an element type other than a float or shares memory with another, or
+                there are no parameters.
         """
         values = parameters.read()
         names = parameters.names()
@@ -57,18 +57,18 @@ class Layout:
                     f"{value.dtype}; {advice}"
                 )
         if parameters.in_place:
-            refuse_overlaps(dict(zip(names, values, strict=True)))
+            reject_overlaps(dict(zip(names, values, strict=True)))
         shapes = tuple(tuple(map(int, value.shape)) for value in values)
         return cls(tuple(names), shapes, tuple(value.dtype.name for value in values))
 
     @property
     def sizes(self) -> list[int]:
-        """How many elements each parameter has."""
+        """The number of elements of each parameter."""
         return [math.prod(shape) for shape in self.shapes]
 
     @property
     def size(self) -> int:
-        """How many elements all parameters have together."""
+        """The total number of elements."""
         return sum(self.sizes)
 
     @property
@@ -77,7 +77,7 @@ class Layout:
         return np.dtype("float64" if "float64" in self.dtypes else "float32")
 
     def views(self, flat: Values) -> list[Values]:
-        """Each parameter's part of a flat array, in its shape.
+        """Each parameter's slice of a flat array, in its shape.
 
         Args:
             flat: An array of `size` elements.
@@ -89,14 +89,14 @@ class Layout:
         parts = zip(ends - self.sizes, ends, self.shapes, strict=True)
         return [flat[begin:end].reshape(shape) for begin, end, shape in parts]
 
-    def difference(self, other: Layout) -> tuple[str, str, str] | None:
-        """The first thing that differs from another layout.
+    def difference(self, other: ParameterLayout) -> tuple[str, str, str] | None:
+        """The first difference from another layout.
 
         Args:
-            other: The other one.
+            other: The other layout.
 
         Returns:
-            The parameter's name, what it is here and what it is there; or None if they are the same.
+            The parameter's name, its description here and its description there; None if they are the same.
         """
         for place in range(max(len(self.names), len(other.names))):
             mine, theirs = self._describe(place), other._describe(place)
@@ -111,21 +111,23 @@ class Layout:
         return f"{self.names[place]!r} of shape {self.shapes[place]} and type {self.dtypes[place]}"
 
 
-def agree(describe: Callable[[], Layout] | None, group: Group, timeout: float | None = None) -> Layout:
-    """The layout that all workers have. Every rank calls it.
+def agree(
+    describe: Callable[[], ParameterLayout] | None, group: Group, timeout: float | None = None
+) -> ParameterLayout:
+    """The layout that all workers share. Every rank calls it.
 
     Args:
-        describe: Makes this rank's layout; None on a rank that is no worker.
+        describe: Makes this rank's layout; None on a rank that is not a worker.
         group: All ranks.
-        timeout: Seconds until it gives up.
+        timeout: Seconds until the call times out.
 
     Returns:
         The layout.
 
     Raises:
-        UsageError: Workers differ, or one of them has parameters that cannot be shared; the same on every
-            rank.
-        Exception: What else `describe` has raised here; the others hear of it in a UsageError.
+        UsageError: The layouts differ, or a worker has parameters that cannot be shared. Every rank raises
+            it.
+        Exception: Any other error that `describe` raises here; the other ranks get a UsageError.
     """
     description: dict[str, Any] = {}
     failure: Exception | None = None
@@ -165,7 +167,7 @@ def _reading_failed(error: Exception) -> str:
 
 
 def _gather(description: dict[str, Any], group: Group, timeout: float | None) -> list[dict[str, Any]]:
-    """Everybody's description."""
+    """Gathers the descriptions of all ranks."""
     text = np.frombuffer(json.dumps(description).encode(), np.uint8)
     lengths = group.all_gather(np.array([text.size]), timeout=timeout).ravel()
     joined = group.all_gather(text, varied=True, timeout=timeout).tobytes()
@@ -173,6 +175,6 @@ def _gather(description: dict[str, Any], group: Group, timeout: float | None) ->
     return [json.loads(joined[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
 
 
-def _read(description: dict[str, Any]) -> Layout:
+def _read(description: dict[str, Any]) -> ParameterLayout:
     shapes = tuple(tuple(shape) for shape in description["shapes"])
-    return Layout(tuple(description["names"]), shapes, tuple(description["dtypes"]))
+    return ParameterLayout(tuple(description["names"]), shapes, tuple(description["dtypes"]))

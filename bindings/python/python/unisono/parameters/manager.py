@@ -1,4 +1,4 @@
-"""The manager: it keeps a model's parameters in step with those of the other workers."""
+"""The manager: it keeps a model's parameters synchronized with those of the other workers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from unisono.errors import UsageError
 from unisono.parameters.adapter import Callables, Parameters, Values
 from unisono.parameters.exchange import Averaging, Exchange, ThroughTable, padded, table_of
 from unisono.parameters.gradients import reduce_gradients
-from unisono.parameters.keeper import Keeper, write
-from unisono.parameters.layout import Layout, agree
+from unisono.parameters.layout import ParameterLayout, agree
 from unisono.parameters.recognise import recognise
+from unisono.parameters.replica import Replica, write
 from unisono.parameters.step import Steps
 from unisono.parameters.weights import factor_of
 from unisono.world import world
@@ -23,12 +23,12 @@ MODES = ("delta", "average", "gradients")
 
 
 class ParameterManager:
-    """Keeps the parameters of a model in step between workers. Every rank makes it.
+    """Keeps the parameters of a model synchronized between workers. Every rank makes it.
 
-    With ``mode="delta"`` all parameters lie in one table. A sync adds what this worker has changed since its
-    last one, and takes what is then there: the changes of all workers add up. With ``mode="average"`` a sync
-    replaces everybody's parameters by their average. With ``mode="gradients"`` a sync combines gradients,
-    before the optimizer uses them. At the start the values of worker 0 win.
+    With ``mode="delta"`` all parameters are in one table. A sync adds this worker's changes since its last
+    sync, and gets the resulting values: the changes of all workers add up. With ``mode="average"`` a sync
+    replaces every worker's parameters by their average. With ``mode="gradients"`` a sync combines gradients,
+    before the optimizer uses them. All workers start with the values of worker 0.
 
     Example:
         >>> import numpy as np, unisono as uni
@@ -67,18 +67,18 @@ class ParameterManager:
                 variables, a Lasagne network, a list or dictionary of NumPy arrays, or a `Parameters` of your
                 own.
             mode: "delta", "average" or "gradients".
-            every: Only every so many calls of `sync` exchange anything.
-            background: Whether the exchange runs beside the next steps. What it brings is taken before the
-                next step of a PyTorch optimizer, or else at the next sync that exchanges; what the model
-                changed meanwhile is kept.
+            every: Only one in this many calls of `sync` exchanges anything.
+            background: Whether the exchange runs concurrently with the next steps. Its result is applied
+                before the next step of a PyTorch optimizer, or else at the next sync that exchanges; local
+                changes made meanwhile are kept.
             name: The table's name, for checkpoints and restarts.
-            updater: What the table does with a change; see `ArrayTable`.
+            updater: How the table applies a change; see `ArrayTable`.
             consistency: How far workers may drift apart: "async", "ssp:3", "bsp"; see `ArrayTable`.
-            op: What becomes of gradients: "avg" or "sum".
+            op: How gradients are combined: "avg" or "sum".
             get: For anything else: a function that returns the parameters as a list of arrays.
-            set: And one that takes such a list and puts it into the model.
-            timeout: Seconds until a call gives up.
-            options: What else `ArrayTable` takes, such as ``compression="float16"``.
+            set: A function that takes such a list and writes it to the model.
+            timeout: Seconds until a call times out.
+            options: Other options of `ArrayTable`, such as ``compression="float16"``.
 
         Raises:
             UsageError: The model is unknown, has parameters that cannot be shared, or differs between
@@ -101,39 +101,39 @@ class ParameterManager:
         self._calls = 0
         self._weight: float | None = None
         self._exchange: Exchange | None = None
-        self._keeper: Keeper | None = None
-        with self._world._series():  # a restarted worker finds the table instead of making these calls again
-            self._layout: Layout = self._agree(lambda: _parameters(model, get, set))
+        self._replica: Replica | None = None
+        with self._world._series():  # a restarted worker finds the table instead of repeating these calls
+            self._layout: ParameterLayout = self._agree(lambda: _parameters(model, get, set))
             what = f"ParameterManager of {len(self._layout.names)} parameters"
             self._steps = Steps(self._world, what, timeout)
             self._start(name, updater=updater, consistency=consistency, timeout=timeout, **options)
 
-    def _agree(self, recognised: Callable[[], Parameters]) -> Layout:
-        """The layout of everybody's parameters; a model that is unknown on one rank is an error on all."""
+    def _agree(self, recognised: Callable[[], Parameters]) -> ParameterLayout:
+        """The layout of all workers' parameters; a model that is unknown on one rank is an error on all."""
 
-        def describe() -> Layout:
+        def describe() -> ParameterLayout:
             self._parameters = recognised()
-            return Layout.of(self._parameters)
+            return ParameterLayout.of(self._parameters)
 
         is_worker = self._world.worker_id is not None
         if self._world.restarts and is_worker:
-            # The others are in the middle of their work; the table itself compares sizes.
+            # The other ranks are in the middle of their work; the table itself compares sizes.
             return describe()
         return agree(describe if is_worker else None, self._world, self._timeout)
 
-    def _start(self, name: str | None, **wishes: Any) -> None:
-        """Makes the exchange and gives the model worker 0's values."""
-        self._padded = padded(self._layout.size, wishes["consistency"])
+    def _start(self, name: str | None, **options: Any) -> None:
+        """Creates the exchange and copies worker 0's values to the model."""
+        self._padded = padded(self._layout.size, options["consistency"])
         first = self._buffer()
         if self._parameters is not None:
             for part, value in zip(self._layout.views(first), self._parameters.read(), strict=True):
                 part[...] = value
         if self._mode == "delta":
-            table = table_of(first, name=name, **wishes)
+            table = table_of(first, name=name, **options)
             self._exchange = ThroughTable(table, self._timeout)
             if self._parameters is not None:
                 table.get(out=first.reshape(table.shape), timeout=self._timeout)
-                self._steps.meet()  # before the first of them changes it
+                self._steps.meet()  # before the first worker changes the table
         else:
             if self._parameters is not None:
                 self._steps.workers.broadcast(first, timeout=self._timeout)
@@ -142,12 +142,12 @@ class ParameterManager:
         if self._parameters is not None:
             write(self._parameters, self._layout.views(first))
             if self._exchange is not None:
-                self._keeper = Keeper(self._parameters, self._layout, self._exchange, self._buffer, first)
+                self._replica = Replica(self._parameters, self._layout, self._exchange, self._buffer, first)
                 if self._background:
-                    self._keeper.swap()
+                    self._replica.swap()
 
     def _buffer(self) -> Values:
-        """Memory for all parameters; where it is averaged, such that this copies nothing."""
+        """Memory for all parameters; if it is averaged, in memory that is reduced without a copy."""
         if self._mode == "average":
             shared: Values = self._world.empty(self._layout.size, self._layout.dtype)
             return shared
@@ -156,12 +156,12 @@ class ParameterManager:
 
     @property
     def model(self) -> Any:
-        """The model, for frameworks whose models are replaced instead of changed."""
+        """The model, for frameworks whose models are replaced rather than changed."""
         return getattr(self._parameters, "model", None)
 
     @property
     def table(self) -> Any:
-        """The table that holds all parameters one after the other in mode "delta", or None.
+        """In mode "delta", the table that holds all parameters consecutively; otherwise None.
 
         It is an `ArrayTable`; for a large model a `MatrixTable`, whose last row may be longer than needed.
         """
@@ -176,18 +176,18 @@ class ParameterManager:
         )
 
     def sync(self, model: Any = None, *, weight: float | None = None) -> bool:
-        """Exchanges with the other workers, every so many calls.
+        """Exchanges with the other workers, once in every `every` calls.
 
         Args:
-            model: The model as it is now, for frameworks whose models are replaced instead of changed.
-            weight: For modes that average: how much this worker counts, such as the rows of its batch. The
-                weights of calls that do not exchange add up. Give it on all workers or on none.
+            model: The current model, for frameworks whose models are replaced rather than changed.
+            weight: For modes that average: this worker's weight, such as the number of rows of its batch. The
+                weights of calls that do not exchange add up. Pass it on all workers or on none.
 
         Returns:
             Whether this call exchanged anything.
 
         Raises:
-            UsageError: The world was shut down, the model has changed its shape, or workers are out of step.
+            UsageError: The world was shut down, the model has changed shape, or workers are out of step.
         """
         self._steps.check("sync", self._parameters)
         if model is not None:
@@ -196,49 +196,49 @@ class ParameterManager:
         self._calls += 1
         if self._calls % self._every:
             return False
-        if self._keeper is None:
+        if self._replica is None:
             self._reduce_gradients()
             return True
         if self._average("sync"):
             return True
         values = self._read()
         self._in_step("sync")
-        if self._keeper.busy:
-            self._keeper.take(values)
+        if self._replica.busy:
+            self._replica.take(values)
             values = self._read()
         if self._background:
-            self._keeper.begin(values)
+            self._replica.begin(values)
         else:
-            self._keeper.exchange(values)
+            self._replica.exchange(values)
         return True
 
     def flush(self) -> None:
-        """Exchanges at once, however many calls of `sync` are missing, and waits for the result."""
+        """Exchanges at once, regardless of `every`, and waits for the result."""
         self._steps.check("flush", self._parameters)
         self._calls = 0
-        if self._keeper is None:
+        if self._replica is None:
             return
         if self._average("flush"):
             return
         values = self._read()
         self._in_step("flush")
-        if self._keeper.busy:
-            self._keeper.take(values)
+        if self._replica.busy:
+            self._replica.take(values)
             values = self._read()
-        self._keeper.exchange(values)
+        self._replica.exchange(values)
 
     def close(self) -> None:
-        """Takes what an exchange under way brings, and ends the manager; the model keeps its values."""
+        """Applies the result of a pending exchange and closes the manager; the model keeps its values."""
         if self._steps.closed:
             return
         try:
-            if self._steps.alive and self._keeper is not None:
+            if self._steps.alive and self._replica is not None:
                 self._in_step("close")
-                if self._keeper.busy:
-                    self._keeper.take(self._read())
+                if self._replica.busy:
+                    self._replica.take(self._read())
         finally:
-            self._let_go()
-            self._keeper = self._exchange = None
+            self._release()
+            self._replica = self._exchange = None
 
     def __enter__(self) -> ParameterManager:  # noqa: PYI034
         return self
@@ -251,13 +251,13 @@ class ParameterManager:
                 self.flush()
             self.close()
         else:
-            # The others may not come to where this worker would wait for them.
-            self._let_go()
+            # The other workers may never reach the call in which this worker would wait for them.
+            self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self._steps.closed = True
-        if self._keeper is not None:
-            self._keeper.close()
+        if self._replica is not None:
+            self._replica.close()
 
     def _read(self) -> list[Values]:
         assert self._parameters is not None
@@ -285,12 +285,12 @@ class ParameterManager:
         self._weight = weight if self._weight is None else self._weight + weight
 
     def _factor(self) -> float:
-        """How much this worker counts in the average at hand."""
+        """This worker's factor in the average at hand."""
         weight, self._weight = self._weight, None
         return 1.0 if weight is None else factor_of(weight, self._steps.workers, "sync", self._timeout)
 
     def _average(self, action: str) -> bool:
-        """Averages in the way that the model has of its own, if it has one, and not in the background."""
+        """Averages with the adapter's own method, if it has one, and not in the background."""
         average = getattr(self._parameters, "average", None)
         if average is None or self._background or not isinstance(self._exchange, Averaging):
             return False
@@ -315,7 +315,7 @@ class ParameterManager:
             )
 
     def _in_step(self, action: str) -> None:
-        """What workers tell each other before an exchange: where they are, and how much they count."""
+        """Compares the workers' step counts and weights before an exchange."""
         if self._exchange is not None and self._exchange.in_step:
             self._steps.compare(action)
         if isinstance(self._exchange, Averaging) and action != "close":

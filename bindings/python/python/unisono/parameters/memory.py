@@ -1,4 +1,4 @@
-"""Parameters that lie in the same memory, such as tied weights: each counts once."""
+"""Parameters that share memory, such as tied weights: each counts once."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from unisono.errors import UsageError
 Values = np.ndarray[Any, Any]
 T = TypeVar("T")
 
-# How much work it is worth to find out whether two arrays with gaps lie in each other's gaps.
+# The effort spent on deciding whether two strided arrays interleave without overlapping.
 _WORK: Any = 100_000
 
 
 def distinct(named: Mapping[str, T], view: Callable[[T], Values | None]) -> dict[str, T]:
-    """Leaves out what lies where an earlier parameter lies, with the same shape and type.
+    """Drops parameters that have the same address, shape and type as an earlier one.
 
     Args:
         named: Parameters by name.
-        view: An array that lies where a parameter does; None for one without memory.
+        view: Returns an array at a parameter's address; None for one without memory.
 
     Returns:
-        Each once, under its first name.
+        Each distinct parameter, under its first name.
 
     Raises:
-        UsageError: Two parameters share only a part of their memory, or see it in different ways.
+        UsageError: Two parameters overlap only in part, or view the same memory with different shapes or
+            types.
 
     Example:
         >>> weights = np.zeros(3)
@@ -46,12 +47,12 @@ def distinct(named: Mapping[str, T], view: Callable[[T], Values | None]) -> dict
         if array is not None and place is not None:
             seen.add(place)
             views[name] = array
-    refuse_overlaps(views)
+    reject_overlaps(views)
     return kept
 
 
-def refuse_overlaps(named: Mapping[str, Values]) -> None:
-    """Refuses parameters that share memory: what is written to one would change the other.
+def reject_overlaps(named: Mapping[str, Values]) -> None:
+    """Rejects parameters that share memory: a write to one would change the other.
 
     Args:
         named: Arrays by name.
@@ -72,13 +73,13 @@ def refuse_overlaps(named: Mapping[str, Values]) -> None:
 
 
 def array_at(address: int, shape: Iterable[int], strides: Iterable[int], itemsize: int) -> Values:
-    """An array that lies somewhere, to compare places; its elements are never looked at.
+    """An array at a given address, for comparing addresses; its elements are never accessed.
 
     Args:
-        address: Of the first element, in any memory.
+        address: The address of the first element, in any memory.
         shape: The shape.
-        strides: How many elements lie between neighbours, in each dimension.
-        itemsize: Bytes of an element.
+        strides: The distance of neighbours in elements, in each dimension.
+        itemsize: The size of an element in bytes.
 
     Returns:
         The array.
@@ -95,13 +96,13 @@ def array_at(address: int, shape: Iterable[int], strides: Iterable[int], itemsiz
 
 
 class _Place:
-    """What NumPy makes an array of without looking at its elements."""
+    """An array interface from which NumPy makes an array without accessing its elements."""
 
     __array_interface__: dict[str, Any]
 
 
 def _place(array: Values) -> object:
-    """What is equal where two arrays are the same."""
+    """A key that is equal for identical arrays."""
     extents = zip(array.shape, array.strides, strict=True)
     steps = tuple(step if extent > 1 else 0 for extent, step in extents)
     return _address(array), array.shape, steps
@@ -112,7 +113,7 @@ def _address(array: Values) -> int:
 
 
 def _bounds(array: Values) -> tuple[int, int]:
-    """Where the memory that an array reaches begins and ends."""
+    """The first and last address that an array reaches."""
     reaches = [(extent - 1) * step for extent, step in zip(array.shape, array.strides, strict=True)]
     first = _address(array) + sum(min(reach, 0) for reach in reaches)
     return first, first + sum(map(abs, reaches)) + array.itemsize
@@ -122,7 +123,7 @@ def _sharing(named: Mapping[str, Values], name: str, others: Iterable[str]) -> I
     for other in others:
         try:
             shared = np.shares_memory(named[name], named[other], max_work=_WORK)
-        except RuntimeError:  # too hard to tell
+        except RuntimeError:  # too expensive to decide
             continue
         if shared:
             yield other

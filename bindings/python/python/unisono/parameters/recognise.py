@@ -1,4 +1,4 @@
-"""From a model to its parameters, without importing a framework that the program does not use."""
+"""Maps a model to its parameters, without importing a framework that the program does not use."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from unisono.errors import UsageError
 from unisono.parameters.adapter import Arrays, Parameters
 
-# The package that a type comes from, and the module here that knows it. The first one wins: a Keras model on
-# PyTorch is a module of PyTorch too.
+# The package of a type, and the module here that handles it. The first match wins: a Keras model on PyTorch
+# is also a PyTorch module.
 FRAMEWORKS = {
     "keras": "unisono.keras",
     "torch": "unisono.torch",
@@ -32,17 +32,17 @@ _KNOWN = (
 
 
 def recognise(model: Any) -> Parameters:
-    """Finds out which framework a model belongs to.
+    """Selects the adapter for a model.
 
     Args:
-        model: A model of a known framework, a container of its arrays, or something that already is a
+        model: A model of a known framework, a container of its arrays, or an object that already is a
             `Parameters`.
 
     Returns:
         Its parameters.
 
     Raises:
-        UsageError: Nobody knows it.
+        UsageError: No adapter recognises it.
 
     Example:
         >>> import numpy as np
@@ -68,7 +68,7 @@ def recognise(model: Any) -> Parameters:
 
 
 def _leaves(model: Any) -> Iterator[Any]:
-    """What lies in containers, or the model itself."""
+    """The leaves of nested containers, or the model itself."""
     if isinstance(model, Mapping):
         model = list(model.values())
     if isinstance(model, (list, tuple)):
@@ -79,7 +79,7 @@ def _leaves(model: Any) -> Iterator[Any]:
 
 
 def _origins(one: Any) -> set[str]:
-    """The packages that a value's type and its bases come from."""
+    """The packages of a value's type and its base classes."""
     return {kind.__module__.partition(".")[0] for kind in type(one).__mro__}
 
 

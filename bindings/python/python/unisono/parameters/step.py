@@ -1,4 +1,4 @@
-"""Whether workers may make a call together: in time, with the same model, equally often."""
+"""Checks that workers make the same calls: before shutdown, with the same model, equally often."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import numpy as np
 from unisono.errors import UsageError
 from unisono.group import Group
 from unisono.parameters.adapter import Parameters, Values
-from unisono.parameters.layout import Layout
+from unisono.parameters.layout import ParameterLayout
 from unisono.world import World, world
 
 ACTIONS = ("sync", "flush", "close")
 
 
 class Steps:
-    """Counts this worker's exchanges and compares them with the others'."""
+    """Counts this worker's exchanges and compares the count with the other workers'."""
 
     def __init__(self, world: World, what: str, timeout: float | None) -> None:
         is_worker = world.worker_id is not None
@@ -29,17 +29,17 @@ class Steps:
 
     @property
     def alive(self) -> bool:
-        """Whether the world that the manager was made in is still there."""
+        """Whether the world in which the manager was made still exists."""
         try:
             return world() is self._world
         except UsageError:
             return False
 
     def check(self, call: str, parameters: Parameters | None) -> None:
-        """Refuses calls that come too late, or from a rank that is no worker.
+        """Rejects calls that come too late, or from a rank that is not a worker.
 
         Args:
-            call: What was called.
+            call: The name of the call.
             parameters: This rank's parameters.
         """
         late = "close()" if self.closed else "shutdown()" if not self.alive else None
@@ -54,12 +54,12 @@ class Steps:
                 "that only serves; call it on workers"
             )
 
-    def same_model(self, layout: Layout, values: list[Values]) -> None:
-        """Refuses a model that is no longer the one that the manager was made with.
+    def same_model(self, layout: ParameterLayout, values: list[Values]) -> None:
+        """Rejects a model that is no longer the one with which the manager was made.
 
         Args:
-            layout: What it was made with.
-            values: What there is.
+            layout: The original layout.
+            values: The current values.
         """
         if len(values) != len(layout.names):
             raise UsageError(
@@ -75,12 +75,12 @@ class Steps:
                 )
 
     def meet(self) -> None:
-        """Waits until all workers have come this far; one that was started again finds them further on."""
+        """Waits until all workers get here; a restarted worker finds the others further ahead."""
         if self._world.restarts == 0:
             Group.barrier(self.workers, timeout=self._timeout)
 
     def compare(self, action: str) -> None:
-        """Waits for all workers and fails on each of them when one is somewhere else.
+        """Waits for all workers, and raises an error on each of them if one makes another call.
 
         Args:
             action: "sync", "flush" or "close".
@@ -88,15 +88,15 @@ class Steps:
         self._made += action != "close"
         if self.workers.size == 1 or self._world.restarts:
             return
-        mine = np.array([ACTIONS.index(action), self._made])
-        everybody = self.workers.all_gather(mine, timeout=self._timeout)
-        if (everybody == everybody[0]).all():
+        own = np.array([ACTIONS.index(action), self._made])
+        gathered = self.workers.all_gather(own, timeout=self._timeout)
+        if (gathered == gathered[0]).all():
             return
-        told = ", ".join(
+        reported = ", ".join(
             f"rank {self.workers.members[worker]} in {ACTIONS[which]} after {made - (which != 2)} exchanges"
-            for worker, (which, made) in enumerate(everybody.tolist())
+            for worker, (which, made) in enumerate(gathered.tolist())
         )
         raise UsageError(
-            f"{action} of a {self._what}: expected the same calls on all workers, received {told}; call "
+            f"{action} of a {self._what}: expected the same calls on all workers, received {reported}; call "
             'sync equally often everywhere, or choose consistency="async"'
         )

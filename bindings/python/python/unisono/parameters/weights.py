@@ -1,4 +1,4 @@
-"""How much a worker counts in a mean: by its rows, where the parts of a batch differ in size."""
+"""Weights for averages: by number of rows, if the parts of a batch differ in size."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from unisono.group import Group
 
 
 def factor_of(weight: Any, group: Group, call: str, timeout: float | None = None) -> float:
-    """What to multiply this worker's values by, so that a plain mean over workers is the weighted one.
+    """The factor for this worker's values with which a plain mean over workers is the weighted mean.
 
     Args:
-        weight: How much this worker counts, such as the rows that it has used: a number from 0 up.
+        weight: This worker's weight, such as the number of rows it has used: a non-negative number.
         group: The workers; each of them calls it.
-        call: Who asks, for errors.
-        timeout: Seconds until it gives up.
+        call: The name of the caller, for error messages.
+        timeout: Seconds until the call times out.
 
     Returns:
         The weight, relative to the mean of all weights.
 
     Raises:
-        UsageError: A weight is not such a number, or all are 0; the same on every worker.
+        UsageError: A weight is not such a number, or all are 0. Every worker raises it.
 
     Example:
         >>> import unisono as uni
@@ -34,16 +34,16 @@ def factor_of(weight: Any, group: Group, call: str, timeout: float | None = None
     try:
         own = float(weight)
     except (TypeError, ValueError):
-        own = math.nan  # all workers hear of it
-    everybody = group.all_gather(np.array([own]), timeout=timeout).ravel()
-    for rank, one in zip(group.members, everybody.tolist(), strict=True):
+        own = math.nan  # reported on all workers
+    gathered = group.all_gather(np.array([own]), timeout=timeout).ravel()
+    for rank, one in zip(group.members, gathered.tolist(), strict=True):
         if not 0 <= one < math.inf:
             received = repr(weight) if math.isnan(one) and math.isnan(own) else one
             raise UsageError(
                 f"{call}: expected a weight from 0 up, such as the number of rows, received {received} on "
                 f"rank {rank}"
             )
-    mean = float(everybody.mean())
+    mean = float(gathered.mean())
     if mean == 0:
         raise UsageError(
             f"{call}: expected a weight above 0 on some worker, received 0 on all; leave out empty batches"

@@ -1,4 +1,4 @@
-"""A table that is an array, read and changed as a whole."""
+"""A table that is one array, read and updated in full."""
 
 from __future__ import annotations
 
@@ -42,22 +42,24 @@ class ArrayTable(Table):
         """Makes the table, together with all other ranks.
 
         Args:
-            size: How many elements it has, 1 or more.
+            size: The number of elements, 1 or more.
             dtype: float32, float64, float16, bfloat16, int32 or int64.
-            init: Its first values: an array, of which worker 0's counts and only worker 0 needs one; or, the
-                same on every rank, a number, `uniform(...)` or `normal(...)`. By default zeros.
-            updater: What an add does: "add", "sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam",
-                "lion", "ftrl", "dcasgd", "dcasgda", "multiverso_adagrad" or "multiverso_momentum".
+            init: The initial values: an array, which only worker 0 needs to pass, because its array is used;
+                or, the same on every rank, a number, `uniform(...)` or `normal(...)`. By default zeros.
+            updater: The rule by which an add is applied: "add", "sgd", "momentum", "nesterov", "adagrad",
+                "rmsprop", "adam", "lion", "ftrl", "dcasgd", "dcasgda", "multiverso_adagrad" or
+                "multiverso_momentum".
             consistency: How far workers may drift apart: "async", "bsp", "bsp:backup=1", "bsp:mean", "ssp:3"
                 (also ``("ssp", 3)``) or "average". A round of "bsp" is one step of the updater with the sum
                 of the workers' adds, of "bsp:mean" with their mean.
-            name: A name of its own, for checkpoints and restarts; by default "array-1" and so on.
-            reject_nan: Whether an add that holds a NaN is refused.
-            compression: How adds travel between hosts: "none", "float16", "bfloat16", "int8" or "topk:0.01".
-            device: "cuda" or "cuda:1" to keep its values and its updater's state in that device's memory,
-                which ends with the process of the host's first rank; by default they are in the host's.
-            timeout: Seconds until the call gives up.
-            options: The updater's options, such as ``learning_rate=0.1``, for adds that bring none.
+            name: A unique name, for checkpoints and restarts; by default "array-1" and so on.
+            reject_nan: Whether an add that contains a NaN is rejected.
+            compression: How adds are encoded between hosts: "none", "float16", "bfloat16", "int8" or
+                "topk:0.01".
+            device: "cuda" or "cuda:1" to keep the values and the updater's state in that device's memory,
+                which ends with the process of the host's first rank; by default they are in host memory.
+            timeout: Seconds until the call times out.
+            options: The updater's options, such as ``learning_rate=0.1``, for adds that pass none.
         """
         native = make(
             "array",

@@ -10,13 +10,13 @@ from unisono.world import world
 def save(path: str | os.PathLike[str], *, timeout: float | None = None) -> None:
     """Saves all tables that are in use, with the state of their updaters. Every rank calls it.
 
-    An older checkpoint in the same place stays whole until the new one is complete.
+    An older checkpoint at the same path stays intact until the new one is complete.
 
     Args:
         path: A folder, or a URL, the same on every rank: ``file://…``; also ``s3://…``, ``gs://…`` and
-            ``az://…`` where the package was built with the feature `cloud`. A rank alone may say
+            ``az://…`` if the package was built with the feature `cloud`. A world of one rank may use
             ``memory://…``, which is in its own process: other ranks could not load from there.
-        timeout: Seconds until the call gives up.
+        timeout: Seconds until the call times out.
 
     Example:
         >>> import tempfile, unisono as uni
@@ -35,11 +35,11 @@ def save(path: str | os.PathLike[str], *, timeout: float | None = None) -> None:
 def load(path: str | os.PathLike[str], *, timeout: float | None = None) -> None:
     """Loads all tables from a checkpoint. Every rank calls it, with the same tables as when it was saved.
 
-    The numbers of ranks may differ. A checkpoint that is damaged or of other tables is an error and changes
+    The number of ranks may differ. A checkpoint that is damaged or of other tables is an error and changes
     nothing.
 
     Args:
-        path: Where it was saved, the same on every rank.
-        timeout: Seconds until the call gives up.
+        path: The path at which it was saved, the same on every rank.
+        timeout: Seconds until the call times out.
     """
     world()._tables().load(os.fspath(path), timeout)

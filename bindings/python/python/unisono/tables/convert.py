@@ -1,4 +1,4 @@
-"""From what users pass to what native tables take: arrays as they are, numbers and lists made into arrays."""
+"""Converts arguments for native tables: arrays are passed as they are, numbers and lists become arrays."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import numpy as np
 from unisono.arrays import bfloat16, in_memory, name_of, reject_masked
 from unisono.errors import UsageError
 from unisono.tables.initial import Normal, Uniform
-from unisono.tables.place import on_device, to_host
+from unisono.tables.memory import on_device, to_host
 
 
 def is_array(x: object) -> bool:
-    """Whether something is an array already, of whichever library."""
+    """Whether an object already is an array, of any library."""
     if isinstance(x, np.ndarray) or hasattr(type(x), "__dlpack__"):
         return True
     return hasattr(x, "__cuda_array_interface__")
 
 
 def values(x: Any, dtype: str, operation: str, table: str) -> Any:
-    """An array for the native module: an array as it is, numbers and lists of them in the table's type.
+    """Converts values for the native module: arrays stay as they are, numbers and lists get the table's type.
 
     Args:
-        x: What the caller passed.
+        x: The caller's argument.
         dtype: The name of the table's type.
-        operation: The call, for the error.
-        table: The table, for the error.
+        operation: The call, for error messages.
+        table: The table, for error messages.
 
     Returns:
         An array.
@@ -60,7 +60,7 @@ def values(x: Any, dtype: str, operation: str, table: str) -> Any:
 
 
 def _check_range(array: Any, target: np.dtype[Any], operation: str, what: str, advice: str) -> None:
-    """Refuses whole numbers that a conversion would change."""
+    """Rejects integers that a conversion would change."""
     if array.size == 0 or np.can_cast(array.dtype, target):
         return
     bounds = np.iinfo(target)
@@ -74,18 +74,18 @@ def _check_range(array: Any, target: np.dtype[Any], operation: str, what: str, a
 
 
 def row_ids(rows: Any, operation: str, what: str = "row ids") -> Any:
-    """Row ids for the native module.
+    """Converts row ids for the native module.
 
     Args:
-        rows: An integer, a list of integers or an integer array, of any shape; int64 is used where it is.
-        operation: The call, for the error.
-        what: What they are, for the error.
+        rows: An integer, a list of integers or an integer array, of any shape; int64 is used without a copy.
+        operation: The call, for error messages.
+        what: A description of the ids, for error messages.
 
     Returns:
         An int64 array of the same shape, or None for all rows.
 
     Raises:
-        UsageError: They are no integers.
+        UsageError: They are not integers.
     """
     reject_masked(rows, operation)
     if rows is None or (isinstance(rows, np.ndarray) and rows.dtype == np.int64):
@@ -117,12 +117,12 @@ def _no_integers(operation: str, what: str, received: object) -> UsageError:
     )
 
 
-# Types whose numbers int64 holds.
+# Types whose values int64 can represent.
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 
 
 def _as_int64(rows: Any, operation: str, what: str) -> Any:
-    """Row ids on a device, converted there by their own library."""
+    """Converts row ids on a device, with their own library."""
     dtype = name_of(rows.dtype)
     if dtype == "int64":
         return rows
@@ -132,16 +132,16 @@ def _as_int64(rows: Any, operation: str, what: str) -> Any:
 
 
 def first_values(init: Any, dtype: str, table: str) -> tuple[Any, int | tuple[str, float, float, int]]:
-    """Splits what a user says of a table's first values.
+    """Splits a user's initial values into an array and a rule.
 
     Args:
         init: None, a number, `uniform(...)`, `normal(...)` or an array.
         dtype: The name of the table's type.
-        table: The table, for the error.
+        table: The table, for error messages.
 
     Returns:
-        The array or None, and the rule by which servers fill their parts without one: for a table of whole
-        numbers the number itself, which a float would round.
+        The array or None, and the rule by which servers fill their parts without one: for an integer table
+        the number itself, which a float would round.
     """
     nothing = ("zero", 0.0, 0.0, 0)
     if init is None:
@@ -164,7 +164,7 @@ def first_values(init: Any, dtype: str, table: str) -> tuple[Any, int | tuple[st
 
 
 def _whole(init: Any, dtype: str, table: str) -> int:
-    """A first value for a table of whole numbers."""
+    """An initial value for an integer table."""
     if not isinstance(init, numbers.Integral) and not float(init).is_integer():
         raise UsageError(
             f"table: expected a whole number for {table} of {dtype}, received {init}; choose a float type"
@@ -179,18 +179,18 @@ def _whole(init: Any, dtype: str, table: str) -> int:
 
 
 def count(number: Any, operation: str, what: str) -> Any:
-    """A size or a number of something for the native module, which counts in 64 bits from 0.
+    """Checks a size or a count for the native module, which uses unsigned 64-bit numbers.
 
     Args:
-        number: What the caller passed.
-        operation: The call, for the error.
-        what: What it is, for the error.
+        number: The caller's argument.
+        operation: The call, for error messages.
+        what: A description of the number, for error messages.
 
     Returns:
-        The same.
+        The number.
 
     Raises:
-        UsageError: It is negative, or has more bits.
+        UsageError: It is negative, or has more than 64 bits.
     """
     if isinstance(number, numbers.Integral) and not 0 <= int(number) < 2**63:
         raise UsageError(
@@ -201,7 +201,7 @@ def count(number: Any, operation: str, what: str) -> Any:
 
 
 def consistency(wanted: Any) -> str:
-    """The consistency as text.
+    """Converts a consistency to text.
 
     Args:
         wanted: Text such as ``"ssp:3"``, or a pair such as ``("ssp", 3)``.

@@ -1,4 +1,4 @@
-"""What a table holds at first."""
+"""Initial values of a table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unisono.errors import UsageError
 
 @dataclass(frozen=True)
 class Uniform:
-    """Evenly distributed first values; see `uniform`."""
+    """Uniformly distributed initial values; see `uniform`."""
 
     low: float
     high: float
@@ -27,7 +27,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class Normal:
-    """Normally distributed first values; see `normal`."""
+    """Normally distributed initial values; see `normal`."""
 
     mean: float
     deviation: float
@@ -42,15 +42,15 @@ class Normal:
 
 
 def uniform(low: float, high: float, seed: int = 0) -> Uniform:
-    """First values for a table, evenly distributed. Each server makes those of its own part.
+    """Uniformly distributed initial values for a table. Each server generates those of its own part.
 
     Args:
         low: The lower bound.
-        high: The upper bound, never reached.
+        high: The upper bound, exclusive.
         seed: Equal seeds give equal tables, on any number of ranks.
 
     Returns:
-        What a table takes as `init`; pass the same on every rank.
+        A value for the argument `init` of a table; pass the same on every rank.
 
     Example:
         >>> import unisono as uni
@@ -63,7 +63,7 @@ def uniform(low: float, high: float, seed: int = 0) -> Uniform:
 
 
 def normal(mean: float, deviation: float, seed: int = 0) -> Normal:
-    """First values for a table, normally distributed. Each server makes those of its own part.
+    """Normally distributed initial values for a table. Each server generates those of its own part.
 
     Args:
         mean: The mean.
@@ -71,7 +71,7 @@ def normal(mean: float, deviation: float, seed: int = 0) -> Normal:
         seed: Equal seeds give equal tables, on any number of ranks.
 
     Returns:
-        What a table takes as `init`; pass the same on every rank.
+        A value for the argument `init` of a table; pass the same on every rank.
 
     Example:
         >>> import unisono as uni

@@ -1,4 +1,4 @@
-"""A table that is a map: from keys to values, growing as keys are added to."""
+"""A table that maps keys to values, and grows as new keys are added."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from unisono.tables.shared import SharedTable, make
 
 
 class KeyValueTable(SharedTable[_native.KeyValueTable]):
-    """A map from integers or bytes to vectors, that all workers share. Every rank makes it.
+    """A map from integers or bytes to vectors that all workers share. Every rank makes it.
 
-    A key that nobody has added to has its first values, takes no memory, and is not in the table.
+    A key that no worker has added to has its initial values, takes no memory, and is not in the table.
 
     Example:
         >>> import unisono as uni
@@ -49,16 +49,16 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
         """Makes the table, together with all other ranks.
 
         Args:
-            dim: How many values each key has, 1 or more.
-            dtype: As for `ArrayTable`, like all that follow but `keys`.
-            init: What a key holds before anybody has added to it: a number, `uniform(...)` or `normal(...)`.
-            updater: What an add does.
+            dim: The number of values per key, 1 or more.
+            dtype: As for `ArrayTable`, like all arguments that follow except `keys`.
+            init: The values of a key before the first add to it: a number, `uniform(...)` or `normal(...)`.
+            updater: The rule by which an add is applied.
             consistency: How far workers may drift apart; not "average".
-            name: A name of its own; by default "key-value-1" and so on.
-            keys: What the keys are: "int" (64 bits) or "bytes".
-            reject_nan: Whether an add that holds a NaN is refused.
-            compression: How adds travel between hosts.
-            timeout: Seconds until the call gives up.
+            name: A unique name; by default "key-value-1" and so on.
+            keys: The type of the keys: "int" (64 bits) or "bytes".
+            reject_nan: Whether an add that contains a NaN is rejected.
+            compression: How adds are encoded between hosts.
+            timeout: Seconds until the call times out.
             options: The updater's options.
         """
         place: Any = options.pop("device", None)
@@ -82,9 +82,9 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
         )
         super().__init__(native)
         self.dim: int = int(dim)
-        """How many values each key has."""
+        """The number of values per key."""
         self.keys_type: str = keys
-        """What the keys are: "int" or "bytes"."""
+        """The type of the keys: "int" or "bytes"."""
 
     def __repr__(self) -> str:
         native = self._native
@@ -97,9 +97,9 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
         """Copies the values of keys.
 
         Args:
-            keys: One key, a list of them, or an integer array; with repeats if you like.
+            keys: One key, a list of them, or an integer array; keys may repeat.
             out: An array of the table's type to fill, contiguous and writable; by default a new NumPy array.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             `out`, or an array: one vector for one key, one row for each key of a list.
@@ -108,12 +108,12 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
         return self._values(keys, memory, out)
 
     def get_async(self, keys: Any, out: Array | None = None, *, timeout: float | None = None) -> Pending[Any]:
-        """Begins a get and lets the program go on; several may be under way.
+        """Starts a get in the background; several may be in progress.
 
         Args:
             keys: As for `get`.
-            out: As for `get`; do not touch it before `wait` has returned.
-            timeout: Seconds until the get gives up.
+            out: As for `get`; do not access it before `wait` has returned.
+            timeout: Seconds until the get times out.
 
         Returns:
             A `Pending` whose `wait` returns the values.
@@ -124,25 +124,25 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
     def add(
         self, keys: Any, delta: Any, wait: bool = False, *, timeout: float | None = None, **options: float
     ) -> None:
-        """Changes the values of keys by `delta`, as the table's updater says; keys that are new come in.
+        """Updates the values of keys by `delta`, according to the table's updater; inserts keys that are new.
 
         Args:
-            keys: As for `get`; a key that stands there twice is changed twice.
-            delta: One row of values for each key, or all of them flat; free to be used again when the call
+            keys: As for `get`; a key that occurs twice is updated twice.
+            delta: One row of values for each key, or all of them flat; it may be reused when the call
                 returns.
-            wait: Whether to return only when the change is made; see `Table.add`.
-            timeout: Seconds until the call gives up.
+            wait: Whether to return only when the update has been applied; see `Table.add`.
+            timeout: Seconds until the call times out.
             options: Options for the updater; by default those of the table.
         """
         values = convert.values(delta, self._native.dtype, "add", f'table "{self.name}"')
         self._native.add(self._keys(keys, "add"), values, options or None, wait, timeout)
 
     def contains(self, keys: Any, *, timeout: float | None = None) -> Any:
-        """Which keys are in the table: those that somebody has added to.
+        """Whether keys are in the table: those that any worker has added to.
 
         Args:
             keys: As for `get`.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             An array of bool, one for each key.
@@ -186,7 +186,7 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
         return iter(keys if isinstance(keys, list) else keys.tolist())
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """All keys with their values, sorted by key, as they are at the moment of the call.
+        """All keys with their values, sorted by key: a snapshot at the time of the call.
 
         Returns:
             Pairs of a key and its vector.
@@ -195,10 +195,10 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
         return zip(keys if isinstance(keys, list) else keys.tolist(), values, strict=True)
 
     def arrays(self, *, timeout: float | None = None) -> tuple[Any, Any]:
-        """All keys and all values at once, sorted by key.
+        """All keys and all values in one call, sorted by key.
 
         Args:
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             The keys, an int64 array or a list of bytes; and an array with one row for each key.
@@ -207,7 +207,7 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
         return keys if isinstance(keys, list) else np.asarray(keys), take_over(values, None)
 
     def _keys(self, keys: Any, operation: str) -> Any:
-        """Keys as the native table takes them: a list of bytes, or an int64 array."""
+        """Converts keys for the native table: a list of bytes, or an int64 array."""
         if self.keys_type != "bytes":
             return convert.row_ids(keys, operation, "keys")
         one = isinstance(keys, (bytes, str)) or not isinstance(keys, Iterable)

@@ -1,4 +1,4 @@
-"""Tables that are matrices, read and changed by rows."""
+"""Tables that are matrices, read and updated by rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unisono.tables.table import Table
 
 
 class MatrixTable(Table):
-    """A matrix that all workers share, spread over the servers by rows. Every rank makes it.
+    """A matrix that all workers share, distributed over the servers by rows. Every rank makes it.
 
     Example:
         >>> import numpy as np, unisono as uni
@@ -46,17 +46,17 @@ class MatrixTable(Table):
         """Makes the table, together with all other ranks.
 
         Args:
-            rows: How many rows it has, 1 or more.
-            cols: How many columns it has, 1 or more.
-            dtype: As for `ArrayTable`, like all that follow.
-            init: Its first values.
-            updater: What an add does.
+            rows: The number of rows, 1 or more.
+            cols: The number of columns, 1 or more.
+            dtype: As for `ArrayTable`, like all arguments that follow.
+            init: The initial values.
+            updater: The rule by which an add is applied.
             consistency: How far workers may drift apart.
-            name: A name of its own; by default "matrix-1" and so on.
-            reject_nan: Whether an add that holds a NaN is refused.
-            compression: How adds travel between hosts.
-            device: Where it lives.
-            timeout: Seconds until the call gives up.
+            name: A unique name; by default "matrix-1" and so on.
+            reject_nan: Whether an add that contains a NaN is rejected.
+            compression: How adds are encoded between hosts.
+            device: The device that holds the table.
+            timeout: Seconds until the call times out.
             options: The updater's options.
         """
         native = make(
@@ -77,9 +77,9 @@ class MatrixTable(Table):
 
 
 class SparseMatrixTable(Table):
-    """A matrix that remembers what each worker has seen: `get_changed` brings only what has changed since.
+    """A matrix that tracks what each worker has read: `get_changed` transfers only rows changed since then.
 
-    `get` brings what it is asked for, as for a `MatrixTable`, and does not count as having seen it.
+    `get` returns the rows it is asked for, as for a `MatrixTable`, and does not mark them as read.
 
     Example:
         >>> import numpy as np, unisono as uni
@@ -115,18 +115,18 @@ class SparseMatrixTable(Table):
         """Makes the table, together with all other ranks.
 
         Args:
-            rows: How many rows it has, 1 or more.
-            cols: How many columns it has, 1 or more.
-            dtype: As for `ArrayTable`, like all that follow but `pipelined`.
-            init: Its first values.
-            updater: What an add does.
+            rows: The number of rows, 1 or more.
+            cols: The number of columns, 1 or more.
+            dtype: As for `ArrayTable`, like all arguments that follow except `pipelined`.
+            init: The initial values.
+            updater: The rule by which an add is applied.
             consistency: How far workers may drift apart; not "average".
-            name: A name of its own; by default "sparse-matrix-1" and so on.
+            name: A unique name; by default "sparse-matrix-1" and so on.
             pipelined: Whether each worker has two buffers, so that one can be filled while the other is used.
-            reject_nan: Whether an add that holds a NaN is refused.
-            compression: How adds travel between hosts.
-            device: Where it lives.
-            timeout: Seconds until the call gives up.
+            reject_nan: Whether an add that contains a NaN is rejected.
+            compression: How adds are encoded between hosts.
+            device: The device that holds the table.
+            timeout: Seconds until the call times out.
             options: The updater's options.
         """
         native = make(
@@ -148,16 +148,16 @@ class SparseMatrixTable(Table):
     def get_changed(
         self, out: Array, rows: Any = None, buffer: int = 0, *, timeout: float | None = None
     ) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Brings an array up to date: fills the rows that changed since this worker's last call.
+        """Updates an array: fills the rows that changed since this worker's last call.
 
-        The other rows are left alone: pass the same array each time, or one with the same values. The first
-        call fills everything. A whole-table add changes only the rows whose delta is not all zeros.
+        The other rows are not written: pass the same array each time, or one with the same values. The first
+        call fills everything. A full-table add changes only the rows whose delta is not all zeros.
 
         Args:
-            out: The array to bring up to date: one row for each row id, contiguous and writable.
+            out: The array to update: one row for each row id, contiguous and writable.
             rows: Row ids, as for `get`; None for all rows.
             buffer: Which of this worker's buffers `out` is: 0, or 1 if the table is pipelined.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             The ids of the rows that were filled, in ascending order.

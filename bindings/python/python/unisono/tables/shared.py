@@ -1,4 +1,4 @@
-"""What tables of every kind have in common, and how they are made."""
+"""The common base of tables of every kind, and their creation."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from unisono import _native
 from unisono.arrays import bfloat16, name_of
 from unisono.errors import Error, UsageError
 from unisono.tables import convert
-from unisono.tables.place import ordinal
+from unisono.tables.memory import ordinal
 from unisono.world import world
 
 N = TypeVar("N", _native.Table, _native.KeyValueTable)
 
 
 class SharedTable(Generic[N]):
-    """A table of any kind: what it says of itself, and its steps."""
+    """A table of any kind: its properties and its steps."""
 
     def __init__(self, native: N) -> None:
         self._native: N = native
 
     @property
     def name(self) -> str:
-        """Its name, given or made: "array-1"."""
+        """The name, given or generated: "array-1"."""
         return self._native.name
 
     @property
     def dtype(self) -> Any:
-        """NumPy's type of its elements; for bfloat16 that of the package ml_dtypes."""
+        """The NumPy type of the elements; for bfloat16 that of the package ml_dtypes."""
         name = self._native.dtype
         return np.dtype(bfloat16() if name == "bfloat16" else name)
 
     @property
     def updater(self) -> str:
-        """What an add does: "add", "sgd", "adam" and so on."""
+        """The rule by which an add is applied: "add", "sgd", "adam" and so on."""
         return self._native.updater
 
     @property
@@ -44,23 +44,23 @@ class SharedTable(Generic[N]):
         return self._native.consistency
 
     def tick(self, *, timeout: float | None = None) -> None:
-        """Says that this worker begins its next step.
+        """Marks the beginning of this worker's next step.
 
-        With consistency "ssp" the bound counts these steps. With "average" all workers call it, and
-        everybody's copy becomes the average of all copies.
+        With consistency "ssp" the bound counts these steps. With "average" all workers call it, and every
+        worker's copy becomes the average of all copies.
 
         Args:
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
         """
         self._native.tick(timeout)
 
     @property
     def clock(self) -> int:
-        """How many steps this worker has made.
+        """The number of steps that this worker has made.
 
-        They are its own ticks, those of the process before it if it was started again, and those that the
-        others made without it, while it was away or waited for all of them. A loop that goes on at this step
-        can be started again.
+        It includes this worker's own ticks, those of its previous process if it was restarted, and those that
+        the other workers made without it, while it was down or waited for all of them. A loop that continues
+        at this step can be restarted.
 
         Example:
             >>> import unisono as uni
@@ -75,21 +75,21 @@ class SharedTable(Generic[N]):
         return self._native.clock
 
     def flush(self, *, timeout: float | None = None) -> None:
-        """Waits until all adds that this rank began on this table are applied; raises what went wrong.
+        """Waits until all adds that this rank started on this table are applied; raises their errors.
 
         Args:
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
         """
         self._native.flush(timeout)
 
     def finish(self, *, timeout: float | None = None) -> None:
-        """Says that this worker makes no more calls on this table: with "bsp" and "ssp" nobody waits for it.
+        """Declares that this worker makes no more calls on this table: "bsp" and "ssp" do not wait for it.
 
-        What it added is applied first. A worker that ends, or drops its tables, need not call it.
+        Its adds are applied first. A worker that exits, or drops its tables, need not call it.
         `unisono.finish` does so for all tables.
 
         Args:
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Example:
             >>> import unisono as uni
@@ -103,7 +103,7 @@ class SharedTable(Generic[N]):
         self._native.finish(timeout)
 
     def staleness(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """How old the values were that this rank's gets returned.
+        """The staleness of the values that this rank's gets returned.
 
         Returns:
             A histogram: entry i counts the gets at which the slowest other worker was i steps behind this
@@ -116,7 +116,7 @@ _FIRST_USE = "the first use of tables"
 
 
 def _tables_for(table: str) -> _native.Tables:
-    """The default world's tables; what goes wrong with them is said of the table that they are needed for."""
+    """The default world's tables; errors name the table for which they are needed."""
     try:
         return world()._tables()
     except Error as error:
@@ -141,21 +141,21 @@ def make(
     options: dict[str, float],
     device: Any = None,
 ) -> Any:
-    """Makes a native table on the default world; the first one also makes the ranks workers and servers.
+    """Makes a native table on the default world; the first one also assigns the roles of worker and server.
 
     Args:
         kind: The native method that makes it.
-        first: What that method takes first.
-        dtype: The type of its elements.
-        init: Its first values.
-        updater: What an add does.
+        first: The first arguments of that method.
+        dtype: The element type.
+        init: The initial values.
+        updater: The rule by which an add is applied.
         consistency: How far workers may drift apart.
-        name: Its name.
-        reject_nan: Whether an add that holds a NaN is refused.
-        compression: How adds travel between hosts.
-        timeout: Seconds until the call gives up.
+        name: The name.
+        reject_nan: Whether an add that contains a NaN is rejected.
+        compression: How adds are encoded between hosts.
+        timeout: Seconds until the call times out.
         options: The updater's options.
-        device: Where it lives; by default in the host's memory.
+        device: The device that holds the table; by default it is in host memory.
 
     Returns:
         The native table.
@@ -174,7 +174,7 @@ def make(
             "table: expected a number, uniform(...) or normal(...) as init of a key-value table, received an "
             "array; add it to its keys instead"
         )
-    wishes = {
+    arguments = {
         "dtype": element,
         "name": name,
         "init": rule,
@@ -186,4 +186,4 @@ def make(
         "add": options,
     }
     more = () if kind == "key_value" else (values,)
-    return getattr(_tables_for(table), kind)(*first, *more, wishes, timeout)
+    return getattr(_tables_for(table), kind)(*first, *more, arguments, timeout)

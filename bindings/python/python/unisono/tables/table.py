@@ -1,4 +1,4 @@
-"""What all tables with rows have in common: get and add."""
+"""The common base of all tables with rows: get and add."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from unisono.tables.shared import SharedTable
 class Table(SharedTable[_native.Table]):
     """Values that all workers share; made as `ArrayTable`, `MatrixTable` or `SparseMatrixTable`.
 
-    Every rank makes the same tables in the same order. Arrays are NumPy arrays, PyTorch tensors, or anything
-    else that speaks DLPack, in the processor's memory or in that of a CUDA device. An array of the table's
-    type is used where it is, without a copy; one of another type is refused, and one with gaps is refused as
-    `out` and copied as an input. Lists and numbers are converted. Every call takes `timeout` (seconds; the
-    default is the world's).
+    Every rank makes the same tables in the same order. Arrays are NumPy arrays, PyTorch tensors, or any other
+    arrays that support DLPack, in host or CUDA memory. An array of the table's type is used without a copy;
+    one of another type is rejected, and a non-contiguous one is rejected as `out` and copied as an input.
+    Lists and numbers are converted. Every call takes `timeout` (seconds; the default is the world's).
     """
 
     def __init__(self, native: _native.Table, shape: tuple[int, ...]) -> None:
         super().__init__(native)
         self.shape: tuple[int, ...] = shape
-        """Its shape: (size,) or (rows, columns)."""
+        """The shape: (size,) or (rows, columns)."""
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -39,7 +38,7 @@ class Table(SharedTable[_native.Table]):
 
     @property
     def device(self) -> str:
-        """Where its values are: "cpu", or "cuda:0" and so on."""
+        """The device that holds the values: "cpu", or "cuda:0" and so on."""
         number = self._native.device
         return "cpu" if number is None else f"cuda:{number}"
 
@@ -47,12 +46,12 @@ class Table(SharedTable[_native.Table]):
         """Copies values out of the table.
 
         Args:
-            rows: Row ids: an integer for one row, a list or an integer array for several, with repeats if you
-                like; None for all rows. int64 arrays are used where they are.
-            out: An array of the table's type to fill, contiguous and writable, flat or of the shape of what
-                is returned; by default a new NumPy array, or one on the device that has the table or the row
+            rows: Row ids: an integer for one row, a list or an integer array for several, which may repeat;
+                None for all rows. int64 arrays are used without a copy.
+            out: An array of the table's type to fill, contiguous and writable, flat or of the shape of the
+                result; by default a new NumPy array, or one on the device that has the table or the row
                 ids.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call times out.
 
         Returns:
             The values: `out`, or an array of the shape of `rows` followed by that of a row.
@@ -63,12 +62,12 @@ class Table(SharedTable[_native.Table]):
     def get_async(
         self, rows: Any = None, out: Array | None = None, *, timeout: float | None = None
     ) -> Pending[Any]:
-        """Begins a get and lets the program go on; several may be under way.
+        """Starts a get in the background; several may be in progress.
 
         Args:
             rows: As for `get`.
-            out: As for `get`; do not touch it before `wait` has returned.
-            timeout: Seconds until the get gives up.
+            out: As for `get`; do not access it before `wait` has returned.
+            timeout: Seconds until the get times out.
 
         Returns:
             A `Pending` whose `wait` returns the values.
@@ -98,16 +97,17 @@ class Table(SharedTable[_native.Table]):
         timeout: float | None = None,
         **options: float,
     ) -> None:
-        """Changes the table by `delta`, as its updater says.
+        """Updates the table by `delta`, according to its updater.
 
         Args:
             delta: One row of values for each row id, flat or of the shape of `rows` followed by that of a
-                row; only read, and free to be used again when the call returns.
-            rows: As for `get`; a row that stands there twice is changed twice.
-            wait: Whether to return only when the change is made everywhere. Otherwise it may happen a little
-                later: this worker's next `get` sees it in any case, the others' after a `barrier`.
-            timeout: Seconds until the call gives up. With `wait`, the error says whether the change was made:
-                if not, the call may be repeated.
+                row; it is only read, and may be reused when the call returns.
+            rows: As for `get`; a row that occurs twice is updated twice.
+            wait: Whether to return only when the update has been applied everywhere. Otherwise it may be
+                applied a little later: this worker's next `get` sees it in any case, the others' after a
+                `barrier`.
+            timeout: Seconds until the call times out. With `wait`, the error states whether the update was
+                applied: if not, the call may be repeated.
             options: Options for the updater, such as ``learning_rate=0.1``; by default those of the table.
 
         Example:

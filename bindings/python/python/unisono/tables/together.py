@@ -1,4 +1,4 @@
-"""What a worker says of all its tables at once: that its adds be applied, and that it is done."""
+"""Calls of a worker that concern all its tables: to apply its adds, and to declare that it has finished."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from unisono.world import world
 
 
 def flush(*, timeout: float | None = None) -> None:
-    """Waits until all adds that this rank began are applied; raises what went wrong. `barrier` does it too.
+    """Waits until all adds that this rank started are applied; raises their errors. `barrier` does so too.
 
     Without tables it does nothing.
 
     Args:
-        timeout: Seconds until the call gives up.
+        timeout: Seconds until the call times out.
 
     Example:
         >>> import unisono as uni
@@ -26,13 +26,13 @@ def flush(*, timeout: float | None = None) -> None:
 
 
 def finish(*, timeout: float | None = None) -> None:
-    """Says that this worker makes no more calls on its tables: with "bsp" and "ssp" nobody waits for it.
+    """Declares that this worker makes no more calls on its tables: "bsp" and "ssp" do not wait for it.
 
-    What it added is applied first. `shutdown` and the end of the program do it too; `table.finish` does it
-    for one table. Without tables it does nothing.
+    Its adds are applied first. `shutdown` and the end of the program do this too; `table.finish` does it for
+    one table. Without tables it does nothing.
 
     Args:
-        timeout: Seconds until the call gives up.
+        timeout: Seconds until the call times out.
 
     Example:
         >>> import unisono as uni

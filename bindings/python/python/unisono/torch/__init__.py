@@ -1,4 +1,4 @@
-"""PyTorch: models whose gradients or parameters workers share.
+"""PyTorch: data-parallel gradients, shared parameters and spatially partitioned models.
 
 Example:
     >>> import torch, unisono as uni
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from unisono.torch.space.sampler import SpatialSampler
     from unisono.torch.space.verify import verify
 
-# Halos are imported when they are first used: most programs train without them.
+# The halo modules are imported on first use: most programs train without them.
 _LATER = {
     "Part": "unisono.torch.space.part",
     "RegionDataset": "unisono.torch.space.region_dataset",

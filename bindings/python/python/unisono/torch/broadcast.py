@@ -1,4 +1,4 @@
-"""One worker's parameters and buffers for all."""
+"""Broadcast of one worker's parameters and buffers to all workers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import torch
 
 from unisono.group import Group
-from unisono.parameters.layout import Layout, agree
+from unisono.parameters.layout import ParameterLayout, agree
 from unisono.world import world
 
-# Types that the collectives know; others travel as bytes.
+# Element types that the collectives support; other types are sent as bytes.
 _KNOWN = {
     torch.float32,
     torch.float64,
@@ -26,15 +26,15 @@ _KNOWN = {
 def broadcast_parameters(
     model: torch.nn.Module | Mapping[str, torch.Tensor], root: int = 0, *, group: Group | None = None
 ) -> None:
-    """Copies the root's parameters and buffers into everybody's model.
+    """Copies the root's parameters and buffers into the model of every worker.
 
     Args:
         model: The module, or named tensors such as a state_dict.
-        root: The rank whose values win.
-        group: The workers; by default all ranks that are workers. The root counts inside it.
+        root: The rank whose values are broadcast, counted within the group.
+        group: The workers; by default all ranks that are workers.
 
     Raises:
-        UsageError: The models differ between workers; the same on every worker, and nothing was changed.
+        UsageError: The models differ between workers. Every worker raises it, and no model is changed.
 
     Example:
         >>> import torch, unisono as uni
@@ -50,11 +50,11 @@ def broadcast_parameters(
 
 @torch.no_grad()
 def broadcast_tensors(tensors: object, root: int, group: Group) -> None:
-    """Copies the root's tensors into everybody's, which have the same sizes and types.
+    """Broadcasts the root's tensors in place. Every worker passes tensors of the same sizes and types.
 
     Args:
-        tensors: Tensors in the processor's memory or in that of a CUDA device.
-        root: The rank whose values win.
+        tensors: Tensors in host memory or on a CUDA device.
+        root: The rank whose values are broadcast.
         group: The workers.
     """
     for tensor in tensors:  # type: ignore[attr-defined]
@@ -65,8 +65,8 @@ def broadcast_tensors(tensors: object, root: int, group: Group) -> None:
             tensor.copy_(plain)
 
 
-def describe(named: Mapping[str, torch.Tensor]) -> Layout:
-    """What workers compare before anything is changed.
+def describe(named: Mapping[str, torch.Tensor]) -> ParameterLayout:
+    """Describes tensors, so that workers can compare models before anything is changed.
 
     Args:
         named: Named tensors.
@@ -75,4 +75,6 @@ def describe(named: Mapping[str, torch.Tensor]) -> Layout:
         Their layout.
     """
     shapes = tuple(tuple(one.shape) for one in named.values())
-    return Layout(tuple(named), shapes, tuple(f"{one.dtype} on {one.device.type}" for one in named.values()))
+    return ParameterLayout(
+        tuple(named), shapes, tuple(f"{one.dtype} on {one.device.type}" for one in named.values())
+    )

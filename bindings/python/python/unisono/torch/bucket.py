@@ -1,4 +1,4 @@
-"""Gradients that travel together: in memory that all ranks of a host share, or on their device."""
+"""Gradient buckets: in memory that all ranks of a host share, or on the parameters' device."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from unisono.pending import Pending
 from unisono.torch.gradients import scale
 from unisono.world import World
 
-# Bytes in a bucket: large enough for the memory's full speed, small enough to begin early.
+# Bucket size in bytes: large enough for full memory bandwidth, small enough to start communication early.
 BYTES = 4 << 20
-# On a device a call costs more, and the memory is faster.
+# On a device a call costs more and memory is faster, so buckets are larger.
 BYTES_ON_DEVICE = 32 << 20
 
 
 class Bucket:
-    """Some parameters' gradients side by side, and for each a mark that says whether somebody has one.
+    """A flat buffer of several parameters' gradients, and a flag for each: whether any rank has a gradient.
 
-    Complex gradients travel as pairs of real numbers; sparse ones become dense.
+    Complex gradients are sent as pairs of real numbers; sparse gradients become dense.
     """
 
     def __init__(self, parameters: Sequence[torch.nn.Parameter], world: World) -> None:
@@ -33,19 +33,19 @@ class Bucket:
         self._views = [_gradient_in(part, one) for part, one in zip(parts, self.parameters, strict=True)]
         self._pending: Pending[object] | None = None
         self.factor = 1.0
-        """What this rank's gradients are multiplied by before they are averaged."""
+        """This rank's gradients are multiplied by this factor before they are averaged."""
         self.begin()
 
     def begin(self) -> None:
-        """Expects the gradients of a new backward pass."""
+        """Resets the bucket for a new backward pass."""
         self._marks.zero_()
         self.missing = len(self.parameters)
 
     def take(self, place: int) -> None:
-        """Takes a gradient that is complete. From then on it lies in the bucket.
+        """Copies a complete gradient into the bucket; from then on, the gradient is a view of the bucket.
 
         Args:
-            place: The parameter's place in the bucket.
+            place: The parameter's index in the bucket.
         """
         parameter, view = self.parameters[place], self._views[place]
         gradient = parameter.grad
@@ -58,7 +58,7 @@ class Bucket:
         self.missing -= 1
 
     def reduce(self, group: Group) -> None:
-        """Begins to average; where this rank has no gradient, it counts as zero.
+        """Starts averaging. A gradient that this rank does not have counts as zero.
 
         Args:
             group: The workers.
@@ -66,7 +66,7 @@ class Bucket:
         if self.missing:
             for place in (self._marks == 0).nonzero().flatten().tolist():
                 gradient = self.parameters[place].grad
-                # Gradients of earlier passes are kept: they count, though this pass has added nothing.
+                # A gradient accumulated in earlier passes counts, even if this pass added nothing to it.
                 if gradient is None:
                     self._views[place].zero_()
                 else:
@@ -74,7 +74,7 @@ class Bucket:
         self._pending = group.all_reduce(self._flat, "avg", wait=False)
 
     def finish(self) -> None:
-        """Waits for the averages and gives them to the parameters that have a gradient somewhere."""
+        """Waits for the averages and assigns them to the parameters for which any rank has a gradient."""
         if self._pending is None:
             return
         pending, self._pending = self._pending, None
@@ -85,14 +85,14 @@ class Bucket:
 
 
 def buckets_of(parameters: Sequence[torch.nn.Parameter], world: World) -> list[Bucket]:
-    """Divides parameters into buckets, the last ones first, because their gradients come first.
+    """Divides parameters into buckets in reverse order, because backward computes the last gradients first.
 
     Args:
         parameters: The parameters that need gradients, in the module's order.
-        world: Whose memory to use.
+        world: The world in whose shared memory the buckets are allocated.
 
     Returns:
-        The buckets, in the order in which they travel.
+        The buckets, in the order in which they are reduced.
     """
     groups: dict[object, list[list[torch.nn.Parameter]]] = {}
     ordered: list[list[torch.nn.Parameter]] = []
@@ -108,9 +108,9 @@ def buckets_of(parameters: Sequence[torch.nn.Parameter], world: World) -> list[B
 
 
 def _gradient_in(part: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    """A view of flat memory that a parameter can have as its gradient: in its type and memory format.
+    """Returns a view of flat memory with a parameter's type and memory format, to be used as its gradient.
 
-    Fused optimizers go through parameters and gradients in the order of their memory.
+    Fused optimizers traverse parameters and gradients in memory order.
     """
     flat = torch.view_as_complex(part.view(-1, 2)) if parameter.is_complex() else part
     strides = torch.empty_like(parameter, device="meta").stride()
@@ -118,7 +118,7 @@ def _gradient_in(part: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
 
 
 def _memory(elements: int, like: torch.Tensor, world: World) -> torch.Tensor:
-    """Memory on the parameters' device, or such that averaging copies nothing; at last one's own."""
+    """Allocates on the parameters' device, else in memory reduced without a copy, else in private memory."""
     dtype = like.dtype.to_real()
     if like.is_cuda:
         return torch.empty(elements, dtype=dtype, device=like.device)

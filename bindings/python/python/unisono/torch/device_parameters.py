@@ -1,4 +1,4 @@
-"""A module's parameters in CUDA memory: together in one flat buffer, there or in pinned memory."""
+"""A module's parameters in CUDA memory: packed into one flat buffer on the device or in pinned memory."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from unisono.torch.memory import distinct_tensors
 
 
 class DeviceParameters:
-    """Tensors of one CUDA device; tied ones count once, complex ones as pairs of real numbers.
+    """Tensors of one CUDA device; tied tensors count once, complex tensors as pairs of real numbers.
 
-    Averages and gradients stay on the device. What goes to a table goes through pinned memory, one copy for
-    each element type.
+    Averages and gradients stay on the device. Values for a table are staged in pinned memory, with one copy
+    for each element type.
     """
 
     in_place = False
@@ -31,9 +31,9 @@ class DeviceParameters:
 
         Args:
             named: The tensors.
-            current: What returns those that the model has now; by default they are final.
+            current: Returns the model's current tensors; by default the tensors never change.
         """
-        self._trained = dict(named)  # those that share memory may have gradients of their own
+        self._trained = dict(named)  # tensors that share memory may have separate gradients
         self._current = current or (lambda: self._trained)
         self._named = distinct_tensors(named)
         self._groups: dict[torch.dtype, list[int]] = {}
@@ -41,16 +41,16 @@ class DeviceParameters:
             _check(name, one, next(iter(self._named.values())).device)
             self._groups.setdefault(one.dtype.to_real(), []).append(place)
         self.exact = all(dtype in (torch.float32, torch.float64) for dtype in self._groups)
-        """Whether the tensors keep to the last bit what they are given."""
+        """Whether the tensors store the values they are given bit for bit."""
         self._pinned: dict[torch.dtype, torch.Tensor] = {}
 
     def names(self) -> list[str]:
-        """Their names in the module."""
+        """The tensors' names in the module."""
         return list(self._named)
 
     @torch.no_grad()
     def read(self) -> list[Values]:
-        """Copies in pinned memory, which the next reading overwrites; of bfloat16 in float32."""
+        """Copies the tensors to pinned memory, which the next `read` overwrites; bfloat16 as float32."""
         tensors = self._tensors()
         values: list[Values] = [None] * len(tensors)  # type: ignore[list-item]
         for dtype, places in self._groups.items():
@@ -72,19 +72,19 @@ class DeviceParameters:
 
     @torch.no_grad()
     def add(self, values: list[Values | None]) -> None:
-        """Adds to the tensors, on the device; nothing where there is None."""
+        """Adds to the tensors, on the device; skips a tensor whose value is None."""
         tensors = self._tensors()
         for places, parts in self._uploaded(tensors, values):
             torch._foreach_add_([tensors[place] for place in places], parts)
 
     @torch.no_grad()
     def average(self, group: Group, factor: float, timeout: float | None) -> None:
-        """Replaces everybody's tensors by their average, without a way through the host.
+        """Replaces every worker's tensors by their average, without staging in host memory.
 
         Args:
             group: The workers.
-            factor: What this worker's values are multiplied by first.
-            timeout: Seconds until the call gives up.
+            factor: This worker's values are multiplied by it first.
+            timeout: Seconds until the call times out.
         """
         tensors = self._tensors()
         averages = []
@@ -92,7 +92,7 @@ class DeviceParameters:
             flat = scale(_joined([tensors[place] for place in places]), factor)
             group.all_reduce(flat, "avg", timeout=timeout)
             averages.append(torch.split(flat, [tensors[place].numel() for place in places]))
-        # Only when all of them have come.
+        # Write nothing until every average has arrived.
         for places, parts in zip(self._groups.values(), averages, strict=True):
             targets = [tensors[place] for place in places]
             torch._foreach_copy_(
@@ -112,7 +112,7 @@ class DeviceParameters:
         return [as_real(one.detach()) for one in self._named.values()]
 
     def _host(self, dtype: torch.dtype, elements: int) -> torch.Tensor:
-        """Pinned memory for all tensors of a type; NumPy has no bfloat16, so these are widened."""
+        """Pinned memory for all tensors of a type. NumPy has no bfloat16, so those are widened."""
         held = self._pinned.get(dtype)
         if held is None or held.numel() != elements:
             wide = torch.float32 if dtype == torch.bfloat16 else dtype
@@ -122,7 +122,7 @@ class DeviceParameters:
     def _uploaded(
         self, tensors: list[torch.Tensor], values: list[Values | None]
     ) -> list[tuple[list[int], list[torch.Tensor]]]:
-        """The values on the device, in the tensors' shapes: one copy for each type."""
+        """Uploads the values and returns them in the tensors' shapes: one copy for each type."""
         uploaded = []
         for every in self._groups.values():
             places = [place for place in every if values[place] is not None]
@@ -142,7 +142,7 @@ class DeviceParameters:
 
 
 def _joined(tensors: list[torch.Tensor]) -> torch.Tensor:
-    """One new flat tensor of all of them."""
+    """Concatenates all tensors into a new flat one."""
     return torch.cat([one.reshape(-1) for one in tensors])
 
 

@@ -1,4 +1,4 @@
-"""Gradients averaged between workers: large ones where they lie, small ones together."""
+"""Averages gradients between workers: large ones in place, small ones packed into one call."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from unisono.parameters.adapter import Values
 from unisono.parameters.weights import factor_of
 from unisono.world import world
 
-# A gradient of so many bytes is worth a call of its own; smaller ones share one. On a device copies cost
-# less, and calls more.
+# A gradient of at least this many bytes gets a call of its own; smaller ones share one. On a device, copies
+# are cheaper and calls more expensive.
 LARGE = 64 * 1024
 LARGE_ON_DEVICE = 64 * 1024 * 1024
 
-# What each rank tells the others of a gradient.
+# The kinds of gradient that ranks report to each other.
 _NONE, _DENSE, _ON_DEVICE, _UNUSABLE = 0, 1, 2, 3
 
 
@@ -29,21 +29,21 @@ def average_gradients(
     group: Group | None = None,
     op: str = "avg",
 ) -> None:
-    """Averages the gradients of all workers, in place. Call it between backward and the optimizer's step.
+    """Averages the gradients of all workers, in place. Call it between `backward` and the optimizer step.
 
-    A worker that has no gradient of a parameter counts as one whose gradient is zero; if no worker has one,
+    A worker without a gradient for a parameter counts as one whose gradient is zero; if no worker has one,
     it stays None.
 
     Args:
         model: The module, with the same parameters on every worker.
-        weight: How much this worker counts: where parts of a batch differ in size, the rows of its own. Give
-            it on all workers or on none.
+        weight: This worker's weight in the average: if parts of a batch differ in size, its number of rows.
+            Pass it on all workers or on none.
         group: The workers; by default all ranks that are workers.
-        op: "avg", or "sum".
+        op: "avg" or "sum".
 
     Raises:
         UsageError: A gradient is sparse, in CUDA memory on some workers only, or in memory of another kind;
-            or a weight is no number from 0 up. The same on every worker.
+            or a weight is not a finite, non-negative number. Every worker raises it.
 
     Example:
         >>> import torch, unisono as uni
@@ -72,12 +72,12 @@ def reduce_gradients(
     """Combines the gradients of named parameters, in place.
 
     Args:
-        named: The parameters; those that need no gradient take no part, and one that is there twice counts
+        named: The parameters. Those that need no gradient are skipped, and one that occurs twice counts
             once.
         group: The workers.
         op: "avg" or "sum".
-        factor: What this worker's gradients are multiplied by first.
-        timeout: Seconds until a call gives up.
+        factor: This worker's gradients are multiplied by it first.
+        timeout: Seconds until a call times out.
     """
     if op not in ("avg", "sum"):
         raise UsageError(f"gradients: expected the operation avg or sum, received {op!r}; choose one of them")
@@ -89,10 +89,10 @@ def reduce_gradients(
     if group.size == 1 or not parameters:
         return
     kinds = np.array([_kind(one) for one in parameters.values()], np.uint8)
-    everybody = group.all_gather(kinds, timeout=timeout)
-    _refuse_unusable(list(parameters), everybody, group)
+    gathered = group.all_gather(kinds, timeout=timeout)
+    _reject_unusable(list(parameters), gathered, group)
     gradients = []
-    for parameter, kind in zip(parameters.values(), everybody.max(axis=0), strict=True):
+    for parameter, kind in zip(parameters.values(), gathered.max(axis=0), strict=True):
         if kind != _NONE:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -105,14 +105,14 @@ def reduce_gradients(
 def reduce_tensors(
     tensors: Iterable[torch.Tensor], group: Group, op: str, timeout: float | None = None
 ) -> None:
-    """Combines tensors in place: the same sizes and types in the same order on every worker.
+    """Combines tensors in place: the same sizes and types, in the same order, on every worker.
 
     Args:
-        tensors: Dense tensors, in the processor's memory or in that of a CUDA device; complex ones count as
-            pairs of real numbers.
+        tensors: Dense tensors in host memory or on a CUDA device; complex ones count as pairs of real
+            numbers.
         group: The workers.
         op: "avg" or "sum".
-        timeout: Seconds until a call gives up.
+        timeout: Seconds until a call times out.
     """
     small: dict[object, list[torch.Tensor]] = {}
     for one in tensors:
@@ -128,20 +128,20 @@ def reduce_tensors(
         joined = torch.cat([tensor.reshape(-1) for tensor in together])
         group.all_reduce(joined, op, timeout=timeout)
         parts = torch.split(joined, [one.numel() for one in together])
-        # One launch for all of them, where there is something to launch.
+        # On a device, one kernel launch copies all of them.
         torch._foreach_copy_(
             together, [part.view(one.shape) for part, one in zip(parts, together, strict=True)]
         )
 
 
 def as_real(one: torch.Tensor) -> torch.Tensor:
-    """A tensor as collectives take it: they know no complex numbers.
+    """Views a tensor as collectives accept it: they do not support complex numbers.
 
     Args:
         one: The tensor.
 
     Returns:
-        The tensor; of a complex one a view with the real and imaginary parts on a new last axis.
+        The tensor itself; for a complex one, a view with the real and imaginary parts on a new last axis.
     """
     return torch.view_as_real(one) if one.is_complex() else one
 
@@ -151,7 +151,7 @@ def scale(gradient: torch.Tensor, factor: float) -> torch.Tensor:
 
     Args:
         gradient: The gradient.
-        factor: Zero leaves zeros, whatever was there: a mean over no rows is no number.
+        factor: The multiplier. Zero sets every element to zero, even NaN: a mean over no rows is NaN.
 
     Returns:
         The same gradient.
@@ -170,18 +170,18 @@ def _kind(parameter: torch.Tensor) -> int:
     return {"cpu": _DENSE, "cuda": _ON_DEVICE}.get(gradient.device.type, _UNUSABLE)
 
 
-def _refuse_unusable(names: list[str], everybody: Values, group: Group) -> None:
-    ranks, places = np.nonzero(everybody == _UNUSABLE)
+def _reject_unusable(names: list[str], gathered: Values, group: Group) -> None:
+    ranks, places = np.nonzero(gathered == _UNUSABLE)
     if len(ranks):
         raise UsageError(
             "gradients: expected dense gradients in the processor's or in CUDA memory, received another "
             f"one for {names[places[0]]!r} on rank {group.members[ranks[0]]}; move the model, or make the "
             "gradient dense"
         )
-    mixed = (everybody == _DENSE).any(axis=0) & (everybody == _ON_DEVICE).any(axis=0)
+    mixed = (gathered == _DENSE).any(axis=0) & (gathered == _ON_DEVICE).any(axis=0)
     if mixed.any():
         place = int(np.flatnonzero(mixed)[0])
-        there = [group.members[rank] for rank in np.flatnonzero(everybody[:, place] == _ON_DEVICE)]
+        there = [group.members[rank] for rank in np.flatnonzero(gathered[:, place] == _ON_DEVICE)]
         raise UsageError(
             f"gradients: expected {names[place]!r} in one kind of memory on all workers, received one in "
             f"CUDA memory on rank {there[0]} and one in the processor's on others; move the models alike"

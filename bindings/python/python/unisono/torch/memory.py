@@ -1,4 +1,4 @@
-"""Where tensors lie, so that tied ones count once."""
+"""Memory addresses of tensors, so that tied tensors count once."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from unisono.parameters.memory import array_at, distinct
 
 
 def distinct_tensors(named: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Leaves out tensors that lie where an earlier one lies, with the same shape and type.
+    """Drops tensors that have the same address, shape and type as an earlier one.
 
     Args:
         named: Tensors by name.
 
     Returns:
-        Each once, under its first name.
+        Each distinct tensor, under its first name.
 
     Raises:
-        UsageError: Two tensors share only a part of their memory, or see it in different ways.
+        UsageError: Two tensors overlap only in part, or view the same memory with different shapes or types.
 
     Example:
         >>> weight = torch.zeros(3)

@@ -1,4 +1,4 @@
-"""A module whose gradients are averaged between workers while backward still computes."""
+"""A module whose gradients are averaged between workers while backward is still computing."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from unisono.world import world
 
 
 class DistributedDataParallel(torch.nn.Module):
-    """Wraps a module: after backward, every worker has the average of all workers' gradients.
+    """Wraps a module: after `backward`, every worker has the average of all workers' gradients.
 
-    Gradients travel in buckets, each as soon as it is complete, while backward computes the next. As with
+    Gradients are sent in buckets, each as soon as it is complete, while `backward` computes the next. As with
     PyTorch's own class of this name, the wrapped module is `module` and keys of `state_dict` begin with
-    "module."; `load_state_dict` takes keys with and without it. Every worker makes the same passes.
+    "module."; `load_state_dict` accepts keys with and without it. Every worker makes the same passes.
 
-    Gradients lie in the buckets, which the next backward pass fills again: clone one that is to be kept.
+    Gradients are views of the buckets, which the next backward pass overwrites: clone a gradient to keep it.
     They have the memory format of their parameters; sparse gradients become dense.
 
-    Wrap a module when its parameters are final: one that is added, replaced or unfrozen later is an error at
-    the next forward pass.
+    Wrap a module when its parameters are final: a parameter that is added, replaced or unfrozen later is an
+    error at the next forward pass.
 
     Example:
         >>> import torch, unisono as uni
@@ -43,13 +43,13 @@ class DistributedDataParallel(torch.nn.Module):
     def __init__(
         self, module: torch.nn.Module, *, group: Group | None = None, broadcast_buffers: bool = True
     ) -> None:
-        """Wraps the module, together with all other workers; it then has the parameters of the first.
+        """Wraps the module, together with all other workers, and broadcasts the first worker's parameters.
 
         Args:
-            module: The module, in the processor's memory or in that of CUDA devices.
+            module: The module, in host memory or on CUDA devices.
             group: The workers; by default all ranks that are workers.
-            broadcast_buffers: Whether each forward pass in training begins with the first worker's buffers,
-                such as the statistics of batch normalization.
+            broadcast_buffers: Whether each forward pass in training begins by broadcasting the first
+                worker's buffers, such as the statistics of batch normalization.
 
         Raises:
             UsageError: The module differs between workers, is in memory of another kind, or has no parameters
@@ -66,11 +66,11 @@ class DistributedDataParallel(torch.nn.Module):
         self._begin_averaging(list(trained.values()))
 
     def _begin_averaging(self, trained: list[torch.nn.Parameter]) -> None:
-        """Makes the buckets, and has each gradient brought to its own when it is complete."""
+        """Creates the buckets, and registers hooks that copy each complete gradient into its bucket."""
         self._under_way = False
         self._weighed = False
         self._next = 0
-        self._trained = {id(one): one for one in trained}  # kept, so that no other gets the same id
+        self._trained = {id(one): one for one in trained}  # keeps them alive, so that ids are not reused
         self._buckets: list[Bucket] = []
         if self._group.size > 1:
             self._buckets = buckets_of(trained, world())
@@ -79,11 +79,11 @@ class DistributedDataParallel(torch.nn.Module):
             for place, parameter in enumerate(bucket.parameters):
                 register: Any = parameter.register_post_accumulate_grad_hook
                 handles.append(register(_hook(weakref.ref(self), number, place)))
-        # A module that is wrapped again must not be averaged twice.
+        # If the module is wrapped again, its gradients must not be averaged twice.
         weakref.finalize(self, _remove, handles)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DistributedDataParallel:
-        """A copy with parameters and buckets of its own, on the same group; any worker may make one."""
+        """Copies the wrapper, with its own parameters and buckets, on the same group. Not collective."""
         copied = self.__class__.__new__(self.__class__)
         memo[id(self)] = copied
         shared = {"_group": self._group, "_buckets": []}
@@ -111,14 +111,14 @@ class DistributedDataParallel(torch.nn.Module):
         if self._weighed and torch._C._current_graph_task_id() == -1:
             self._set_factor(1.0)
         if self._broadcasts_buffers and self._averages and self.training and self._group.size > 1:
-            # Unseen by autograd, as statistics are changed by their own layers: an earlier forward pass may
+            # Hidden from autograd, just as layers update their own statistics: an earlier forward pass may
             # still need its backward pass.
             broadcast_tensors([one.data for one in self.module.buffers()], 0, self._group)
         return self.module(*inputs, **options)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Leaves gradients where they are computed; the next pass outside averages what has accumulated.
+        """Accumulates gradients locally; the next pass outside the context averages what has accumulated.
 
         Example:
             >>> import torch, unisono as uni
@@ -137,16 +137,16 @@ class DistributedDataParallel(torch.nn.Module):
             self._averages = before
 
     def weigh(self, weight: float) -> None:
-        """Sets how much this worker counts in the next average. All workers call it, before backward.
+        """Sets this worker's weight in the next average. All workers call it, before `backward`.
 
-        It holds until the first forward pass after that average.
+        The weight holds until the first forward pass after that average.
 
         Args:
-            weight: Where parts of a batch differ in size, the rows of this worker's; 0 if it has none, which
-                then makes a pass all the same.
+            weight: If parts of a batch differ in size, this worker's number of rows; 0 if it has none, in
+                which case it still makes a pass.
 
         Raises:
-            UsageError: A weight is no number from 0 up, or all are 0; the same on every worker.
+            UsageError: A weight is not a finite, non-negative number, or all are 0. Every worker raises it.
 
         Example:
             >>> import torch, unisono as uni
@@ -197,14 +197,14 @@ class DistributedDataParallel(torch.nn.Module):
     def _arrived(self, bucket: Bucket, place: int) -> None:
         if not self._under_way:
             self._under_way = True
-            # At the end of this backward pass, whatever part of the graph it covers.
+            # Runs at the end of this backward pass, whichever part of the graph the pass covers.
             engine: Any = torch.autograd.Variable._execution_engine
             engine.queue_callback(self._finish)
         bucket.take(place)
         self._send(only_complete=True)
 
     def _send(self, only_complete: bool) -> None:
-        """Buckets leave in one order on all workers."""
+        """Sends buckets, in the same order on all workers."""
         while self._next < len(self._buckets):
             bucket = self._buckets[self._next]
             if only_complete and bucket.missing:
@@ -221,15 +221,15 @@ class DistributedDataParallel(torch.nn.Module):
         finally:
             self._under_way = False
             self._next = 0
-            # The factor stays: with reentrant checkpoints a backward pass averages several times. Values that
-            # are averages already do not change, because the mean of all workers' factors is 1.
+            # The factor stays: with reentrant checkpoints a backward pass averages several times. Averaging
+            # values that are already averages changes nothing, because the mean of all workers' factors is 1.
             self._weighed = True
             for bucket in self._buckets:
                 bucket.begin()
 
 
 def _hook(wrapper: weakref.ref[DistributedDataParallel], number: int, place: int) -> Any:
-    """What is called when a gradient is complete; it is no reason to keep the wrapper."""
+    """Returns the hook for a complete gradient; it holds only a weak reference to the wrapper."""
 
     def arrived(_: torch.Tensor) -> None:
         model = wrapper()

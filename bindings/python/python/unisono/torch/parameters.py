@@ -1,4 +1,4 @@
-"""A PyTorch module's parameters for the manager: views of its tensors, without a copy."""
+"""A PyTorch module's parameters, as the manager sees them: views of its tensors, without a copy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from unisono.torch.swap import Swap
 
 
 class ModuleParameters:
-    """Tensors in the processor's memory; tied ones count once."""
+    """Tensors in host memory; tied tensors count once."""
 
     def __init__(
         self,
@@ -29,42 +29,42 @@ class ModuleParameters:
 
         Args:
             named: The tensors.
-            current: What returns those that the model has now; by default they are final.
+            current: Returns the model's current tensors; by default the tensors never change.
         """
-        self._trained = dict(named)  # those that share memory may have gradients of their own
+        self._trained = dict(named)  # tensors that share memory may have separate gradients
         self._current = current or (lambda: self._trained)
         self._named = distinct_tensors(named)
         # NumPy has no bfloat16, so such tensors are read as copies.
         self.in_place = all(one.dtype != torch.bfloat16 for one in self._named.values())
-        # Before the first array, because PyTorch does not tell memory that it shares from such it was given.
+        # Before the first array: PyTorch does not distinguish memory that it shares from memory it was given.
         self.swap = Swap(self._named)
-        """What lets the tensors take new values without a copy."""
+        """Lets the tensors take new values without a copy."""
 
     def names(self) -> list[str]:
-        """Their names in the module."""
+        """The tensors' names in the module."""
         return list(self._named)
 
     def read(self) -> list[Values]:
-        """Views of the tensors, of complex ones as pairs of real numbers; of bfloat16, copies in float32."""
+        """Returns views of the tensors, complex ones as pairs of real numbers; bfloat16 as float32 copies."""
         check_same(self._trained, self._current())
         return [_view(name, one) for name, one in self._named.items()]
 
     @torch.no_grad()
     def write(self, values: list[Values]) -> None:
         """Copies values into the tensors."""
-        self.read()  # refuses before the first is written
+        self.read()  # raises before the first tensor is written
         for one, value in zip(self._named.values(), values, strict=True):
             as_real(one).copy_(torch.from_numpy(value))
 
     def written(self) -> None:
-        """Counts a write to each tensor, so that autograd does not use a value that it saved before."""
+        """Increments each tensor's version counter, so that autograd does not use a value it saved before."""
         for one in self._named.values():
             if not one.is_inference():
                 increment_version(one)
 
     @torch.no_grad()
     def add(self, values: list[Values | None]) -> None:
-        """Adds to the tensors, on as many threads as PyTorch has."""
+        """Adds to the tensors, on as many threads as PyTorch uses."""
         for one, value in zip(self._named.values(), values, strict=True):
             if value is not None:
                 as_real(one).add_(torch.from_numpy(value))
@@ -76,7 +76,7 @@ class ModuleParameters:
 
 
 def parameters_of(model: Any) -> ModuleParameters | DeviceParameters:
-    """The parameters of a module, or of a list or dictionary of tensors.
+    """Returns the parameters of a module, or of a list or dictionary of tensors.
 
     Args:
         model: The module; buffers, such as the statistics of batch normalization, are not parameters.
@@ -85,7 +85,7 @@ def parameters_of(model: Any) -> ModuleParameters | DeviceParameters:
         Its parameters.
 
     Raises:
-        UsageError: It is something else.
+        UsageError: `model` is none of these.
 
     Example:
         >>> parameters_of(torch.nn.Linear(3, 1)).names()

@@ -1,4 +1,4 @@
-"""Which part of a data set is this worker's."""
+"""A sampler that selects this worker's part of a data set."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unisono.world import world
 
 
 class DistributedSampler(torch.utils.data.DistributedSampler[Any]):
-    """PyTorch's sampler, which knows this worker and how many there are.
+    """PyTorch's sampler, with this worker's rank and the number of workers filled in.
 
     Call `set_epoch` at the start of each epoch, or every epoch has the same order.
 
@@ -27,10 +27,10 @@ class DistributedSampler(torch.utils.data.DistributedSampler[Any]):
         """Makes the sampler.
 
         Args:
-            dataset: What has a length.
-            shuffle: Whether each epoch has an order of its own, the same on all workers.
-            seed: Where that order comes from; the same on all workers.
-            drop_last: Whether to leave out what cannot be divided evenly; otherwise some of it is repeated.
+            dataset: An object with a length.
+            shuffle: Whether each epoch is shuffled anew, in the same order on all workers.
+            seed: The seed of that order; the same on all workers.
+            drop_last: Whether to drop samples that cannot be divided evenly; otherwise some are repeated.
         """
         here = world()
         if here.worker_id is None:

@@ -1,4 +1,4 @@
-"""Memory beside a model's tensors that they take over when it holds newer values than their own."""
+"""Double buffering: spare memory that a tensor takes over when it holds newer values than the tensor."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _count_users: Any = getattr(torch._C, "_storage_Use_Count", None)
 class Swap:
     """Lets tensors take new values without a copy.
 
-    A tensor keeps its identity, gradient and optimizer state; only its memory becomes another. It takes part
-    while its memory is its own: PyTorch's, seen by nobody else. Nobody may write where the model no longer
-    looks.
+    A tensor keeps its identity, gradient and optimizer state; only its storage is replaced. It takes part
+    only while PyTorch has allocated its storage and nothing else refers to that storage. Otherwise a write
+    through another reference would go to memory that the model no longer uses.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.zeros(2))
@@ -43,10 +43,10 @@ class Swap:
         self._unwatch: Callable[[], Any] = lambda: None
 
     def watch(self, before: Callable[[list[int]], None]) -> None:
-        """Has a method called before each step of an optimizer that trains some of the tensors.
+        """Registers a method to be called before each step of an optimizer that trains some of the tensors.
 
         Args:
-            before: Given their places. It is no reason to keep its object.
+            before: Called with the tensors' indices. Only a weak reference to its object is kept.
         """
         method = weakref.WeakMethod(before)
         places = self._places
@@ -66,14 +66,14 @@ class Swap:
         self._unwatch()
 
     def mark(self) -> None:
-        """Notes what the tensors are: those that PyTorch changes from here on take nothing over."""
+        """Records the tensors' state: a tensor that PyTorch changes after this is not swapped."""
         self._versions = [
             one._version if address == one.data_ptr() else None
             for one, address in zip(self._tensors, self._addresses, strict=True)
         ]
 
     def spare(self) -> list[Values | None]:
-        """Views of the memory beside the tensors, laid out like them; None beside those that take no part."""
+        """Views of the spare memory, laid out like the tensors; None for a tensor that is left out."""
         if not self._spare:
             self._spare = [
                 None if address is None else torch.empty_like(one, requires_grad=False)
@@ -82,13 +82,13 @@ class Swap:
         return [None if one is None else one.numpy() for one in self._spare]
 
     def take(self, places: Iterable[int]) -> list[int]:
-        """Exchanges the memory of tensors with that beside them, where they are unchanged since `mark`.
+        """Exchanges the storage of tensors with their spare memory, if they are unchanged since `mark`.
 
         Args:
-            places: Which tensors.
+            places: Indices of the tensors.
 
         Returns:
-            Those that have done it.
+            The indices of the tensors that were swapped.
         """
         return [place for place in places if self._take(place)]
 
@@ -103,17 +103,17 @@ class Swap:
             or _users(one) > _users(spare)
         ):
             return False
-        # Not detach(): what is left must not share the count of changes.
+        # Not detach(): the spare tensor must not share the version counter.
         self._spare[place] = one.data
         one.data = spare
         self._addresses[place] = one.data_ptr()
         self._versions[place] = None
-        increment_version(one)  # a graph that remembers the former values must not go on
+        increment_version(one)  # backward through a graph that saved the former values must fail
         return True
 
 
 def _own(one: torch.Tensor) -> int | None:
-    """Where a tensor's memory lies, if PyTorch has allocated it for this process, else None."""
+    """The address of a tensor's memory if PyTorch has allocated it for this process, else None."""
     if _count_users is None or type(one) not in (torch.Tensor, torch.nn.Parameter) or one.is_inference():
         return None
     if one.device.type != "cpu" or one.layout != torch.strided or one.numel() == 0 or one.is_complex():
@@ -123,6 +123,6 @@ def _own(one: torch.Tensor) -> int | None:
 
 
 def _users(one: torch.Tensor) -> int:
-    """How many tensors and arrays look at a tensor's memory."""
+    """The number of tensors and arrays that refer to a tensor's storage."""
     count: int = _count_users(one.untyped_storage()._cdata)
     return count

@@ -32,7 +32,7 @@ def refused(text, call, *args, **options):
 
 
 def both(function, *args):
-    """What a function returns outside jit; inside it must return the same."""
+    """A function's result outside jit; inside it must be the same."""
     outside, inside = function(*args), unijax.jit(function)(*args)
     jax.tree.map(np.testing.assert_array_equal, outside, inside)
     return outside
@@ -63,7 +63,7 @@ def test_trees():
 
 
 def test_order():
-    """Calls inside and outside keep their order, also when nobody waits for a jitted one."""
+    """Calls inside and outside keep their order, even if the program does not wait for a jitted one."""
 
     @jax.jit
     def inside(x):
@@ -79,7 +79,7 @@ def test_order():
 
 
 def test_a_step_of_training():
-    """Half batches and averaged gradients do what one worker does with whole batches."""
+    """Half batches with averaged gradients give what one worker gets with full batches."""
     x, y = np.random.RandomState(1).rand(2, 12 * world.size, 3).astype("float32")
     mine = slice(world.rank, None, world.size)
 
@@ -95,13 +95,13 @@ def test_a_step_of_training():
 
 
 def test_gradients():
-    """Gradients belong to the sum of what all ranks differentiate, computed here in one process."""
+    """Gradients are those of the sum of all ranks' functions, computed here in one process."""
     n, rank = world.size, world.rank
     weights = jnp.arange(1.0, n + 1)
     xs = jnp.array(everybody((3,)))
 
     def compare(mine, all_of_them):
-        """`mine` is a rank's loss; `all_of_them` the sum of all ranks' as a function of all inputs."""
+        """`mine` is a rank's loss; `all_of_them` is the sum over all ranks, as a function of all inputs."""
         expected = jax.grad(all_of_them)(xs)[rank]
         for wrap in (lambda plain: plain, unijax.jit, jax.jit):
             np.testing.assert_allclose(wrap(jax.grad(mine))(xs[rank]), expected, rtol=1e-5)
@@ -122,7 +122,7 @@ def test_gradients():
         lambda x: of_sum(weights @ unijax.all_gather(jnp.sin(x)), rank),
         lambda xs: sum(of_sum(weights @ jnp.sin(xs), one) for one in range(n)),
     )
-    # Trees, with whole numbers on the way, and a loop.
+    # Trees that include integers, and a loop.
     compare(
         lambda x: of_sum(unijax.all_reduce({"x": x, "count": jnp.ones((), jnp.int32)})["x"], rank),
         lambda xs: sum(of_sum(xs.sum(axis=0), one) for one in range(n)),
@@ -146,7 +146,7 @@ def test_gradients():
 
 
 def test_errors():
-    """A call that cannot be right is Unisono's error inside jit too, and what follows works."""
+    """An invalid call is Unisono's error inside jit too, and later calls work."""
     for wrap in (lambda plain: plain, unijax.jit):
         refused("op", wrap(lambda x: unijax.all_reduce(x, "median")), jnp.ones(3))
         if world.size > 1:
@@ -191,7 +191,7 @@ def test_managers():
 
 
 def test_numbers():
-    """Numbers of Python's are arrays without axes; what is no number is refused before the call."""
+    """Python numbers are arrays without axes; other objects are rejected before the call."""
     tree = {"a": jnp.ones(3), "n": 2.0, "i": 3, "s": np.float32(4)}
     total = unijax.all_reduce(tree)
     expected = {"a": np.ones(3), "n": 2.0, "i": 3, "s": 4.0}

@@ -1,4 +1,4 @@
-"""Keras models in step on the backend of KERAS_BACKEND: managers, callbacks, and training with `fit`."""
+"""Keras models synchronized on the backend of KERAS_BACKEND: managers, callbacks, and training with `fit`."""
 
 import keras
 import numpy as np
@@ -52,7 +52,7 @@ def test_managers(make_manager, sync):
 
 
 def test_fit(make_callback):
-    """Workers with their own part of each batch do together what one does with all of it."""
+    """Workers with their own part of each batch together give what one gives with the full batch."""
     workers = mv.workers_num()
     random = np.random.RandomState(7)
     x, y = random.rand(24, 4).astype("float32"), random.rand(24, 2).astype("float32")
@@ -63,13 +63,13 @@ def test_fit(make_callback):
 
     alone, model = make(3), make(3 + mv.worker_id())
     fit(alone, 0.5, slice(None), 12, [])
-    # Of each batch of 12, this worker's rows: 12 / workers of them.
+    # This worker's rows of each batch of 12: 12 / workers of them.
     fit(model, 0.5 / workers, slice(mv.worker_id(), None, workers), 12 // workers, [make_callback(model)])
     same(model, alone.get_weights())
 
 
 def test_frequency():
-    """Without a learning rate nothing changes, so only what others add shows when a callback syncs."""
+    """With a learning rate of zero, only other workers' adds show when a callback syncs."""
     x, y = np.zeros((6, 4), "float32"), np.zeros((6, 2), "float32")
     model = make(0)
     model.compile(optimizer=keras.optimizers.SGD(0.0), loss="mean_squared_error")

@@ -1,4 +1,4 @@
-"""Networks of Lasagne, or objects of the same interface, in step: both sets of names."""
+"""Networks of Lasagne, or objects with its interface, synchronized under both sets of names."""
 
 import sys
 
@@ -15,7 +15,7 @@ from note import note
 
 
 class Network:
-    """What a script of its own may pass instead of a layer."""
+    """An object that a script may pass instead of a layer."""
 
     def __init__(self, value):
         self.values = [np.full((4, 3), value, np.float32), np.full(3, value, np.float32)]
@@ -97,7 +97,7 @@ def test_another_master():
 
 
 def test_training():
-    """Lasagne's own updates train it: workers with their own half of a batch do what one does with it all."""
+    """With Lasagne's own updates, workers with half a batch each give what one gives with the full batch."""
     import lasagne
 
     x, y = T.fmatrix("x"), T.lvector("y")

@@ -1,4 +1,4 @@
-"""Updaters of tables against torch.optim: ten steps, dense and of some rows, one by one and in rounds."""
+"""Updaters of tables against torch.optim: ten steps, dense and on some rows, one by one and in rounds."""
 
 import numpy as np
 import torch
@@ -6,7 +6,7 @@ import torch
 import unisono as uni
 
 RATE = 0.05
-"""The learning rate of rules whose adds are steps: the worker multiplies."""
+"""The learning rate of rules whose adds are steps: the worker multiplies by it."""
 
 CASES = [
     ("sgd", {}, torch.optim.SGD, {"lr": RATE}),
@@ -51,7 +51,7 @@ def rows_of(step, worker):
 
 
 class Torch:
-    """One optimizer for each row: rows are lazy, and each has a count of its own."""
+    """One optimizer for each row: rows are updated lazily, and each has its own step count."""
 
     def __init__(self, optimizer, options):
         self.rows = [torch.zeros(COLS, dtype=torch.float64, requires_grad=True) for _ in range(ROWS)]

@@ -1,4 +1,4 @@
-"""PyTorch on several ranks, against one process that sees all data."""
+"""PyTorch on several ranks, against one process that has all data."""
 
 import copy
 import io
@@ -38,7 +38,7 @@ def curves():
     equal(losses(model, lambda _: None, parts=True), alone)
     on_all_ranks(model)
 
-    # In the background, what the model changes meanwhile is kept.
+    # In the background, the model's changes made meanwhile are kept.
     model = torch.nn.Linear(300, 5)
     with uni.ParameterManager(model, background=True, consistency="bsp") as beside:
         first = model.weight.detach().clone()
@@ -47,7 +47,7 @@ def curves():
             beside.sync()
     equal(model.weight.detach(), first + 4 * N)
 
-    # Plain gradient descent is linear: with a rate N times smaller, changes that add up are averages.
+    # Plain gradient descent is linear: at a rate N times smaller, the sum of changes is their average.
     model = network(seed=world.rank)
     plain = network()
     manager = uni.ParameterManager(model, consistency="bsp")
@@ -158,7 +158,7 @@ def wrong_weights():
 
 
 def unused():
-    """Parameters that some workers, or none, have used."""
+    """Parameters that only some workers, or none, have used."""
 
     class Branches(nn.Module):
         def __init__(self):
@@ -198,7 +198,7 @@ def accumulation():
     functional.cross_entropy(wrapped(images), labels).backward()
     for one, other in zip(model.parameters(), alone.parameters(), strict=True):
         equal(one.grad, other.grad)
-    # Gradients that are kept, and set to zero in place instead of left out.
+    # Gradients that are kept, and zeroed in place instead of set to None.
     for _ in range(2):
         wrapped.zero_grad(set_to_none=False)
         functional.cross_entropy(wrapped(images), labels).backward()
@@ -206,7 +206,7 @@ def accumulation():
 
 
 def states():
-    """Keys as PyTorch's own wrapper has them, and buffers of the first worker."""
+    """Keys as in PyTorch's own wrapper, and buffers of the first worker."""
     model = DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
     assert all(key.startswith("module.") for key in model.state_dict())
     model.load_state_dict(model.state_dict())
@@ -224,11 +224,11 @@ def states():
 
 
 def copies():
-    """A copy of a wrapper is a wrapper with parameters of its own; a file gets the module alone."""
+    """A copy of a wrapper is a wrapper with its own parameters; pickling saves only the module."""
     model = DistributedDataParallel(nn.Sequential(nn.Linear(2, 1), nn.BatchNorm1d(1)))
     model(torch.ones(2, 2)).sum().backward()
     if world.rank == 0:
-        copy.deepcopy(model)  # nobody else needs to know
+        copy.deepcopy(model)  # not a collective call
     copied = copy.deepcopy({"best": model})["best"]
     assert type(copied) is DistributedDataParallel
     with torch.no_grad():
@@ -244,7 +244,7 @@ def copies():
 
 
 def tied():
-    """Parameters that lie in the same memory count once."""
+    """Parameters that share memory count once."""
     layers = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
     layers[1].weight = layers[0].weight
     for background in (False, True):
@@ -269,7 +269,7 @@ def tied():
     mean = sum((rank + 1) * (N - rank) for rank in range(N)) / sum(range(N + 1))
     equal(one.grad, torch.full_like(one, mean))
 
-    # The same memory, and gradients of their own.
+    # The same memory, with separate gradients.
     other = nn.Parameter(one.detach())
     manager = uni.ParameterManager([one, other], mode="gradients", op="sum")
     one.grad, other.grad = torch.ones_like(one), torch.full_like(one, 2.0)
@@ -290,7 +290,7 @@ def tied():
 
 
 def types():
-    """Types of all kinds, gradients with gaps, and models that lie elsewhere."""
+    """All element types, non-contiguous gradients, and models in other memory."""
     for dtype, tolerance in ((torch.float64, 1e-12), (torch.bfloat16, 0.02), (torch.float16, 0.01)):
         model = network(dtype=dtype)
         for parameter in model.parameters():
@@ -346,7 +346,7 @@ def refused():
 
 
 def unequal():
-    """Workers that sync unequally often are told who is where, and their models stay as they were."""
+    """If workers sync unequally often, the error names each rank's call, and the models stay unchanged."""
     if N == 1:
         return
     for options in ({"consistency": "bsp"}, {"mode": "average"}, {"consistency": "bsp", "background": True}):
@@ -355,7 +355,7 @@ def unequal():
         for _ in range(2):
             manager.sync()
         if options.get("background"):
-            manager.flush()  # nothing is under way
+            manager.flush()  # no exchange is in progress
         with torch.no_grad():
             model[0].weight += 1
         held = copy.deepcopy(model.state_dict())
@@ -366,7 +366,7 @@ def unequal():
 
 
 def late():
-    """After shutdown nothing is synced, averaged or half written."""
+    """After shutdown nothing is synced, averaged or partly written."""
     model = network()
     managers = [uni.ParameterManager(model, mode=mode) for mode in ("delta", "average", "gradients")]
     model(torch.ones(2, 20)).sum().backward()
@@ -381,7 +381,7 @@ def late():
 
 
 def sampler():
-    """Every worker has its part, and together they have everything."""
+    """Every worker has its part, and together they have all samples."""
     mine = DistributedSampler(range(10 * N), seed=3)
     mine.set_epoch(1)
     everybody = uni.all_gather(torch.tensor(list(mine))).flatten()

@@ -1,4 +1,4 @@
-"""Samples that ranks divide in space: the same order everywhere, and parts that make up the whole."""
+"""Samples that ranks partition in space: the same order on all ranks, and parts that cover a sample."""
 
 import copy
 import sys
@@ -12,7 +12,7 @@ from unisono.torch import RegionDataset, SpatialSampler, spatial
 
 torch.set_num_threads(1)
 FOLDER = sys.argv[1]
-# A process that a loader spawns reads this file anew, and must not become a rank.
+# A process that a loader spawns imports this file again, and must not become a rank.
 if __name__ == "__main__":
     world = uni.init()
     N = world.size
@@ -20,7 +20,7 @@ IMAGES, MASKS = f"{FOLDER}/images.npy", f"{FOLDER}/masks.npy"
 
 
 def grids():
-    """Space alone; and where the number of ranks allows it, samples too."""
+    """Space alone; and, if the number of ranks allows it, samples too."""
     yield uni.Grid(h=-1)
     yield uni.Grid(h=1, w=-1)
     if N % 2 == 0:
@@ -28,7 +28,7 @@ def grids():
 
 
 def orders():
-    """Ranks at the same place on `data` have the same order; together they have every sample once."""
+    """Ranks with the same coordinate on `data` have the same order; together they have every sample once."""
     for grid in grids():
         replicas = grid.axes.get("data", 1)
         epochs = []
@@ -51,7 +51,7 @@ def orders():
 
 
 def loaders():
-    """What a loader gives is the whole's region, with or without processes that read ahead."""
+    """A loader returns the region of the full sample, with and without prefetching processes."""
     images, masks = np.load(IMAGES), np.load(MASKS)
     for grid in grids():
         first = RegionDataset(IMAGES, grid, halo={[axis for axis in grid.axes if axis != "data"][-1]: 1})
@@ -60,7 +60,7 @@ def loaders():
         sampler = SpatialSampler(dataset, grid, seed=2)
         batch = second.batch_array(4 * grid.axes.get("data", 1))
         for workers, start in [(0, None), (2, "fork"), (1, "spawn")]:
-            # Starting afresh takes seconds: once is enough.
+            # Spawning takes seconds: once is enough.
             if start == "spawn" and (N != 2 or grid.axes != {"h": N}):
                 continue
             options = {
@@ -81,7 +81,7 @@ def loaders():
 
 
 def training():
-    """Parts in space, and samples along `data`, give the gradients of one process with the whole batch."""
+    """Parts in space, and samples along `data`, give the gradients of one process with the full batch."""
     images = torch.from_numpy(np.load(IMAGES))
     for grid in grids():
         torch.manual_seed(0)
@@ -102,7 +102,7 @@ def training():
 
 
 def mistakes():
-    """Ranks that differ are told so, all of them."""
+    """If ranks differ, all of them raise an error."""
     grid = uni.Grid(h=-1)
     if N > 1:
         try:

@@ -1,4 +1,4 @@
-"""A manager in the background whose model takes over memory before an optimizer's step."""
+"""A background manager whose model takes over memory before an optimizer step."""
 
 import copy
 import gc
@@ -24,16 +24,16 @@ def network():
 
 
 def ended(manager):
-    """Waits until the exchange under way has ended."""
+    """Waits until the exchange in progress has ended."""
     deadline = time.monotonic() + 60
-    while not manager._keeper._waiting.ended:
+    while not manager._replica._waiting.ended:
         assert time.monotonic() < deadline
         time.sleep(0.001)
 
 
 def hold(manager, parameters, before):
-    """Runs something before an optimizer's step, so late that the exchange has ended; who has swapped?"""
-    if manager._keeper.busy and manager._keeper._swap is not None:
+    """Runs `before` once the exchange has ended, and returns which parameters were swapped."""
+    if manager._replica.busy and manager._replica._swap is not None:
         ended(manager)
     places = [one.data_ptr() for one in parameters]
     before()
@@ -41,7 +41,7 @@ def hold(manager, parameters, before):
 
 
 def everybody(manager):
-    """All have told all, and taken it."""
+    """Exchanges until all workers have all changes."""
     for _ in range(2):
         manager.flush()
         uni.barrier()
@@ -63,7 +63,7 @@ OPTIMIZERS = {
 
 
 def simulate(make, steps):
-    """What all workers hold at the end, computed by one."""
+    """The final values of all workers, computed by one."""
     models = [network() for _ in range(N)]
     optimizers = [make(model.parameters()) for model in models]
     shared = nn.utils.parameters_to_vector(models[0].parameters()).detach()
@@ -114,7 +114,7 @@ def naive():
 
 
 def train(model, manager, steps, between=lambda: None):
-    """Steps by which every element changes by one; returns how often parameters have swapped."""
+    """Steps that change every element by one; returns how often parameters were swapped."""
     parameters = list(model.parameters())
     optimizer = torch.optim.SGD([one for one in parameters if one.requires_grad], lr=1.0)
     swaps = 0
@@ -174,7 +174,7 @@ def settings():
 
 
 def changes():
-    """What changes the model between a sync and a step is kept, seen by PyTorch or not."""
+    """Changes to the model between a sync and a step are kept, tracked by PyTorch or not."""
 
     def in_place(model):
         with torch.no_grad():
@@ -215,7 +215,7 @@ def changes():
             manager.close()
             adds_up(model, first, 10 * N)
 
-    # An unseen change just before the end of the manager stays in the model.
+    # An untracked change just before the manager is closed stays in the model.
     model = network()
     manager = uni.ParameterManager(model, background=True, consistency="bsp")
     first = values(model)
@@ -224,11 +224,11 @@ def changes():
     data(model)
     assert all(hold(manager, list(model.parameters()), torch.optim.SGD(model.parameters(), lr=1.0).step))
     manager.close()
-    adds_up(model, first, 2 * N + 2)  # the optimizer has added one more, of which nobody was told
+    adds_up(model, first, 2 * N + 2)  # the optimizer has added one more, which was not sent
 
 
 def failures():
-    """After an exchange that has failed nothing is lost, not even what was changed unseen."""
+    """After a failed exchange nothing is lost, not even untracked changes."""
     for failing in ("add", "get"):
         model = network()
         manager = uni.ParameterManager(model, background=True)
@@ -242,12 +242,12 @@ def failures():
         ended(manager)
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
         unseen()
-        optimizer.step()  # the memory that it has left has changes that nobody knows of
+        optimizer.step()  # the swapped-out memory has changes that were not sent
         kept = getattr(manager.table, failing)
         setattr(manager.table, failing, lambda *_, **__: 1 / 0)
         manager.sync()
-        manager._keeper._waiting._thread.join()
-        optimizer.step()  # which takes nothing over
+        manager._replica._waiting._thread.join()
+        optimizer.step()  # swaps nothing
         try:
             manager.sync()
         except ZeroDivisionError:
@@ -262,7 +262,7 @@ def failures():
 
 
 def models():
-    """Parts of a model, shared weights, memory that others see, copies and hooks."""
+    """Parts of a model, shared weights, memory with other references, copies and hooks."""
     model = network()
     parameters = list(model.parameters())
     manager = uni.ParameterManager(model, background=True)
@@ -284,7 +284,7 @@ def models():
     kept = values(copied)
     body.step()
     assert all(torch.equal(one, before) for one, before in zip(copied.parameters(), kept, strict=True))
-    # A graph that remembers the former values has them, or cannot go on, as after any change in place.
+    # A graph that saved the former values still has them, or fails, as after any change in place.
     manager.sync()
     factor = torch.ones(3, requires_grad=True)
     remembers = loss(model, 0, 0)
@@ -331,7 +331,7 @@ def models():
 
 
 def ends():
-    """A manager takes its hook with it, however it ends."""
+    """A manager removes its hook, however it ends."""
     assert not hooks
     model = network()
     first = values(model)

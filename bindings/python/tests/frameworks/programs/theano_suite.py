@@ -1,4 +1,4 @@
-"""Shared variables of PyTensor: the test that Multiverso came with, and what its tutorial promised."""
+"""Shared variables of PyTensor: Multiverso's own test, and the promises of its tutorial."""
 
 import copy
 import pickle
@@ -30,7 +30,7 @@ def test_sharedvar():
     delta = np.arange(1, rows * columns + 1).reshape(rows, columns).astype(theano.config.floatX)
     train = theano.function([], updates=[(W, W + delta)])
     mv.barrier()
-    # Up to here float32 counts exactly, also between the two steps; the original counted on with 3 and more.
+    # Up to here float32 counts exactly, also between the two steps; the original continued with 3 and more.
     exact = 2**24 // int(2 * delta.max() * mv.workers_num())
     for i in range(min(100, exact)):
         train()
@@ -44,7 +44,7 @@ def test_sharedvar():
 
 
 def test_the_tutorial():
-    """The variable that comes back is a variable, and has mv_sync; the master's value wins."""
+    """The result is a shared variable and has mv_sync; the master's value is used."""
     mine = np.full((2, 3), 5.0 if mv.is_master_worker() else 99.0, np.float32)
     W = sharedvar.mv_shared(value=mine, name="W", borrow=True)
     assert isinstance(W, theano.compile.SharedVariable) and W.name == "W"
@@ -96,7 +96,7 @@ def test_in_rounds():
 
 
 def test_unisono():
-    """Under its own name it keeps float64, and refuses what has no place in a table."""
+    """Under Unisono's own name it keeps float64, and rejects types that tables do not support."""
     world = uni.init()
     step = 1e-12 * (world.rank + 1)
     W = unisono.pytensor.mv_shared(np.ones((2, 2)), name="W", consistency="bsp")

@@ -1,4 +1,4 @@
-"""What the programs of PyTorch share: a model, its batches, and what to compare."""
+"""Common code of the PyTorch programs: a model, its batches, and comparisons."""
 
 import torch
 from torch import nn
@@ -31,7 +31,7 @@ def share(batch):
 
 
 def losses(model, step, parts):
-    """The loss of each step over the whole batch."""
+    """The loss of each step over the full batch."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     curve = []
     for batch in batches():

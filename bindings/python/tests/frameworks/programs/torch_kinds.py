@@ -35,7 +35,7 @@ class Sparse(nn.Module):
 
 
 class Mixed(nn.Module):
-    """Parameters whose memory is in another order than their axes."""
+    """Parameters whose memory order differs from the order of their axes."""
 
     def __init__(self):
         super().__init__()
@@ -50,7 +50,7 @@ class Mixed(nn.Module):
 
 
 def kinds():
-    """Complex and sparse gradients, and those whose memory has an order of its own."""
+    """Complex and sparse gradients, and those with their own memory format."""
     data = torch.arange(6.0 * 2 * N).reshape(2 * N, 6) / 7
     mine = data.tensor_split(N)[world.rank]
     for make in (Spectral, Sparse, Mixed):
@@ -58,7 +58,7 @@ def kinds():
         alone = make()
         alone(data).backward()
         wrapped = DistributedDataParallel(copy.deepcopy(alone))
-        for _ in range(2):  # the second time, gradients lie in the buckets
+        for _ in range(2):  # the second time, gradients are views of the buckets
             wrapped.zero_grad(set_to_none=False)
             wrapped(mine).backward()
         for one, other in zip(alone.parameters(), wrapped.module.parameters(), strict=True):
@@ -99,7 +99,7 @@ def kinds():
 
 
 def checkpoints():
-    """A backward pass inside another one, with parts that differ in size; passes before others have ended."""
+    """A backward pass nested in another, with parts of different sizes; passes before others have ended."""
     data = torch.arange(20.0 * N, dtype=torch.float64).reshape(5 * N, 4) / 10
     part = data.tensor_split([1] + [2 + 3 * one for one in range(1, N - 1)])[world.rank] if N > 1 else data
     for reentrant in (False, True):
@@ -127,7 +127,7 @@ def checkpoints():
             for one, other in zip(alone.parameters(), model.parameters(), strict=True):
                 equal(other.grad, one.grad, 1e-9)
         model.zero_grad()
-        model(data * (world.rank + 1)).sum().backward()  # not weighed any more
+        model(data * (world.rank + 1)).sum().backward()  # without a weight again
         on_all_ranks(model.module)
         alone.zero_grad()
         for rank in range(N):
@@ -139,7 +139,7 @@ def checkpoints():
 
 
 def changed():
-    """Parameters that were added, replaced or unfrozen are noticed, and a new wrapper knows them."""
+    """Parameters that were added, replaced or unfrozen are detected, and a new wrapper handles them."""
     data = torch.full((2, 3), world.rank + 1.0)
 
     def trained(model):

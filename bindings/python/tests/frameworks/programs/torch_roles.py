@@ -1,4 +1,4 @@
-"""Workers train, and the rank in their middle only serves: averages are those of the workers."""
+"""Workers train, and the rank between them only serves: averages are those of the workers."""
 
 import os
 

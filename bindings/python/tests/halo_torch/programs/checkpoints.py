@@ -1,4 +1,4 @@
-"""Dropout in a checkpoint, computed again with the masks that it had; ranks have other seeds."""
+"""Dropout in a checkpoint, recomputed with the same masks; ranks have different seeds."""
 
 import copy
 
@@ -38,7 +38,7 @@ single(whole).pow(3).mean().backward()
 for ours, theirs in zip(net.parameters(), single.parameters(), strict=True):
     torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-10, atol=1e-12)
 
-# Without draws, everybody's own seed stays.
+# Without draws, every rank keeps its own seed.
 torch.manual_seed(7 + world.rank)
 before = torch.get_rng_state()
 spatial(copy.deepcopy(single.stem), grid)(Part.of(whole, grid))

@@ -1,4 +1,4 @@
-"""A rank that dies in the middle of a backward pass: the others say who."""
+"""A rank that dies in the middle of a backward pass: the others' errors name it."""
 
 import os
 import signal

@@ -70,7 +70,7 @@ if hook is not None:
     hook.remove()
 wide = torch.nn.functional.avg_pool2d(scores, 3, 1, 1)
 torch.nn.functional.cross_entropy(wide, classes).backward()
-# What was drawn was drawn on every rank.
+# Every rank has drawn the same random numbers.
 states = world.all_gather(torch.get_rng_state())
 assert all(torch.equal(states[0], one) for one in states)
 note(world.rank, "equal")

@@ -1,4 +1,4 @@
-"""Rehearsals come to their end, and load nothing heavy."""
+"""Rehearsals complete, and import nothing heavy."""
 
 import copy
 import sys
@@ -35,6 +35,6 @@ def walk(module, whole, axes):
 
 for case in known + cases:
     walk(*case)
-# PyTorch's kernels for tensors without elements bring its compiler with them: seconds, and much memory.
+# PyTorch's kernels for meta tensors import its compiler: seconds, and much memory.
 assert "torch._dynamo" not in sys.modules
 walk(networks.Decoder(), torch.zeros(1, 3, 5, 5), {"h": 2, "w": 2})

@@ -1,4 +1,4 @@
-"""A callback that keeps a Keras model in step between workers while `fit` trains it."""
+"""A callback that keeps a Keras model synchronized between workers while `fit` trains it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from multiverso.theano_ext.keras_ext.param_manager import KerasParamManager
 
 
 class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Syncs all weights at the end of every so many batches.
+    """Syncs all weights once in every `freq` batches.
 
     Example:
         >>> import keras, multiverso as mv
@@ -25,8 +25,8 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
         """Makes the table, together with all other workers; all models then have the master's weights.
 
         Args:
-            model: The model that `fit` is called on.
-            freq: How many batches lie between two syncs.
+            model: The model on which `fit` is called.
+            freq: The number of batches between two syncs.
 
         Raises:
             ValueError: `freq` is not positive.

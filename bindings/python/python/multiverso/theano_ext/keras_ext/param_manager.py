@@ -7,7 +7,7 @@ from unisono.parameters import Parameters
 
 
 class KerasParamManager(MVModelParamManager):
-    """Keeps the weights of a Keras 3 model in step between workers, on any backend."""
+    """Keeps the weights of a Keras 3 model synchronized between workers, on any backend."""
 
     def _parameters(self) -> Parameters:
         if self._known is None:

@@ -8,7 +8,7 @@ from unisono.parameters import Parameters
 
 
 class LasagneParamManager(MVModelParamManager):
-    """Keeps the parameters of a network in step between workers.
+    """Keeps the parameters of a network synchronized between workers.
 
     The network is its output layer, a list of them, or an object with the methods `get_all_param_values` and
     `set_all_param_values`.

@@ -1,1 +1,1 @@
-"""Models whose samples are divided in space: tensors that know their whole, and a rule for each operation."""
+"""Models on samples partitioned in space: tensors with a global layout, and a rule for each operation."""

@@ -1,4 +1,4 @@
-"""Adaptive poolings: as many outputs as are wanted, each over its share of the inputs."""
+"""Adaptive pooling: a given number of outputs, each over its share of the inputs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from unisono.torch.space.dispatch import Function, name_of, refuse, rule
+from unisono.torch.space.dispatch import Function, name_of, reject, rule
 from unisono.torch.space.layout import Layout, layout_of
 from unisono.torch.space.moves import total
 from unisono.torch.space.part import Part, spread, unwrap, wrap
@@ -22,20 +22,20 @@ def _wanted(function: Function, x: Part, output_size: Any) -> list[int]:
 
 
 def _bounds(length: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The first input of each output, and the one after its last."""
+    """The first input index of each output, and the index after its last."""
     outputs = torch.arange(count)
     return outputs * length // count, ((outputs + 1) * length + count - 1) // count
 
 
 @rule("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", always=True)
 def average(function: Function, input: Part, output_size: Any) -> Part:
-    """Each rank adds what it has to every output; only the outputs travel."""
+    """Each rank computes its inputs' contribution to every output; only the outputs are communicated."""
     wanted = _wanted(function, input, output_size)
     spatial = len(wanted)
     x = spread(input, spatial)
     count = len(x.place.shape)
     dtype = result_type(function, unwrap(x), 1)
-    # Half types are computed with in float32, and rounded once.
+    # Half types are computed in float32 and rounded once.
     local = unwrap(x).to(accumulation_type(dtype))
     shape = (*x.place.shape[:-spatial], *wanted)
     if local.is_meta:
@@ -50,7 +50,7 @@ def average(function: Function, input: Part, output_size: Any) -> Part:
 
 
 def _weighted(local: torch.Tensor, layout: Layout, wanted: list[int]) -> torch.Tensor:
-    """What this rank's inputs add to every output."""
+    """The contribution of this rank's inputs to every output."""
     for place, size in enumerate(wanted):
         dim = place - len(wanted)
         first, stop = _bounds(layout.shape[dim], size)
@@ -63,9 +63,9 @@ def _weighted(local: torch.Tensor, layout: Layout, wanted: list[int]) -> torch.T
 
 @rule("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", always=True)
 def maximum(function: Function, input: Part, output_size: Any, return_indices: bool = False) -> Part:
-    """Each rank takes the maxima of its outputs' inputs, one dimension after the other."""
+    """Each rank computes the maxima for its outputs, one dimension after the other."""
     if return_indices:
-        refuse("a rule for parts of a tensor for adaptive_max_pool with return_indices=True")
+        reject("a rule for parts of a tensor for adaptive_max_pool with return_indices=True")
     wanted = _wanted(function, input, output_size)
     spatial = len(wanted)
     x = spread(input, spatial)
@@ -75,12 +75,12 @@ def maximum(function: Function, input: Part, output_size: Any, return_indices: b
     for place, size in enumerate(wanted):
         first, stop = _bounds(x.place.shape[place - spatial], size)
         steps = torch.arange(int((stop - first).max()))[:, None]
-        # An output with fewer inputs than others looks at its last one again.
+        # An output with fewer inputs than others reads its last input again.
         taps[place - spatial] = Taps(torch.minimum(first + steps, stop - 1), None)
     local, mine = fetched(x, target, taps)
     if is_empty(target) or local.is_meta:
         return wrap(nothing(target.local_shape, local).to(dtype), target)
-    # The last dimension first, so that of equal elements the first one counts, as on one process.
+    # The last dimension comes first, so that of equal elements the first one is chosen, as on one process.
     for dim, tap in sorted(mine.items(), reverse=True):
         seen = local.index_select(dim, tap.indices.flatten().to(local.device))
         front = seen.shape[: seen.dim() + dim] + tap.indices.shape

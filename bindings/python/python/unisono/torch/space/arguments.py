@@ -1,4 +1,4 @@
-"""A call's arguments other than tensors: what ranks compare, and what a rehearsal depends on."""
+"""The non-tensor arguments of a call: what ranks compare, and what a rehearsal depends on."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import numpy as np
 import torch
 
 from unisono.torch.space.dispatch import is_record
-from unisono.torch.space.recent import Recent
+from unisono.torch.space.lru_cache import LruCache
 
 KINDS = 64
-"""How many kinds of calls are remembered; beyond that, the least recently used is forgotten."""
+"""The number of kinds of calls to remember; beyond it, the least recently used one is evicted."""
 
 VALUES = 8
-"""How many different values of its options a kind of call is rehearsed with; a diffusion has more steps."""
+"""The number of option values to rehearse for a kind of call; a diffusion model passes more time steps."""
 
 _CONSTANTS = (
     bool,
@@ -46,7 +46,7 @@ class Description:
     """Arguments as text that is equal on ranks that pass equal arguments."""
 
     kinds: list[str] = field(default_factory=list)
-    """Their structure and their types."""
+    """Structure and types."""
     values: list[str] = field(default_factory=list)
     """The values of constants, on which the control flow of a module may depend."""
     data: list[str] = field(default_factory=list)
@@ -54,11 +54,11 @@ class Description:
 
 
 def describe(value: Any, found: Description | None = None) -> Description:
-    """Describes arguments. Objects without a value of their own are described by their type.
+    """Describes arguments. An object without a comparable value is described by its type.
 
     Args:
         value: Arguments without their tensors.
-        found: What to add to.
+        found: The description to extend.
 
     Returns:
         The description.
@@ -92,24 +92,24 @@ def describe(value: Any, found: Description | None = None) -> Description:
     else:
         found.kinds.append(name)
         text = repr(value) if _is_constant(value) else ""
-        # An address in memory differs between processes.
+        # The default repr contains an address, which differs between processes.
         if " at 0x" not in text:
             found.values.append(text)
     return found
 
 
 def _is_constant(value: Any) -> bool:
-    """Whether `repr` shows its value, as for types that define both equality and `repr`."""
+    """Whether `repr` shows the value, as for types that define both equality and `repr`."""
     kind: Any = type(value)
     own = kind.__eq__ is not object.__eq__ and kind.__repr__ is not object.__repr__
     return isinstance(value, _CONSTANTS) or (own and not isinstance(value, torch.nn.Module))
 
 
 class Rehearsed:
-    """The calls that were rehearsed: the same ones on every rank, as all make the same calls."""
+    """The calls that were rehearsed: the same on every rank, because all ranks make the same calls."""
 
     def __init__(self) -> None:
-        self._known: Recent[str, set[int]] = Recent(KINDS)
+        self._known: LruCache[str, set[int]] = LruCache(KINDS)
 
     def __contains__(self, call: tuple[str, int]) -> bool:
         kind, values = call
@@ -120,7 +120,7 @@ class Rehearsed:
         """Remembers a call.
 
         Args:
-            call: What it is of, and a checksum of its values.
+            call: The kind of call, and a checksum of its option values.
         """
         kind, values = call
         known = self._known.get(kind)

@@ -1,4 +1,4 @@
-"""What a part answers about itself: the shape of the whole, and everything else of its own elements."""
+"""Attributes of a part: the shape is that of the global tensor, everything else that of local elements."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from unisono.torch.space.dispatch import Function, name_of, refuse, replaced, rule
-from unisono.torch.space.part import Part, gathered, unwrap, whole_shape, wrap
+from unisono.torch.space.dispatch import Function, name_of, reject, replaced, rule
+from unisono.torch.space.part import Part, gathered, global_shape, unwrap, wrap
 
 _ANSWERS = (
     ".dtype",
@@ -58,7 +58,7 @@ _ANSWERS = (
 
 @rule(*_ANSWERS, always=True, flat=True)
 def answers(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """This rank's tensor itself answers, and no copy of it: hooks and gradients belong to it."""
+    """Queries this rank's tensor itself rather than a copy: hooks and gradients belong to it."""
     with torch._C.DisableTorchFunctionSubclass():
         return function(*args, **kwargs)
 
@@ -78,7 +78,7 @@ def gradients(function: Function, outputs: Any, inputs: Any, *args: Any, **kwarg
 
 @rule("backward", always=True, flat=True)
 def backward(function: Function, tensors: Any, *args: Any, **kwargs: Any) -> Any:
-    """On this rank's elements; checkpoints in it compute parts again, for which rules must be found."""
+    """Runs on this rank's elements. Checkpoints recompute parts in it, so the rules must be registered."""
     wanted = kwargs.pop("inputs", None)
     args, options = replaced((args, kwargs), unwrap)
     if wanted is not None:
@@ -88,7 +88,7 @@ def backward(function: Function, tensors: Any, *args: Any, **kwargs: Any) -> Any
 
 
 def _edge(x: Any) -> Any:
-    """Where the gradient of a part arrives: this rank's elements would be a copy with another history."""
+    """Where a part's gradient arrives. The local elements would be a copy with another autograd history."""
     if not isinstance(x, Part):
         return x
     with torch._C.DisableTorchFunctionSubclass():
@@ -97,32 +97,32 @@ def _edge(x: Any) -> Any:
 
 @rule(".shape", "size", always=True, flat=True)
 def shape(function: Function, x: Part, dim: int | None = None) -> Any:
-    """The whole's shape, or one of its numbers."""
-    whole = whole_shape(x)
+    """The global shape, or one of its sizes."""
+    whole = global_shape(x)
     return whole if dim is None else whole[dim]
 
 
 @rule("dim", "ndimension", ".ndim", always=True, flat=True)
 def dimensions(function: Function, x: Part) -> int:
-    """How many dimensions the whole has."""
-    return len(whole_shape(x))
+    """The number of dimensions of the global tensor."""
+    return len(global_shape(x))
 
 
 @rule("numel", "nelement", always=True, flat=True)
 def elements(function: Function, x: Part) -> int:
-    """How many elements the whole has."""
-    return whole_shape(x).numel()
+    """The number of elements of the global tensor."""
+    return global_shape(x).numel()
 
 
 @rule("__len__", always=True, flat=True)
 def length(function: Function, x: Part) -> int:
-    """How long the whole is."""
-    return int(whole_shape(x)[0])
+    """The length of the global tensor."""
+    return int(global_shape(x)[0])
 
 
 @rule("requires_grad_", always=True, flat=True)
 def require(function: Function, x: Part, *args: Any, **kwargs: Any) -> Part:
-    """Wants gradients of this rank's elements."""
+    """Requires gradients for this rank's elements."""
     with torch._C.DisableTorchFunctionSubclass():
         torch.Tensor.requires_grad_(x, *args, **kwargs)
     return x
@@ -130,13 +130,13 @@ def require(function: Function, x: Part, *args: Any, **kwargs: Any) -> Part:
 
 @rule(".data", "detach", "detach_", always=True, flat=True)
 def detached(function: Function, x: Part) -> Part:
-    """The same elements without a history."""
+    """The same elements without an autograd history."""
     return wrap(unwrap(x).detach(), x.place, x.flat)
 
 
 @rule("__repr__", "__format__", always=True, flat=True)
 def text(function: Function, x: Part, *args: Any, **kwargs: Any) -> str:
-    """What this rank has; no message is sent."""
+    """Shows the local elements, without communication."""
     if name_of(function) == "__format__" and x.dim() == 0:
         return format(unwrap(x), *args)
     return Part.__repr__(x)
@@ -144,17 +144,17 @@ def text(function: Function, x: Part, *args: Any, **kwargs: Any) -> str:
 
 @rule("item", "tolist", "numpy", "__array__", "__float__", "__int__", "__bool__", "__index__", always=True)
 def values(function: Function, x: Part, *args: Any, **kwargs: Any) -> Any:
-    """The values of the whole."""
+    """The values of the global tensor."""
     return function(unwrap(gathered(x)), *args, **kwargs)
 
 
 @rule("__reduce_ex__", "__deepcopy__", always=True)
 def copied(function: Function, x: Part, *args: Any) -> Any:
-    """What every rank has is copied and saved as a plain tensor would be; a part is copied on its rank."""
+    """A replicated part is copied and saved as a plain tensor would be; another part is copied locally."""
     if name_of(function) == "__deepcopy__":
         return wrap(copy.deepcopy(unwrap(x).detach()).requires_grad_(x.requires_grad), x.place)
-    if not x.place.is_whole:
-        refuse("a whole tensor to save", "save part.gather(), or part.local on each rank")
+    if not x.place.is_replicated:
+        reject("a whole tensor to save", "save part.gather(), or part.local on each rank")
     plain: Any = unwrap(x).detach()
     return plain.__reduce_ex__(*args)
 

@@ -1,4 +1,4 @@
-"""Reductions along divided dimensions that combine each rank's reduction: extremes, norms and the like.
+"""Reductions along partitioned dimensions that combine each rank's reduction: extremes, norms and the like.
 
 Each rank reduces its part. The partial results, one element for each rank, are gathered and reduced again.
 """
@@ -34,7 +34,7 @@ def _axes(x: Part, dims: Sequence[int]) -> list[str]:
 
 
 def _partials(x: Part, dims: Sequence[int], reduce: Reduce) -> torch.Tensor:
-    """Each rank's reduction, of size 1 along `dims`, side by side; ranks without elements are left out."""
+    """All ranks' reductions, of size 1 along `dims`, concatenated; ranks without elements are skipped."""
     local, layout = unwrap(x), x.place
     sizes = {axis: [min(one, 1) for one in x.array.sizes[axis]] for axis in _axes(x, dims)}
     shape = [1 if dim in dims else size for dim, size in enumerate(layout.shape)]
@@ -44,14 +44,14 @@ def _partials(x: Part, dims: Sequence[int], reduce: Reduce) -> torch.Tensor:
     if all(local.shape[dim] for dim in dims):
         made = reduce(local)
     else:
-        # A rank without elements has the type, or raises the error, of the others.
+        # A rank without elements gets the same type, or raises the same error, as the others.
         dtype = reduce(local.detach().new_ones([1] * local.dim())).dtype
         made = nothing(source.local_shape, local).to(dtype)
     return unwrap(gathered(wrap(made, source), dims))
 
 
 class _Extreme(torch.autograd.Function):
-    """The largest or smallest element; all that are equal to it share the gradient."""
+    """The largest or smallest element; all elements equal to it share the gradient."""
 
     @staticmethod
     def forward(
@@ -115,7 +115,7 @@ def both_extremes(function: Function, input: Part, *, dim: int | None = None, ke
 
 @reduction("max", "min")
 def maxima(function: Function, input: Part, *args: Any, **kwargs: Any) -> Any:
-    """The extreme of all elements, those along a dimension with their indices, or those of two tensors."""
+    """The extreme of all elements, the extremes along a dimension with indices, or those of two tensors."""
     if any(isinstance(one, torch.Tensor) for one in (*args, *kwargs.values())):
         return binary(function, input, *args, **kwargs)
     largest = name_of(function) == "max"
@@ -140,7 +140,7 @@ def _maxima_along(function: Any, input: Part, dim: int, keepdim: bool = False) -
 def _first_along(
     input: Part, dim: int, choose: Callable[[torch.Tensor], Any]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Extremes and their indices along a dimension: of equal elements the first, which the first rank has."""
+    """Extremes and their indices along a dimension; of equal elements the first, which the first rank has."""
     start = input.place.region[dim].start
     values = _partials(input, [dim], lambda x: choose(x)[0])
     indices = _partials(input, [dim], lambda x: choose(x.detach())[1] + start)
@@ -150,7 +150,7 @@ def _first_along(
 
 @reduction("argmax", "argmin")
 def positions(function: Function, input: Part, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The index of an extreme: of equal ones the first in the full tensor."""
+    """The index of an extreme; of equal elements, the first in the global tensor."""
     dims = dims_of(input, dim)
     if not _is_divided(input, dims) or 0 in input.place.shape:
         return locally(function, input, dims, dim, keepdim)
@@ -170,7 +170,7 @@ def _first_of_all(function: Any, x: Part) -> torch.Tensor:
     ones = [1] * len(dims)
 
     def place(local: torch.Tensor) -> torch.Tensor:
-        """The index in the full tensor, which orders this rank's elements as its own memory does."""
+        """The index in the global tensor, which orders this rank's elements as its local memory does."""
         index, found, stride = function(local), 0, 1
         for dim in reversed(dims):
             found = found + (index % local.shape[dim] + x.place.region[dim].start) * stride
@@ -185,7 +185,7 @@ def _first_of_all(function: Any, x: Part) -> torch.Tensor:
 
 @reduction("any", "all")
 def truths(function: Function, input: Part, dim: Any = None, keepdim: bool = False) -> Any:
-    """Whether it holds on any rank, or on all."""
+    """Whether the condition holds on any rank, or on all."""
     dims = dims_of(input, dim)
     if not _is_divided(input, dims):
         return locally(function, input, dims, dim, keepdim)
@@ -201,7 +201,7 @@ def truths(function: Function, input: Part, dim: Any = None, keepdim: bool = Fal
 
 @reduction("count_nonzero")
 def counts(function: Function, input: Part, dim: Any = None) -> Any:
-    """The sum of each rank's count."""
+    """The sum of the ranks' counts."""
     dims = dims_of(input, dim)
     if not _is_divided(input, dims):
         return locally(function, input, dims, dim)
@@ -211,7 +211,7 @@ def counts(function: Function, input: Part, dim: Any = None) -> Any:
 
 @reduction("logsumexp")
 def log_sums(function: Function, input: Part, dim: Any, keepdim: bool = False) -> Any:
-    """The logarithm of the sum of each rank's sum."""
+    """The log-sum-exp of the ranks' log-sum-exps."""
     dims = dims_of(input, dim)
     if not _is_divided(input, dims) or 0 in input.place.shape:
         return locally(function, input, dims, dim, keepdim)
@@ -223,11 +223,11 @@ def log_sums(function: Function, input: Part, dim: Any, keepdim: bool = False) -
 
 @reduction("softmax", "log_softmax", "softmin")
 def shares(function: Function, input: Part, *args: Any, **kwargs: Any) -> Any:
-    """Each element's share of a sum of exponentials: ranks exchange the largest elements and the sums."""
+    """Softmax, log-softmax and softmin: ranks exchange the largest elements and the sums of exponentials."""
     name = name_of(function)
     dim = named_dim(name, args, kwargs)
     dims = dims_of(input, dim)
-    if input.hollow:
+    if input.placeholder:
         return input
     if dim is None or not _is_divided(input, dims) or 0 in input.place.shape:
         return locally(function, input, dims, *args, **kwargs)
@@ -251,7 +251,7 @@ def products(
     *,
     dtype: torch.dtype | None = None,
 ) -> Any:
-    """The product of each rank's product."""
+    """The product of the ranks' products."""
     dims = dims_of(input, dim)
     if not _is_divided(input, dims):
         given = () if dim is None else (dim, keepdim)
@@ -279,7 +279,7 @@ def norms(
     dtype: torch.dtype | None = None,
     **options: Any,
 ) -> Any:
-    """The norm of each rank's norm, where it is one of vectors."""
+    """The norm of the ranks' norms, for vector norms."""
     name = name_of(function)
     order = p if ord is None else ord
     dims = dims_of(input, dim)
@@ -309,7 +309,7 @@ def unit_vectors(
 ) -> Any:
     """Vectors of length 1."""
     dims = dims_of(input, dim)
-    if input.hollow:
+    if input.placeholder:
         return input
     if _is_divided(input, dims):
         return input / input.norm(p, dim, keepdim=True).clamp_min(eps)

@@ -23,7 +23,7 @@ Numbers = tuple[list[int], list[int], int]
 
 
 class _Convolution(torch.autograd.Function):
-    """A convolution that keeps its part and not the padded copy: the way back gets the halos again."""
+    """A convolution that saves its part rather than the padded copy: backward exchanges the halos again."""
 
     @staticmethod
     def forward(
@@ -47,13 +47,13 @@ class _Convolution(torch.autograd.Function):
             pieces = pieces_of(window, len(stride))
             if pieces is not None:
                 return convolved(x, weight, bias, window, numbers, pieces)
-            # Other ranks may have inner outputs: all make the same calls.
+            # Other ranks may have interior outputs, and all ranks make the same calls.
             source = window.begin(x.contiguous()).end()
         else:
             source = window.forward(x.contiguous())
         empty = 0 in window.output.local_shape
         if empty:
-            # What PyTorch rejects, it rejects on ranks without outputs, too.
+            # Arguments that PyTorch rejects are rejected on ranks without outputs, too.
             source = least(x, extents(weight, dilation))
         made = torch.convolution(source, weight, bias, stride, zeros, dilation, False, zeros, groups)
         if empty:
@@ -73,7 +73,7 @@ class _Convolution(torch.autograd.Function):
 
 
 def _gradients(context: Any, x: torch.Tensor, weight: torch.Tensor, gradient: torch.Tensor) -> Any:
-    """The gradients. One padded array at a time, unless each is to be computed while halos travel."""
+    """The gradients. One padded array at a time, unless each is computed while halos are in flight."""
     (for_input, *for_weights), window = context.needs_input_grad[:3], context.window
     needs = (False, *for_weights)
     if context.overlaps and for_input and for_weights[0]:
@@ -81,7 +81,7 @@ def _gradients(context: Any, x: torch.Tensor, weight: torch.Tensor, gradient: to
         for_padded = _backward(context, gradient, _shaped(x, window), weight, (True, False, False))[0]
         source = exchange.end()
         adjoint = window.begin_adjoint(for_padded.contiguous())
-        # What is under way has been copied.
+        # Data in flight has been copied.
         del for_padded
         _, for_weight, for_bias = _backward(context, gradient, source, weight, needs)
         return adjoint.end(), for_weight, for_bias
@@ -97,7 +97,7 @@ def _gradients(context: Any, x: torch.Tensor, weight: torch.Tensor, gradient: to
 
 
 def _shaped(x: torch.Tensor, window: Window) -> torch.Tensor:
-    """For gradients that do not look at the padded inputs, only at their shape."""
+    """For gradients that depend only on the shape of the padded inputs, not on their values."""
     return x.new_empty(window.padded_shape)
 
 
@@ -109,8 +109,8 @@ def _backward(
     numbers = (context.bias_sizes, stride, zeros, dilation, False, zeros, groups, list(needs[:3]))
     if gradient.numel():
         return torch.ops.aten.convolution_backward(gradient, source, weight, *numbers)
-    # Without outputs, gradients are zeros that have come the same way: each from all operands, as on other
-    # ranks, whose gradients of gradients send messages.
+    # Without outputs, gradients are zeros with the same autograd history: each depends on all operands, as on
+    # other ranks, whose gradients of gradients communicate.
     zero = nothing((), gradient, source, weight)
     shapes = source.shape, weight.shape, context.bias_sizes
     return tuple(
@@ -129,7 +129,7 @@ def convolution(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Part:
-    """Each rank convolves what its outputs need."""
+    """Each rank convolves the inputs that its outputs need."""
     work = arranged(input, weight, bias, stride, padding, dilation)
     if work.x.is_meta:
         return wrap(work.x.new_empty(work.target.local_shape), work.target)
@@ -147,7 +147,7 @@ def convolution(
 
 
 def extents(weight: torch.Tensor, dilation: Sequence[int]) -> list[int]:
-    """How many inputs an output of a convolution has in each dimension of the window.
+    """The number of inputs of one output of a convolution, in each dimension of the window.
 
     Args:
         weight: The weights.
@@ -161,18 +161,18 @@ def extents(weight: torch.Tensor, dilation: Sequence[int]) -> list[int]:
 
 @dataclass
 class Work:
-    """What this rank has to do for a convolution."""
+    """The local work of a convolution."""
 
     x: torch.Tensor
-    """Its part of the input."""
+    """This rank's part of the input."""
     weight: torch.Tensor
     """The weights, for plain operations."""
     bias: torch.Tensor | None
     """The bias, likewise."""
     window: Window
-    """What its outputs need."""
+    """The window: which inputs this rank's outputs need."""
     target: Layout
-    """Where the outputs are."""
+    """The layout of the outputs."""
     strides: list[int]
     """One for each dimension."""
     dilations: list[int]
@@ -182,18 +182,18 @@ class Work:
 def arranged(
     input: Part, weight: torch.Tensor, bias: torch.Tensor | None, stride: Any, padding: Any, dilation: Any
 ) -> Work:
-    """Brings operands of a convolution to where they are needed.
+    """Converts the operands of a convolution and makes its window.
 
     Args:
         input: The input.
         weight: The weights.
         bias: The bias, if any.
-        stride: As PyTorch takes it.
+        stride: As in PyTorch.
         padding: Likewise; also "same" and "valid".
         dilation: Likewise.
 
     Returns:
-        What to do with them.
+        The local work.
     """
     spatial = weight.dim() - 2
     x = spread(input, spatial)
@@ -222,7 +222,7 @@ def transposed(
     groups: int = 1,
     dilation: Any = 1,
 ) -> Part:
-    """Each rank spreads the inputs that reach its outputs, and keeps these."""
+    """Each rank computes what the inputs that reach its outputs contribute, and keeps only its outputs."""
     spatial = weight.dim() - 2
     x = spread(input, spatial)
     strides, paddings, dilations = (sequence(one, spatial) for one in (stride, padding, dilation))
@@ -248,7 +248,7 @@ def transposed(
         margins = [one for size in reversed(target.local_shape[-spatial:]) for one in (0, size)]
         return wrap(_offset(torch.nn.functional.pad(made, margins), offset, spatial), target)
     made = function(source, *rest)
-    # The first output of what was spread, and how far this rank's outputs are from it.
+    # The first output computed, and the offset of this rank's outputs from it.
     margins = []
     for place in reversed(range(spatial)):
         dim = place - spatial
@@ -265,19 +265,19 @@ def _offset(x: torch.Tensor, bias: torch.Tensor | None, spatial: int) -> torch.T
 def operands(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, layout: Layout
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """The operands of a layer with weights, in the type that autocast wants.
+    """The operands of a layer with weights, in the type that autocast selects.
 
     Args:
         x: This rank's elements.
-        weight: The weights, a part that every rank has whole, or a plain tensor.
+        weight: The weights: a replicated part or a plain tensor.
         bias: The bias, if any.
-        layout: Of the input.
+        layout: The layout of the input.
 
     Returns:
         Plain operands.
     """
-    kernel = whole_operand(weight, layout)
-    offset = None if bias is None else whole_operand(bias, layout)
+    kernel = replicated_operand(weight, layout)
+    offset = None if bias is None else replicated_operand(bias, layout)
     kind = x.device.type
     if kind != "meta" and torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind)
@@ -286,15 +286,15 @@ def operands(
     return x, kernel, offset
 
 
-def whole_operand(x: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """An operand that every rank needs whole for its part.
+def replicated_operand(x: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """An operand of which every rank needs the full tensor.
 
     Args:
         x: A plain tensor, or a part.
-        layout: Of the other operand.
+        layout: The layout of the other operand.
 
     Returns:
-        A plain tensor, whose gradients are those of this rank's part alone.
+        A plain tensor; its gradients are those of this rank's part alone.
     """
     if isinstance(x, Part):
         return share(unwrap(gathered(x)), layout.grid, layout.split)

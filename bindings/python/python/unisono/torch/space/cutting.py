@@ -1,4 +1,4 @@
-"""Cutting tensors into pieces and putting them together."""
+"""Slicing, indexing, concatenating and stacking tensors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from unisono.torch.space.dispatch import Function, name_of, on_copies, parts_in, refuse, replaced, rule
+from unisono.torch.space.dispatch import Function, name_of, on_copies, parts_in, reject, replaced, rule
 from unisono.torch.space.layout import layout_of
 from unisono.torch.space.moves import move
 from unisono.torch.space.part import Part, gathered, unwrap, wrap
@@ -46,14 +46,14 @@ def cropped(x: Part, ranges: Mapping[int, tuple[int, int]]) -> Part:
 
 @rule("narrow")
 def narrow(function: Function, input: Part, dim: int, start: int, length: int) -> Part:
-    """A piece along one dimension."""
+    """A slice along one dimension."""
     dim, start = dim % input.dim(), int(start) % max(input.shape[dim], 1)
     return cropped(input, {dim: (start, start + length)})
 
 
 @rule("chunk", "split", "split_with_sizes", "tensor_split", "unsafe_chunk", "unsafe_split")
 def pieces(function: Function, input: Part, *args: Any, **kwargs: Any) -> tuple[Part, ...]:
-    """Pieces along one dimension."""
+    """Slices along one dimension."""
     given = list(args)
     dim = int(kwargs.get("dim", given[1] if len(given) > 1 else 0)) % input.dim()
     whole = function(torch.empty(input.shape, device="meta"), *args, **kwargs)
@@ -92,7 +92,7 @@ def item(function: Function, input: Part, index: Any) -> Any:
     """Slices and indices, one dimension after the other."""
     entries = list(index) if isinstance(index, tuple) else [index]
     if any(isinstance(one, (torch.Tensor, list)) or one is True or one is False for one in entries):
-        return _on_the_whole(function, input, index)
+        return _on_global(function, input, index)
     named = sum(one is not None and one is not Ellipsis for one in entries)
     if Ellipsis in entries:
         place = entries.index(Ellipsis)
@@ -114,7 +114,7 @@ def item(function: Function, input: Part, index: Any) -> Any:
 
 
 def _stepped(x: Part, dim: int, step: int) -> Part:
-    """Every `step`-th element: a window of one element that moves in steps."""
+    """Every `step`-th element: a window of one element with stride `step`."""
     from unisono.torch.space.windows import padded
 
     if dim not in x.place.dims:
@@ -131,7 +131,7 @@ def _stepped(x: Part, dim: int, step: int) -> Part:
 def joined(
     function: Function, tensors: Sequence[torch.Tensor], dim: int = 0, axis: int | None = None
 ) -> Part:
-    """Tensors one after the other."""
+    """Tensors concatenated."""
     dim = dim if axis is None else axis
     parts = [one for one in tensors if isinstance(one, Part)]
     most = max(parts, key=lambda one: len(one.place.split))
@@ -153,7 +153,7 @@ def joined(
 
 
 def _joined_apart(tensors: Sequence[torch.Tensor], dim: int) -> Any:
-    """Along a divided dimension: each tensor gets its place among zeros, and they are added."""
+    """Along a partitioned dimension: each tensor is padded with zeros to its place, and they are added."""
     length = sum(one.shape[dim] for one in tensors)
     made: Any = None
     first = 0
@@ -168,7 +168,7 @@ def _joined_apart(tensors: Sequence[torch.Tensor], dim: int) -> Any:
 
 @rule("repeat", "tile")
 def repeated(function: Function, input: Part, *args: Any, **kwargs: Any) -> Any:
-    """The same tensor several times along some dimensions, one after the other."""
+    """The tensor repeated along some dimensions."""
     given = kwargs.get("repeats", kwargs.get("dims", args))
     counts = list(given[0] if len(given) == 1 and not isinstance(given[0], int) else given)
     counts = [1] * (input.dim() - len(counts)) + [int(one) for one in counts]
@@ -185,7 +185,7 @@ def repeated(function: Function, input: Part, *args: Any, **kwargs: Any) -> Any:
 
 @rule("stack")
 def stacked(function: Function, tensors: Sequence[torch.Tensor], dim: int = 0) -> Any:
-    """Tensors side by side in a new dimension."""
+    """Tensors stacked along a new dimension."""
     parts = [one for one in tensors if isinstance(one, Part)]
     dim = dim % (parts[0].dim() + 1)
     target = common(parts, [one for one in tensors if not isinstance(one, Part)])
@@ -202,16 +202,16 @@ def stacked(function: Function, tensors: Sequence[torch.Tensor], dim: int = 0) -
 def chosen(
     function: Function, input: torch.Tensor, dim: int, index: torch.Tensor, *rest: Any, **kwargs: Any
 ) -> Any:
-    """Elements that an index names: each rank its own, or on the whole along a divided dimension."""
+    """Elements selected by an index: locally, or on the global tensor along a partitioned dimension."""
     name = name_of(function)
     if name.endswith("_"):
-        refuse(f"a rule for parts of a tensor for {name}", f"call {name[:-1]}, which makes another tensor")
+        reject(f"a rule for parts of a tensor for {name}", f"call {name[:-1]}, which makes another tensor")
     parts = list(parts_in(input, index, rest, kwargs))
     most = max(parts, key=lambda one: len(one.place.split)).place
     dim = dim % input.dim()
     if name == "index_select":
         if isinstance(index, Part) or dim in most.dims:
-            return _on_the_whole(function, input, dim, index, *rest, **kwargs)
+            return _on_global(function, input, dim, index, *rest, **kwargs)
         local = unwrap(input).index_select(dim, index)
         shape = list(most.shape)
         shape[dim] = local.shape[dim]
@@ -222,7 +222,7 @@ def chosen(
         for one in tensors
     )
     if dim in most.dims or not alike:
-        return _on_the_whole(function, input, dim, index, *rest, **kwargs)
+        return _on_global(function, input, dim, index, *rest, **kwargs)
 
     def align(one: torch.Tensor) -> torch.Tensor:
         like = most.resized(one.shape)
@@ -238,27 +238,27 @@ def chosen(
 
 @rule("take_along_dim")
 def along(function: Function, input: torch.Tensor, indices: torch.Tensor, dim: int | None = None) -> Any:
-    """As `gather`, unless shapes are to be broadcast."""
+    """As `gather`, except when shapes are broadcast."""
     count = input.dim()
     if dim is None or any(
         input.shape[place] != indices.shape[place] for place in range(count) if place != dim % count
     ):
-        return _on_the_whole(function, input, indices, dim)
+        return _on_global(function, input, indices, dim)
     return chosen(torch.gather, input, dim, indices)
 
 
 @rule("masked_select")
-def _on_the_whole(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """Every rank does all of it."""
+def _on_global(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """Every rank computes the full result."""
     return on_copies(function, replaced(args, gathered), replaced(kwargs, gathered))
 
 
 @rule("one_hot")
 def one_hot(function: Function, input: Part, num_classes: int = -1) -> Part:
-    """A new dimension, the last, with a one for each class."""
-    if num_classes == -1 and not input.hollow:
+    """A new last dimension with one entry per class."""
+    if num_classes == -1 and not input.placeholder:
         num_classes = int(input.max()) + 1
     layout = layout_of(input.grid, (*input.place.shape, num_classes), input.place.split)
-    if input.hollow:
+    if input.placeholder:
         return wrap(unwrap(input).new_empty(layout.local_shape), layout)
     return wrap(function(unwrap(input), num_classes), layout)

@@ -1,4 +1,4 @@
-"""Which rule an operation has: a table from names to functions, filled by the files that `rules` names."""
+"""Operator dispatch: a table from names to rules, filled by the modules that `rules` names."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from unisono.halo import Grid
 from unisono.torch.space.failures import shared_error
 from unisono.torch.space.layout import Layout, layout_of
 from unisono.torch.space.moves import once, share
-from unisono.torch.space.part import Part, unflattened, unwrap, whole_shape, wrap
-from unisono.torch.space.passes import by_hand, check_checkpoint, counts_fully, in_backward, within
+from unisono.torch.space.part import Part, global_shape, unflattened, unwrap, wrap
+from unisono.torch.space.passes import check_checkpoint, counts_fully, in_backward, in_custom_backward, within
 
 Function = Callable[..., Any]
 Rule = Callable[..., Any]
 
 _RULES: dict[str, Rule] = {}
-# Rules that also hold where every rank has the whole; elsewhere the operation itself is enough.
+# Rules that also apply to replicated parts; for those, the plain operation is otherwise enough.
 _ALWAYS: set[str] = set()
-# Rules that know what to do with flattened tensors.
+# Rules that handle flattened tensors.
 _FLAT: set[str] = set()
-# Operations whose exchanges are those of all that tensors were made with.
+# Operations that may run any of the exchanges that their tensors were made with.
 _BACKWARD = ("backward", "grad")
 
 
 def rule(*names: str, always: bool = False, flat: bool = False) -> Callable[[Rule], Rule]:
-    """Declares the rule of operations.
+    """Declares the rule of one or more operations.
 
     Args:
-        names: What they are called in `torch`, `torch.Tensor` or `torch.nn.functional`.
-        always: Whether it also holds where every rank has the whole.
-        flat: Whether it knows what to do with flattened tensors.
+        names: The operations' names in `torch`, `torch.Tensor` or `torch.nn.functional`.
+        always: Whether the rule also applies to replicated parts.
+        flat: Whether the rule handles flattened tensors.
 
     Returns:
         A decorator for a function that is called with the operation, its arguments and its options.
@@ -66,10 +66,10 @@ def has_rule(name: str) -> bool:
 
 
 def dispatch(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Does an operation of which an argument is a part.
+    """Runs an operation that has a part among its arguments.
 
     Args:
-        function: What was called.
+        function: The operation.
         args: Its arguments.
         kwargs: Its options.
 
@@ -77,7 +77,7 @@ def dispatch(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any
         Its result.
 
     Raises:
-        Unsupported: There is no rule for it.
+        Unsupported: The operation has no rule.
     """
     name = name_of(function)
     try:
@@ -105,7 +105,7 @@ def _named(error: Exception, name: str, grid: Grid) -> Exception:
 
 
 def _is_copy(one: Part) -> bool:
-    return one.place.is_whole and one.flat is None
+    return one.place.is_replicated and one.flat is None
 
 
 def _done(name: str, function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -113,71 +113,71 @@ def _done(name: str, function: Function, args: tuple[Any, ...], kwargs: Mapping[
     if name not in _FLAT:
         args, kwargs = replaced(args, unflattened), replaced(dict(kwargs), unflattened)
     parts = list(parts_in(args, kwargs))
-    if by_hand(parts[0].grid):
+    if in_custom_backward(parts[0].grid):
         plain = replaced((args, kwargs), unwrap)
         return function(*plain[0], **plain[1])
-    hollow = any(one.hollow for one in parts)
+    placeholder = any(one.placeholder for one in parts)
     check_checkpoint(parts[0].grid)
     whole = name not in _ALWAYS and all(map(_is_copy, parts))
-    # In a rehearsal, rules know results without computing them.
-    if whole and (found is None or not hollow):
+    # In a rehearsal, rules give results without computing them.
+    if whole and (found is None or not placeholder):
         return on_copies(function, args, kwargs)
     if found is None:
-        return refuse(f"a rule for parts of a tensor for {name}")
-    if hollow:
-        # What rules make for themselves has elements, also in a rehearsal.
+        return reject(f"a rule for parts of a tensor for {name}")
+    if placeholder:
+        # Tensors that a rule makes for its own use have elements, even in a rehearsal.
         with torch.device("cpu"):
             return found(function, *args, **kwargs)
     return found(function, *args, **kwargs)
 
 
 def on_copies(function: Function, args: Any, kwargs: Any) -> Any:
-    """Does an operation where every rank has the whole: each does it for itself.
+    """Runs an operation on replicated parts: each rank runs it locally.
 
     Args:
-        function: What was called.
+        function: The operation.
         args: Its arguments.
         kwargs: Its options.
 
     Returns:
-        Its result, of which ranks have copies.
+        The result, which is replicated.
     """
     layout = next(parts_in(args, kwargs)).place
     local = replaced((args, dict(kwargs)), unwrap, lambda plain: plain_once(plain, layout))
     result = function(*local[0], **local[1])
-    return wrapped_whole(result, layout)
+    return wrapped_replicated(result, layout)
 
 
 def plain_once(x: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """A plain tensor for an operation on parts, of which ranks along some axes have copies.
+    """Prepares a plain tensor for an operation on parts that are replicated along some axes.
 
     Args:
         x: The plain tensor.
-        layout: Of the other operand.
+        layout: The layout of the other operand.
 
     Returns:
-        The same values; the tensor's gradient comes out as `counts_fully` says.
+        The same values; `counts_fully` describes the tensor's gradient.
     """
     if counts_fully(x, layout.grid):
         return share(x, layout.grid, layout.split)
     return once(x, layout.grid, layout.copies)
 
 
-def wrapped_whole(result: Any, like: Layout) -> Any:
-    """Says of the tensors in a result that every rank has them.
+def wrapped_replicated(result: Any, like: Layout) -> Any:
+    """Wraps the tensors of a result as replicated parts.
 
     Args:
-        result: What an operation gave.
+        result: The result of an operation.
         like: A layout of the same grid.
 
     Returns:
-        The same, with parts instead of tensors.
+        The result, with parts instead of tensors.
     """
     return replaced(result, lambda part: part, lambda one: wrap(one, layout_of(like.grid, one.shape, {})))
 
 
 def parts_in(*values: Any) -> Iterator[Part]:
-    """All parts among arguments, also in lists.
+    """All parts among arguments, including those in lists.
 
     Args:
         values: Arguments.
@@ -197,13 +197,13 @@ def parts_in(*values: Any) -> Iterator[Part]:
 
 
 def is_record(value: Any) -> bool:
-    """Whether it is an object of a data class, as models return them.
+    """Whether a value is an instance of a data class, such as a model's output.
 
     Args:
         value: Anything.
 
     Returns:
-        Whether it is.
+        Whether it is one.
     """
     return dataclasses.is_dataclass(value) and not isinstance(value, type) and hasattr(value, "__dict__")
 
@@ -211,12 +211,12 @@ def is_record(value: Any) -> bool:
 def replaced(
     value: Any, part: Callable[[Part], Any], plain: Callable[[torch.Tensor], Any] | None = None
 ) -> Any:
-    """The same arguments with other tensors.
+    """Copies arguments, replacing the tensors.
 
     Args:
         value: A tensor, anything else, or a list, dictionary or data class of these.
-        part: What to put in the place of a part.
-        plain: What to put in the place of a plain tensor; by default it stays.
+        part: Replaces a part.
+        plain: Replaces a plain tensor; by default it stays.
 
     Returns:
         The new arguments.
@@ -229,7 +229,7 @@ def replaced(
         items = {key: replaced(one, part, plain) for key, one in value.items()}
         if type(value) is dict or not isinstance(value, MutableMapping):
             return items
-        # Of a kind of its own, such as one whose keys are attributes too.
+        # A subclass of dict, such as one whose keys are also attributes.
         same = copy.copy(value)
         for key, one in items.items():
             same[key] = one
@@ -250,13 +250,13 @@ def replaced(
 
 
 def name_of(function: Function) -> str:
-    """What an operation is called.
+    """The name of an operation.
 
     Args:
         function: A function, a method or the getter of an attribute.
 
     Returns:
-        Its name; of an attribute, with a dot in front.
+        The name; for an attribute, with a leading dot.
     """
     name = getattr(function, "__name__", "")
     if name in ("__get__", "__set__", "__delete__"):
@@ -265,22 +265,22 @@ def name_of(function: Function) -> str:
     return name or repr(function)
 
 
-def refuse(wanted: str, advice: str = "") -> Any:
-    """Says that an operation cannot be done on parts.
+def reject(wanted: str, advice: str = "") -> Any:
+    """Raises an error: the operation cannot be done on parts.
 
     Args:
-        wanted: What would be needed.
+        wanted: What the operation would need.
         advice: What to do instead.
     """
     advice = advice or "call gather() on its input, or write it with operations that have one"
     raise Unsupported(f"expected {wanted}, received none; {advice}")
 
 
-def shape_on_whole(function: Function, x: Part, *args: Any, **kwargs: Any) -> tuple[int, ...]:
-    """The shape that an operation on the whole would give.
+def global_result_shape(function: Function, x: Part, *args: Any, **kwargs: Any) -> tuple[int, ...]:
+    """The shape that an operation would give on the global tensor.
 
     Args:
-        function: What was called.
+        function: The operation.
         x: Its input.
         args: Its other arguments.
         kwargs: Its options.
@@ -289,9 +289,9 @@ def shape_on_whole(function: Function, x: Part, *args: Any, **kwargs: Any) -> tu
         The shape.
 
     Raises:
-        UsageError: PyTorch refuses these arguments for the whole. A part could suit them by chance.
+        UsageError: PyTorch rejects these arguments for the global tensor. A part might fit them by chance.
     """
-    whole = whole_shape(x)
+    whole = global_shape(x)
     try:
         return tuple(function(torch.empty(whole, device="meta"), *args, **kwargs).shape)
     except (RuntimeError, IndexError) as error:
@@ -303,11 +303,11 @@ def shape_on_whole(function: Function, x: Part, *args: Any, **kwargs: Any) -> tu
 
 
 def sequence(value: Any, count: int) -> list[int]:
-    """One number for each dimension.
+    """Expands an argument to one number for each dimension.
 
     Args:
         value: A number, or a sequence of one or `count` numbers.
-        count: How many dimensions there are.
+        count: The number of dimensions.
 
     Returns:
         The numbers.

@@ -1,4 +1,4 @@
-"""What a model leaves behind in its attributes: outside of the pass, it counts once and not on every rank."""
+"""Tensors that a model stores in its attributes: outside the pass, they count once, not on every rank."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from unisono.halo import Grid
 from unisono.torch.space.moves import once
 from unisono.torch.space.part import Part
 
-# What every module has; parameters are leaves, and modules are visited by themselves.
+# Attributes that every module has; parameters are leaves, and submodules are visited separately.
 _OWN = frozenset(vars(torch.nn.Module())) - {"_buffers"}
 
 
 @contextmanager
 def counted_once(module: torch.nn.Module, grid: Grid) -> Iterator[None]:
-    """Finds the plain tensors that modules keep during a pass, such as penalties of their parameters.
+    """Finds the plain tensors that modules store during a pass, such as penalties on their parameters.
 
-    In the pass, what is made of parameters has each rank's share of a gradient; a loss outside of it brings
-    the full one, on every rank.
+    Within the pass, a tensor computed from parameters carries each rank's share of a gradient; a loss outside
+    the pass contributes the full gradient on every rank.
 
     Args:
         module: The module.
@@ -33,7 +33,7 @@ def counted_once(module: torch.nn.Module, grid: Grid) -> Iterator[None]:
     if grid.size == 1 or not torch.is_grad_enabled():
         yield
         return
-    # Those of earlier passes count already.
+    # Tensors of earlier passes have been handled already.
     before = {id(one): one for _, _, one in _kept(module)}
     yield
     for holder, key, one in list(_kept(module)):
@@ -42,7 +42,7 @@ def counted_once(module: torch.nn.Module, grid: Grid) -> Iterator[None]:
 
 
 def _kept(module: torch.nn.Module) -> Iterator[tuple[Any, Any, torch.Tensor]]:
-    """The plain tensors with a history in a module's attributes, with what has them and their place there."""
+    """The plain tensors with an autograd history in a module's attributes, with their containers and keys."""
     for one in module.modules():
         attributes = vars(one)
         for name in attributes.keys() - _OWN:

@@ -1,4 +1,4 @@
-"""Halos for autograd: the way back of an exchange is its adjoint, whose way back is the exchange."""
+"""Halo exchanges for autograd: the backward of an exchange is its adjoint, whose backward is the exchange."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unisono.halo import Window
 
 
 class _Forward(torch.autograd.Function):
-    """Gathers what outputs need."""
+    """Gathers the inputs that the outputs need."""
 
     @staticmethod
     def forward(context: Any, x: torch.Tensor, window: Window) -> torch.Tensor:
@@ -23,7 +23,7 @@ class _Forward(torch.autograd.Function):
 
 
 class _Adjoint(torch.autograd.Function):
-    """Sums gradients back to where the elements came from."""
+    """Sums gradients at the ranks that own the elements."""
 
     @staticmethod
     def forward(context: Any, gradient: torch.Tensor, window: Window) -> torch.Tensor:
@@ -36,17 +36,17 @@ class _Adjoint(torch.autograd.Function):
 
 
 def halo_exchange(x: torch.Tensor, window: Window) -> torch.Tensor:
-    """Gathers what this rank's outputs of a window need; gradients go back to their owners.
+    """Gathers the inputs that this rank's outputs of a window need; gradients are returned to their owners.
 
-    Every rank of the grid calls it, and every rank runs backward: both are exchanges. It can be
+    Every rank of the grid calls it, and every rank runs `backward`: both are exchanges. It can be
     differentiated any number of times.
 
     Args:
-        x: This rank's part of ``window.input``, in the processor's or in CUDA memory.
-        window: Made by `unisono.GlobalArray.window`.
+        x: This rank's part of ``window.input``, in host or CUDA memory.
+        window: A window made by `unisono.GlobalArray.window`.
 
     Returns:
-        The padded part, of the shape ``window.padded_shape``: compute on it without padding.
+        The padded part, of shape ``window.padded_shape``: compute on it without padding.
 
     Raises:
         UsageError: `x` is not this rank's part.
@@ -69,10 +69,10 @@ def halo_exchange(x: torch.Tensor, window: Window) -> torch.Tensor:
 
 
 def halo_adjoint(gradient: torch.Tensor, window: Window) -> torch.Tensor:
-    """The adjoint of `halo_exchange`: sums what all ranks have of each element, at its owner.
+    """The adjoint of `halo_exchange`: sums all ranks' contributions to each element, at its owner.
 
     Args:
-        gradient: Of the padded part.
+        gradient: The gradient of the padded part.
         window: The window.
 
     Returns:

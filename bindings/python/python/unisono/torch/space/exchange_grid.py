@@ -1,7 +1,7 @@
-"""The group that parts travel on: a duplicate of the grid's own, so that a failed exchange breaks only that.
+"""The group for exchanges of parts: a duplicate of the grid's group, the only one that a failure breaks.
 
-An exchange that fails breaks its group: elements may be under way, and no rank knows which have arrived. The
-duplicate takes that damage. `failures` revokes it on all ranks, and the next exchange makes another one.
+An exchange that fails breaks its group: elements may be in flight, and no rank knows which have arrived. The
+duplicate confines the damage. `failures` revokes it on all ranks, and the next exchange makes a new one.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from weakref import WeakValueDictionary
 from unisono.group import Group
 from unisono.halo import GlobalArray, Grid, Window
 from unisono.halo.grid import MOST_EXCHANGES
-from unisono.torch.space.recent import Recent
+from unisono.torch.space.lru_cache import LruCache
 
 MOST_LAYOUTS = 1024
-"""How many layouts a grid keeps: more than a large network has."""
+"""The number of layouts that a grid caches: more than a large network has."""
 
 
 class ExchangeGrid(Grid):
@@ -25,23 +25,23 @@ class ExchangeGrid(Grid):
 
     def __init__(self, grid: Grid) -> None:
         self.origin: Grid = grid
-        """The grid whose ranks these are."""
+        """The grid that has these ranks."""
         self.axes = grid.axes
         self.rank = grid.rank
         self.size = grid.size
         self._along = {}
         self._made = deque()
-        # The arrays and windows of these exchanges. All ranks make an exchange together and must drop it
-        # together, so it outlives what a single rank does with the tensors that it was made for.
+        # The arrays and windows of these exchanges. All ranks create an exchange together and must drop it
+        # together, so it outlives the tensors for which a single rank uses it.
         self._owners: deque[Any] = deque(maxlen=MOST_EXCHANGES)
-        self.layouts: Recent[Any, Any] = Recent(MOST_LAYOUTS)
-        """The layouts of tensors on this grid that were used last."""
+        self.layouts: LruCache[Any, Any] = LruCache(MOST_LAYOUTS)
+        """The most recently used layouts of tensors on this grid."""
         self.arrays: WeakValueDictionary[Any, GlobalArray] = WeakValueDictionary()
-        """Their arrays, and those of dropped layouts that have exchanges."""
+        """The arrays of these layouts, and of evicted layouts that have exchanges."""
         self._group: Group | None = None
         self._planes: dict[tuple[str, ...], Group] = {}
         self.is_revoked = False
-        """Whether this rank has broken the group and not renewed it."""
+        """Whether this rank has revoked the group and not renewed it."""
 
     @property
     def group(self) -> Group:  # type: ignore[override]
@@ -51,7 +51,7 @@ class ExchangeGrid(Grid):
         return self._group
 
     def plane(self, axes: tuple[str, ...]) -> Group:
-        """The ranks that differ from this one along some axes only. The first use is collective.
+        """The ranks that differ from this one only along some axes. The first use is collective.
 
         Args:
             axes: Axes of more than one rank, in the grid's order.
@@ -75,7 +75,7 @@ class ExchangeGrid(Grid):
 
         if self.size == 1:
             return parent
-        # A rank that left with an error cannot break a group that it has not made: it comes here instead.
+        # A rank that failed cannot break a group that it has not created: it takes part here instead.
         gathered_rows([], self.origin)
         group = parent.group(members)
         assert group is not None  # this rank is a member
@@ -86,7 +86,7 @@ class ExchangeGrid(Grid):
         self._owners.append(owner)
 
     def revoke(self) -> None:
-        """Breaks the group on all ranks: those that wait for this one in an exchange get an error at once."""
+        """Revokes the group on all ranks: those that wait for this one in an exchange fail at once."""
         self.is_revoked = True
         groups = {id(one): one for one in (self._group, *self._planes.values()) if one is not None}
         for group in groups.values():
@@ -96,7 +96,7 @@ class ExchangeGrid(Grid):
                 owner._cancel_exchanges()
 
     def renew(self) -> None:
-        """Forgets the group and all exchanges; every rank calls it, when none is in an exchange."""
+        """Drops the group and all exchanges. Every rank calls it, when none is in an exchange."""
         for owner, key in self._made:
             if (alive := owner()) is not None:
                 alive._drop_exchange(key)
@@ -114,7 +114,7 @@ def exchange_grid(grid: Grid) -> ExchangeGrid:
         grid: The ranks.
 
     Returns:
-        The same ranks with a group of their own; one object for each grid.
+        The same ranks with a separate group; one object for each grid.
     """
     if isinstance(grid, ExchangeGrid):
         return grid

@@ -1,8 +1,8 @@
-"""Errors that reach all ranks: an error of one rank is raised on each, and no rank is left waiting.
+"""Error propagation: an error of one rank is raised on all ranks, and no rank is left waiting.
 
-A rank that leaves an operation with an error revokes the group of the exchanges, which ends the others'
-waits, and then meets the others on the grid's own group: each learns the cause, and all continue with a new
-group for exchanges. Without an error, none of this costs anything.
+A rank that fails in an operation revokes the group for exchanges, which ends the other ranks' waits. All
+ranks then synchronize on the grid's own group, where they learn the cause, and continue with a new group for
+exchanges. Without an error, none of this costs anything.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from unisono.torch.space.exchange_grid import exchange_grid
 E = TypeVar("E", bound=Exception)
 
 FAILURE_TIMEOUT = 30.0
-"""Seconds in which other ranks may come to their next call, where one has an error."""
+"""Seconds within which the other ranks must reach their next call after one rank has failed."""
 
 _LONGEST = 2000
-"""Characters of an error that other ranks get."""
+"""The number of characters of an error that other ranks receive."""
 
-# What a rank brings to a meeting: numbers to compare; the same, with exchanges that must be renewed; an error
-# of its own; an error of a call between ranks, which has its cause on another rank.
+# The kinds of message that a rank contributes: numbers to compare; the same, with exchanges to be renewed; an
+# error of its own; an error of a collective call, whose cause is on another rank.
 _NUMBERS, _REVOKED, _ERROR, _BROKEN_CALL = range(4)
 
 
 def gathered_rows(numbers: Sequence[int], grid: Grid) -> list[list[int]]:
-    """Some numbers of every rank, which may have more or fewer.
+    """Gathers numbers from every rank; ranks may have different counts.
 
     Args:
-        numbers: This rank's.
+        numbers: The numbers of this rank.
         grid: The ranks.
 
     Returns:
-        Those of each rank.
+        The numbers of each rank.
 
     Raises:
-        Error: Another rank has left an operation with an error, and comes with that instead.
+        Error: Another rank has failed in an operation and reports that instead.
     """
-    kinds, rows = _meet(_REVOKED if exchange_grid(grid).is_revoked else _NUMBERS, numbers, grid)
+    kinds, rows = _sync_ranks(_REVOKED if exchange_grid(grid).is_revoked else _NUMBERS, numbers, grid)
     failure = _cause(kinds, rows, grid)
     if failure is not None:
         raise failure
@@ -53,14 +53,14 @@ def gathered_rows(numbers: Sequence[int], grid: Grid) -> list[list[int]]:
 
 
 def raise_together(error: Error | None, grid: Grid) -> None:
-    """Raises an error of one rank on every rank; every rank calls it.
+    """Raises an error of one rank on every rank. Every rank calls it.
 
     Args:
-        error: What this rank finds wrong, if anything.
+        error: This rank's error, if any.
         grid: The ranks.
 
     Raises:
-        Error: Of this rank, or else of the first rank that has one.
+        Error: This rank's error, or else that of the first rank that has one.
     """
     rows = gathered_rows([] if error is None else _encoded(error), grid)
     if error is not None:
@@ -71,38 +71,38 @@ def raise_together(error: Error | None, grid: Grid) -> None:
 
 
 def shared_error(error: Exception, grid: Grid) -> Exception:
-    """Lets all ranks know of an error with which this one leaves an operation.
+    """Reports to all ranks an error with which this rank fails in an operation.
 
     Args:
         error: The error.
         grid: The ranks.
 
     Returns:
-        What this rank raises: its own error, or the one of another rank that is the cause of it.
+        The error to raise on this rank: its own, or that of another rank which caused it.
     """
     if grid.size == 1 or getattr(error, "_is_shared", False):
         return error
     exchange_grid(grid).revoke()
     between = isinstance(error, Error) and error.number is not None
     try:
-        kinds, rows = _meet(_BROKEN_CALL if between else _ERROR, _encoded(error), grid, FAILURE_TIMEOUT)
+        kinds, rows = _sync_ranks(_BROKEN_CALL if between else _ERROR, _encoded(error), grid, FAILURE_TIMEOUT)
     except Error:
         return _shared(error)
     cause = _cause(kinds, rows, grid)
     if not between or cause is None or _ERROR not in kinds:
         return _shared(error)
-    # Which call has failed here.
+    # The call that has failed here.
     vars(cause).update({key: one for key, one in vars(error).items() if key != "calls"})
     return cause
 
 
 def watched(x: torch.Tensor, grid: Grid) -> torch.Tensor:
-    """Lets the other ranks know where a backward pass from a plain tensor fails on this one.
+    """Reports to the other ranks if a backward pass from a plain tensor fails on this one.
 
-    It ends in no operation on parts, so nothing here sees its error: the others learn only which rank it is.
+    Such a pass does not end in an operation on parts, so its error is not seen: only the rank is reported.
 
     Args:
-        x: A plain tensor that was made of parts.
+        x: A plain tensor that was computed from parts.
         grid: The ranks.
 
     Returns:
@@ -116,7 +116,7 @@ def watched(x: torch.Tensor, grid: Grid) -> torch.Tensor:
 
 
 class _Backward:
-    """A backward pass. Autograd calls it at the end; where the pass fails, it is dropped instead."""
+    """A backward pass. Autograd calls this object at the end; if the pass fails, it is dropped instead."""
 
     def __init__(self, grid: Grid) -> None:
         self._grid: Grid | None = grid
@@ -131,7 +131,7 @@ class _Backward:
 
 @contextmanager
 def sharing_errors(grid: Grid) -> Iterator[None]:
-    """Raises an error of one rank on all ranks, for what every rank of a grid does together.
+    """Raises an error of one rank on all ranks, for code that every rank of a grid runs together.
 
     Args:
         grid: The ranks.
@@ -148,15 +148,15 @@ def sharing_errors(grid: Grid) -> Iterator[None]:
         raise raised from error
 
 
-def _meet(
+def _sync_ranks(
     kind: int, numbers: Sequence[int], grid: Grid, timeout: float | None = None
 ) -> tuple[list[int], list[list[int]]]:
-    """What each rank comes with; all renew their exchanges if one of them has revoked its own."""
+    """Gathers every rank's message; all ranks renew their exchanges if any has revoked its own."""
     mine = np.array([kind, len(numbers), *numbers], np.int64)
     try:
         flat = iter(grid.group.all_gather(mine, varied=True, timeout=timeout).tolist())
     except Error as error:
-        # The others are lost, or make a call of another kind: there is no other way to reach them.
+        # The other ranks are lost or in a different call: there is no other way to reach them.
         raise _shared(error) from None
     kinds, rows = [], []
     for _ in range(grid.size):
@@ -168,7 +168,7 @@ def _meet(
 
 
 def _cause(kinds: Sequence[int], rows: Sequence[Sequence[int]], grid: Grid) -> Error | None:
-    """The first error that a rank has come with: rather one of its own than one of a call between ranks."""
+    """The first error that a rank reports: its own errors come before errors of collective calls."""
     for kind in (_ERROR, _BROKEN_CALL):
         if kind in kinds:
             rank = kinds.index(kind)
@@ -181,7 +181,7 @@ def _encoded(error: Exception) -> list[int]:
 
 
 def _on_rank(rank: int, row: Sequence[int], grid: Grid) -> Error:
-    """The error of another rank, for this one."""
+    """Translates the error of another rank for this one."""
     text = bytes(row).decode()
     kind, words = text.split(": ", 1)
     if kind in (UsageError.__name__, Unsupported.__name__):
@@ -191,6 +191,6 @@ def _on_rank(rank: int, row: Sequence[int], grid: Grid) -> Error:
 
 
 def _shared(error: E) -> E:
-    """Marks an error that all ranks know of."""
+    """Marks an error as known to all ranks."""
     vars(error)["_is_shared"] = True
     return error

@@ -1,7 +1,7 @@
-"""Convolutions with a ReLU behind them, as one kernel where nothing is to be learned from the result.
+"""Fuses a convolution and a following ReLU into one kernel where no gradient of the result is needed.
 
-Adding a bias and rectifying read and write a device's memory once more each, which takes a fifth of the time
-of a stack of convolutions. Operations do not know what follows on them, but a `torch.nn.Sequential` does.
+Adding a bias and applying a ReLU each read and write device memory once more, which takes a fifth of the time
+of a stack of convolutions. An operation does not know what follows it, but a `torch.nn.Sequential` does.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ import torch
 
 from unisono.torch.space.convolution import arranged, convolution
 from unisono.torch.space.dispatch import Function, dispatch, rule
+from unisono.torch.space.lru_cache import LruCache
 from unisono.torch.space.parameters import Change
 from unisono.torch.space.part import Part, unwrap, wrap
-from unisono.torch.space.recent import Recent
 from unisono.torch.space.strips import convolved_in_place, convolved_plainly, is_worthwhile, seams_of
 
 DEVICES = ("cuda",)
-"""The kinds of devices that have such kernels."""
+"""The device types that have such kernels."""
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
-"""The types of elements that they take."""
+"""The element types that they support."""
 
 LARGEST = (1 << 31) - 1
-"""The most elements of an array that they are given: beyond, not all kernels count right."""
+"""The maximum number of array elements: beyond it, some kernels compute wrong indices."""
 
-# Which kernels may be used, by all that they are chosen by.
-_suitable: Recent[Any, bool] = Recent(4096)
+# Which kernels may be used, by everything on which the choice of a kernel depends.
+_suitable: LruCache[Any, bool] = LruCache(4096)
 
 
 def fused_sequences(module: torch.nn.Module, given: Iterable[torch.Tensor]) -> list[Change]:
-    """Lets the sequences in a module look ahead during a call.
+    """Lets the sequential containers in a module look ahead during a call.
 
     Args:
         module: The module.
-        given: The tensors of the call.
+        given: The input tensors of the call.
 
     Returns:
-        What to pass to `call_with`; nothing where no input is on a device with such kernels.
+        The changes to pass to `call_with`; empty if no input is on a device with such kernels.
     """
     if not any(one.device.type in DEVICES for one in given):
         return []
-    # A forward of an instance's own, or of a class's, may do anything.
+    # A `forward` overridden by an instance or a subclass may do anything.
     return [
         (vars(one), {"forward": partial(_forward, one)})
         for one in module.modules()
@@ -66,15 +66,15 @@ def _forward(layers: Any, input: Any) -> Any:
 
 
 def is_possible(layer: Any, after: Any, x: Any) -> bool:
-    """Whether two layers can be one kernel, without anybody seeing a difference.
+    """Whether two layers can be fused into one kernel without an observable difference.
 
     Args:
         layer: A module.
-        after: The one that gets its output.
+        after: The module that gets its output.
         x: The input.
 
     Returns:
-        Whether it is a convolution and a ReLU, and nobody wants to know what is between them.
+        Whether they are a convolution and a ReLU, and the value between them is not observed.
     """
     if type(after) is not torch.nn.ReLU or type(layer) not in (torch.nn.Conv2d, torch.nn.Conv3d):
         return False
@@ -87,7 +87,7 @@ def is_possible(layer: Any, after: Any, x: Any) -> bool:
 
 
 def _is_watched(layer: Any) -> bool:
-    """Whether something happens at a call besides the layer's own work."""
+    """Whether a call has side effects, such as hooks, besides the layer's own work."""
     everywhere: Any = torch.nn.modules.module
     hooks = layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks
     return any(hooks) or bool(everywhere._has_any_global_hook()) or "forward" in vars(layer)
@@ -105,7 +105,7 @@ def _has_kernels(x: torch.Tensor, *parameters: torch.Tensor | None) -> bool:
         and not torch.is_autocast_enabled(x.device.type)
         and cudnn.is_available()
         and cudnn.enabled
-        # They follow allow_tf32 and benchmark as other convolutions do, but not this.
+        # Like other convolutions they follow allow_tf32 and benchmark, but not this setting.
         and not (cudnn.deterministic or torch.are_deterministic_algorithms_enabled())
     )
 
@@ -126,11 +126,11 @@ def rectified(
     dilation: Any,
     groups: int,
 ) -> Part:
-    """Each rank convolves and rectifies its part, and once more its seams, with halos."""
+    """Each rank applies convolution and ReLU to its part, and then to its borders, with halos."""
     spatial = weight.dim() - 2
     work = arranged(input, weight, bias, stride, padding, dilation)
     local, size = work.x, torch.Size(work.target.local_shape).numel()
-    # The kernel itself looks at no shapes: what does not fit is left to the plain convolution, which says so.
+    # The kernel does not check shapes: the plain convolution gets what does not fit, and raises the error.
     fits = local.dim() == spatial + 2 and local.shape[1] == weight.shape[1] * groups
     if not local.is_meta and fits and max(local.numel(), size) <= LARGEST:
         seams = seams_of(work.window, spatial) if is_worthwhile(local, work.window) else None
@@ -147,7 +147,7 @@ def rectified(
 def _in_one(
     function: Function, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *numbers: Any
 ) -> torch.Tensor:
-    """A convolution and a ReLU by one kernel, where there is one that does the same as two."""
+    """Convolution and ReLU in one kernel, if there is one with the same result as two."""
     key = _chosen_by(x, weight, numbers)
     suitable = _suitable.get(key)
     if suitable is None:
@@ -159,24 +159,24 @@ def _in_one(
 
 
 def counts() -> tuple[int, int]:
-    """How many kinds of kernels are used, and how many were tried.
+    """Counts the kernel configurations in the cache.
 
     Returns:
-        The two numbers.
+        How many are used, and how many were tried.
     """
     return sum(_suitable), len(_suitable)
 
 
 def _chosen_by(x: torch.Tensor, weight: torch.Tensor, numbers: Any) -> Any:
     cudnn: Any = torch.backends.cudnn
-    # Newer versions do not want to be asked for allow_tf32 where it differs between operations.
+    # Newer versions raise an error if allow_tf32 is read while it differs between operations.
     precision = cudnn.conv.fp32_precision if hasattr(cudnn, "conv") else cudnn.allow_tf32
     layouts = tuple((one.shape, one.stride()) for one in (x, weight))
     return x.device, x.dtype, layouts, str(numbers), precision, cudnn.benchmark
 
 
 def _is_suitable(function: Function, weight: torch.Tensor, numbers: Any) -> bool:
-    """Whether there is a kernel that gives NaN where a ReLU gets it: some make zeros of it."""
+    """Whether there is a kernel that keeps NaN in a ReLU: some kernels turn it into zero."""
     bias = weight.new_full(weight.shape[:1], float("nan"))
     try:
         return bool(function(bias, *numbers)[:1].isnan().all())

@@ -1,4 +1,4 @@
-"""What a model is called with: parts that all ranks agree about."""
+"""A model's inputs: parts on which all ranks agree."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from unisono.errors import UsageError
 from unisono.halo import Grid
 from unisono.torch.space import randomness
 from unisono.torch.space.arguments import describe
+from unisono.torch.space.consistency import checksum
 from unisono.torch.space.dispatch import parts_in, replaced
 from unisono.torch.space.failures import gathered_rows, raise_together
 from unisono.torch.space.layout import layout_of, spatial_split
-from unisono.torch.space.likeness import checksum
 from unisono.torch.space.part import Part, wrap
 
 
 @dataclass
 class Inputs:
-    """Arguments with parts in the place of tensors, and what ranks found out about each other."""
+    """Arguments with parts in place of tensors, and the result of comparing them between ranks."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     call: tuple[str, int]
-    """What kind of call it is, and a checksum of the values of its options."""
+    """The kind of call, and a checksum of its option values."""
     threads: bool
     """Whether some ranks are threads of one process."""
     seeds: bool
     """Whether random numbers would differ between ranks."""
     unseen: bool
-    """Whether some rank has parameters that were not compared yet."""
+    """Whether any rank has parameters that have not been compared yet."""
     due: bool
-    """Whether some rank wants to see whether parameters have come apart since."""
+    """Whether any rank is due to check its parameters for divergence."""
     given: list[torch.Tensor]
-    """The plain tensors that became parts."""
+    """The plain tensors that were wrapped as parts."""
     generators: tuple[torch.device, ...]
-    """The devices whose random numbers the call may draw."""
+    """The devices whose random number generators the call may use."""
 
 
 def agreed(
@@ -52,21 +52,21 @@ def agreed(
     unseen: bool = False,
     due: bool = False,
 ) -> Inputs:
-    """Makes parts of a call's tensors, after all ranks have compared what they pass.
+    """Wraps a call's tensors as parts, after all ranks have compared their arguments.
 
     Args:
-        args: The arguments; tensors with space in them are this rank's parts, others are the same everywhere.
+        args: The arguments; tensors with spatial dimensions are this rank's parts, others are replicated.
         kwargs: The options.
         grid: The ranks.
-        state: What else must be the same on every rank.
-        unseen: Whether this rank has parameters that were not compared yet.
-        due: Whether it is time to see whether they have come apart since.
+        state: Other state that must be the same on every rank.
+        unseen: Whether this rank has parameters that have not been compared yet.
+        due: Whether the parameters are due to be checked for divergence.
 
     Returns:
         The inputs.
 
     Raises:
-        UsageError: Ranks pass different things, or a tensor is not the rank's part; the same on every rank.
+        UsageError: Arguments differ between ranks, or a tensor is not the rank's part. Every rank raises it.
     """
     wanted = 2 + max([0, *({"w": 1, "h": 2, "d": 3}[axis] for axis in grid.axes if axis != "data")])
     local: list[torch.Tensor] = []
@@ -101,11 +101,11 @@ def agreed(
     values = "; ".join(others.values)
     generators = randomness.devices(devices)
     compared = [state, "; ".join(texts), "; ".join(others.kinds), "; ".join([values, *others.data])]
-    everybody = _everybody(grid, compared, local, (unseen, due, error is not None), generators)
-    if any(theirs.flags[2] for theirs in everybody):
+    gathered = _gather(grid, compared, local, (unseen, due, error is not None), generators)
+    if any(theirs.flags[2] for theirs in gathered):
         raise_together(error, grid)
-    _refuse_different(everybody, grid)
-    shapes = _shapes([theirs.shapes for theirs in everybody], grid)
+    _reject_different(gathered, grid)
+    shapes = _shapes([theirs.shapes for theirs in gathered], grid)
     made = iter(shapes)
 
     def part(one: torch.Tensor) -> torch.Tensor:
@@ -115,16 +115,16 @@ def agreed(
         return wrap(one, layout_of(grid, shape, spatial_split(grid, len(shape), len(shape) - 2)))
 
     new = replaced((args, kwargs), lambda one: one, part)
-    threads = grid.size > 1 and len({theirs.process for theirs in everybody}) < grid.size
-    seeds = len({theirs.seed for theirs in everybody}) > 1
+    threads = grid.size > 1 and len({theirs.process for theirs in gathered}) < grid.size
+    seeds = len({theirs.seed for theirs in gathered}) > 1
     kind = "; ".join([*compared[:3], str(shapes)])
-    flags = [any(theirs.flags[place] for theirs in everybody) for place in range(2)]
+    flags = [any(theirs.flags[place] for theirs in gathered) for place in range(2)]
     call = kind, zlib.crc32(values.encode())
     return Inputs(new[0], new[1], call, threads, seeds, flags[0], flags[1], local, generators)
 
 
 def _described(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """What was passed, in words."""
+    """A readable description of the arguments."""
     words = []
     for one in [*args, *kwargs.values()]:
         kind = type(one)
@@ -143,14 +143,14 @@ class _Rank:
     shapes: list[tuple[int, ...]]
 
 
-def _everybody(
+def _gather(
     grid: Grid,
     texts: Sequence[str],
     local: Sequence[torch.Tensor],
     flags: Sequence[bool],
     generators: Sequence[torch.device],
 ) -> list[_Rank]:
-    """What each rank passes."""
+    """Gathers a description of each rank's arguments."""
     seeds = checksum(torch.cat([randomness.state_of(one) for one in generators]))
     digests = [zlib.crc32(text.encode()) for text in texts]
     numbers = [*digests, os.getpid(), seeds, *map(int, flags)]
@@ -168,10 +168,10 @@ def _everybody(
 
 
 def warn_of_copies(inputs: Inputs, grid: Grid) -> None:
-    """Warns where every rank passes the same elements: they are hardly parts of a larger sample.
+    """Warns if every rank passes the same elements: they are unlikely to be parts of a larger sample.
 
     Args:
-        inputs: What ranks pass.
+        inputs: The compared inputs.
         grid: The ranks.
     """
     sums = [checksum(one) if _varies(one) else 0 for one in inputs.given]
@@ -206,7 +206,7 @@ def _unsuitable(texts: Sequence[str], grid: Grid) -> UsageError | None:
     return None
 
 
-# What ranks compare, in this order.
+# The properties that ranks compare, in this order.
 _COMPARED = (
     "train() or eval(), gradients, autocast or overlap",
     "types, shapes or requires_grad of tensors",
@@ -215,9 +215,9 @@ _COMPARED = (
 )
 
 
-def _refuse_different(everybody: list[_Rank], grid: Grid) -> None:
-    first = everybody[0]
-    for rank, theirs in enumerate(everybody):
+def _reject_different(gathered: list[_Rank], grid: Grid) -> None:
+    first = gathered[0]
+    for rank, theirs in enumerate(gathered):
         differ = [
             what
             for what, one, other in zip(_COMPARED, first.digests, theirs.digests, strict=True)
@@ -232,17 +232,17 @@ def _refuse_different(everybody: list[_Rank], grid: Grid) -> None:
             )
 
 
-def _shapes(everybody: list[list[tuple[int, ...]]], grid: Grid) -> list[tuple[int, ...]]:
-    """The wholes' shapes, from the shapes of all parts."""
+def _shapes(gathered: list[list[tuple[int, ...]]], grid: Grid) -> list[tuple[int, ...]]:
+    """The global shapes, from the shapes of all parts."""
     wholes = []
-    for place, here in enumerate(everybody[grid.rank]):
+    for place, here in enumerate(gathered[grid.rank]):
         split = spatial_split(grid, len(here), len(here) - 2)
-        shape = list(everybody[0][place])
+        shape = list(gathered[0][place])
         for axis, dim in split.items():
             line = [grid.rank_at(**{**grid.coordinates_of(0), axis: at}) for at in range(grid.axes[axis])]
-            shape[dim] = sum(everybody[rank][place][dim] for rank in line)
+            shape[dim] = sum(gathered[rank][place][dim] for rank in line)
         array = layout_of(grid, shape, split).array
-        for rank, theirs in enumerate(everybody):
+        for rank, theirs in enumerate(gathered):
             expected = tuple(one.stop - one.start for one in array.region_of(rank))
             if theirs[place] != expected:
                 raise UsageError(

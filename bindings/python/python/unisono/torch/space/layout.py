@@ -1,4 +1,4 @@
-"""Where a tensor's parts are: the whole's shape, what each axis divides, and this rank's region."""
+"""Tensor layouts: the global shape, the dimension that each axis divides, and this rank's region."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SPATIAL = {"w": -1, "h": -2, "d": -3}
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """How a grid divides a tensor."""
+    """How a grid partitions a tensor."""
 
     grid: Grid
     array: GlobalArray
@@ -24,12 +24,12 @@ class Layout:
     local_shape: tuple[int, ...]
 
     @property
-    def is_whole(self) -> bool:
-        """Whether every rank has everything."""
+    def is_replicated(self) -> bool:
+        """Whether the tensor is replicated on every rank."""
         return not self.split
 
     def is_like(self, other: Layout) -> bool:
-        """Whether another layout of the same grid divides tensors of the same shape in the same way.
+        """Whether another layout of the same grid partitions tensors of the same shape in the same way.
 
         Args:
             other: The other layout.
@@ -41,33 +41,33 @@ class Layout:
 
     @property
     def dims(self) -> dict[int, str]:
-        """The axis that divides each divided dimension."""
+        """The axis that divides each partitioned dimension."""
         return {dim: axis for axis, dim in self.split.items()}
 
     @property
     def copies(self) -> tuple[str, ...]:
-        """The axes along which ranks have the same elements."""
+        """The axes along which the tensor is replicated."""
         return tuple(axis for axis in self.grid.axes if axis not in self.split)
 
     def resized(self, shape: Sequence[int]) -> Layout:
-        """The same dimensions divided, of a tensor of another shape.
+        """The same partitioning for a tensor of another shape.
 
         Args:
-            shape: The whole's shape, of as many dimensions.
+            shape: The global shape, with the same number of dimensions.
 
         Returns:
-            Its layout.
+            The new layout.
         """
         return layout_of(self.grid, shape, self.split)
 
     def without(self, dims: Sequence[int]) -> Layout:
-        """The same tensor, whole along some dimensions.
+        """The same tensor, not partitioned along some dimensions.
 
         Args:
-            dims: The dimensions; those that are not divided are ignored.
+            dims: The dimensions; those that are not partitioned are ignored.
 
         Returns:
-            Its layout.
+            The new layout.
         """
         kept = {axis: dim for axis, dim in self.split.items() if dim not in dims}
         return layout_of(self.grid, self.shape, kept)
@@ -83,16 +83,16 @@ def layout_of(
 
     Args:
         grid: The ranks.
-        shape: The whole's shape.
-        split: The dimension that each axis divides; axes of one rank may be left out.
-        sizes: How long the parts along an axis are, where they are not as even as possible.
+        shape: The global shape.
+        split: The dimension that each axis divides; axes of one rank may be omitted.
+        sizes: The lengths of the parts along an axis, if they are not as even as possible.
 
     Returns:
-        The layout. With its array live the plans of its exchanges: there is one for each grid, shape and
-        split as long as a tensor uses it or the grid keeps an exchange of it.
+        The layout. Its array owns the plans of its exchanges: there is one for each grid, shape and split
+        as long as a tensor uses it or the grid keeps an exchange of it.
     """
     own = exchange_grid(grid)
-    # In the grid's order, and without axes of one rank: they divide nothing.
+    # In the grid's order, and without axes of one rank, which divide nothing.
     split = {axis: split[axis] for axis, size in grid.axes.items() if axis in split and size > 1}
     sizes = {axis: tuple(parts) for axis, parts in (sizes or {}).items() if axis in split}
     key = (tuple(shape), tuple(split.items()), tuple(sizes.items()))
@@ -111,8 +111,8 @@ def spatial_split(grid: Grid, dimensions: int, spatial: int) -> dict[str, int]:
 
     Args:
         grid: The ranks.
-        dimensions: How many dimensions the tensor has.
-        spatial: How many of them, the last ones, are space. Axes that find none have copies.
+        dimensions: The number of dimensions of the tensor.
+        spatial: How many of them, the last ones, are spatial. The tensor is replicated along other axes.
 
     Returns:
         The dimension of each axis.
@@ -128,11 +128,11 @@ def spatial_split(grid: Grid, dimensions: int, spatial: int) -> dict[str, int]:
 
 
 def default_split(grid: Grid, dimensions: int) -> dict[str, int]:
-    """The dimensions that the axes divide if nothing else is said, as `unisono.GlobalArray` does.
+    """The dimensions that the axes divide if none are given, as in `unisono.GlobalArray`.
 
     Args:
         grid: The ranks.
-        dimensions: How many dimensions the tensor has. Axes that find none have copies.
+        dimensions: The number of dimensions of the tensor. It is replicated along axes that have none.
 
     Returns:
         The dimension of each axis.
@@ -149,7 +149,7 @@ def default_split(grid: Grid, dimensions: int) -> dict[str, int]:
 
 
 def check_axes(grid: Grid) -> None:
-    """Refuses a grid with axes of other names.
+    """Rejects a grid with axes of other names.
 
     Args:
         grid: The ranks.

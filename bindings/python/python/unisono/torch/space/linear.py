@@ -1,4 +1,4 @@
-"""Linear layers: each rank multiplies its own inputs with their columns of the weights, then all add up."""
+"""Linear layers: ranks multiply their inputs by their columns of the weights, and sum the results."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import torch
 from torch.nn import functional
 
 from unisono.errors import UsageError
-from unisono.torch.space.convolution import operands, whole_operand
+from unisono.torch.space.convolution import operands, replicated_operand
 from unisono.torch.space.dispatch import Function, rule
 from unisono.torch.space.layout import layout_of
 from unisono.torch.space.moves import total
-from unisono.torch.space.part import Part, unwrap, whole_shape, wrap
+from unisono.torch.space.part import Part, global_shape, unwrap, wrap
 
 
 @rule("linear", flat=True)
 def linear(function: Function, input: Part, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Part:
-    """Of a flattened tensor or a divided last dimension, only the outputs travel."""
-    layout, shape = input.place, whole_shape(input)
+    """For a flattened tensor or a partitioned last dimension, only the outputs are communicated."""
+    layout, shape = input.place, global_shape(input)
     if shape[-1] != weight.shape[-1]:
         raise UsageError(
             f"linear: expected {weight.shape[-1]} inputs, received a tensor of the shape {tuple(shape)}; "
@@ -38,4 +38,4 @@ def linear(function: Function, input: Part, weight: torch.Tensor, bias: torch.Te
         *weight.shape[:-1], x.shape[-1]
     )
     made = total(functional.linear(x, own), layout.grid, axes)
-    return wrap(made if bias is None else made + whole_operand(bias, target).to(made.dtype), target)
+    return wrap(made if bias is None else made + replicated_operand(bias, target).to(made.dtype), target)

@@ -1,4 +1,4 @@
-"""Losses: each rank's summands, and their sum or mean over all parts."""
+"""Losses: each rank computes its terms, which are summed or averaged over all parts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 from torch.nn import _reduction as _Reduction
 
 from unisono.errors import UsageError
-from unisono.torch.space.convolution import whole_operand
+from unisono.torch.space.convolution import replicated_operand
 from unisono.torch.space.dispatch import Function, name_of, on_copies, parts_in, replaced, rule
 from unisono.torch.space.layout import Layout, layout_of
 from unisono.torch.space.moves import total
-from unisono.torch.space.part import Part, gathered, whole_shape, wrap
+from unisono.torch.space.part import Part, gathered, global_shape, wrap
 from unisono.torch.space.pointwise import aligned, common, plain_aligned
 from unisono.torch.space.precision import accumulation_type
 
@@ -23,12 +23,12 @@ binary_cross_entropy_with_logits kl_div soft_margin_loss poisson_nll_loss gaussi
 
 @rule(*_ELEMENTWISE.split())
 def elementwise(function: Function, input: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
-    """A loss of each element, then its mean or sum."""
+    """An element-wise loss, then its mean or sum."""
     options = {name: kwargs.pop(name, None) for name in ("size_average", "reduce")}
     reduction = _reduction(**options, reduction=kwargs.pop("reduction", "mean"))
-    input, target = _said(input, target), _said(target, input)
+    input, target = _as_part(input, target), _as_part(target, input)
     if isinstance(kwargs.get("weight"), torch.Tensor):
-        kwargs["weight"] = _said(kwargs["weight"], input)
+        kwargs["weight"] = _as_part(kwargs["weight"], input)
     parts = list(parts_in(input, target, args, kwargs))
     plain: list[torch.Tensor] = []
     replaced((input, target), lambda one: one, plain.append)
@@ -42,7 +42,7 @@ def elementwise(function: Function, input: Any, target: Any, *args: Any, **kwarg
     if reduction == "batchmean" and name_of(function) == "kl_div":
         return each.sum() / layout.shape[0]
     if reduction == "mean" and name_of(function) == "mse_loss" and local[3].get("weight") is not None:
-        # The only one of these losses whose mean is weighted.
+        # The only one of these losses with a weighted mean.
         return each.sum() / wrap(local[3]["weight"], layout).sum()
     choose: dict[str, Callable[[], Any]] = {"mean": each.mean, "sum": each.sum, "none": lambda: each}
     if reduction not in choose:
@@ -51,14 +51,14 @@ def elementwise(function: Function, input: Any, target: Any, *args: Any, **kwarg
 
 
 def _reduction(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
-    """The reduction, which older arguments override as in PyTorch."""
+    """The reduction, which the deprecated arguments override as in PyTorch."""
     if size_average is None and reduce is None:
         return reduction
     return str(_Reduction.legacy_get_string(size_average, reduce))
 
 
-def _said(x: Any, like: Any) -> Any:
-    """A plain tensor of the shape of this rank's part is one; others are the whole."""
+def _as_part(x: Any, like: Any) -> Any:
+    """A plain tensor of the local shape is this rank's part; one of another shape is the global tensor."""
     if isinstance(x, Part) or not isinstance(like, Part) or like.flat is not None:
         return x
     place = like.place
@@ -77,17 +77,17 @@ def classes(
     reduction: str = "mean",
     **kwargs: Any,
 ) -> Any:
-    """A loss of each place, weighted by its class."""
+    """A loss at each position, weighted by its class."""
     reduction = _reduction(size_average, reduce, reduction)
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"{reduction} is not a valid value for reduction")
     if input.dim() == 1:
-        # One sample: its only dimension is that of the classes.
+        # A single sample: its only dimension is that of the classes.
         options = {"weight": weight, "ignore_index": ignore_index, "reduction": reduction, **kwargs}
         return on_copies(function, replaced((input, target), gathered), replaced(options, gathered))
     layout = input.place
-    # Classes have one dimension less than the input; this rank's part of either has as many as the whole.
-    probabilities = len(whole_shape(target)) == input.dim()
+    # The target has one dimension less than the input; local and global tensors have equal dimensions.
+    probabilities = len(global_shape(target)) == input.dim()
     if probabilities or 1 in layout.dims:
         layout = layout.without([1])
     places = layout_of(
@@ -97,7 +97,7 @@ def classes(
     )
     x = aligned(input, layout)
     wanted = _targets(target, layout if probabilities else places)
-    weights = None if weight is None else whole_operand(weight, layout)
+    weights = None if weight is None else replicated_operand(weight, layout)
     each = function(x, wanted, weights, ignore_index=ignore_index, reduction="none", **kwargs)
     if reduction == "none":
         return wrap(each, places)
@@ -110,7 +110,7 @@ def classes(
         if weights is None:
             mine = counts.sum(dtype=precise)
         else:
-            # Ignored targets need not be classes.
+            # Ignored targets need not be valid classes.
             mine = weights[wanted.masked_fill(~counts, 0)].where(counts, 0).sum(dtype=precise)
         summed = summed / total(mine, layout.grid, layout.split)
     return wrap(summed.to(each.dtype), layout_of(layout.grid, (), {}))
@@ -119,17 +119,17 @@ def classes(
 def _targets(target: torch.Tensor, layout: Layout) -> torch.Tensor:
     """This rank's targets."""
     if isinstance(target, Part):
-        if whole_shape(target) != layout.shape:
-            _refuse_target(target, layout)
+        if global_shape(target) != layout.shape:
+            _reject_target(target, layout)
         return aligned(target, layout)
     if tuple(target.shape) == layout.shape:
         return plain_aligned(target, layout)
     if tuple(target.shape) != layout.local_shape:
-        _refuse_target(target, layout)
+        _reject_target(target, layout)
     return target
 
 
-def _refuse_target(target: torch.Tensor, layout: Layout) -> None:
+def _reject_target(target: torch.Tensor, layout: Layout) -> None:
     raise UsageError(
         f"expected targets of the shape {layout.shape}, or this rank's part of them of the shape "
         f"{layout.local_shape}, received {tuple(target.shape)}; divide them as the output is divided"

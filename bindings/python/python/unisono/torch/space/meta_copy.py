@@ -12,9 +12,9 @@ import torch
 from unisono.torch.space.part import Part, unwrap, wrap
 
 SMALL = 1 << 16
-"""Up to how many elements a tensor in an attribute keeps its values, which code may read.
+"""The maximum number of elements for which a tensor in an attribute keeps its values, which code may read.
 
-Larger ones, such as activations of an earlier pass, are copied without elements."""
+Larger tensors, such as activations of an earlier pass, are copied without elements."""
 
 
 def meta_copy(module: torch.nn.Module) -> torch.nn.Module:

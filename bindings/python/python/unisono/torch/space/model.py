@@ -1,4 +1,4 @@
-"""A module that works on parts: the same code, parameters and names, with samples that a grid divides."""
+"""A module that works on parts: the same code, parameters and names, with samples that a grid partitions."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import torch
 from unisono.errors import Error, Unsupported, UsageError
 from unisono.halo import Grid
 from unisono.torch.space.arguments import Rehearsed
+from unisono.torch.space.consistency import compare_state, reject_drift
 from unisono.torch.space.dispatch import replaced
 from unisono.torch.space.escapes import counted_once
 from unisono.torch.space.failures import raise_together, sharing_errors
 from unisono.torch.space.fusing import fused_sequences
 from unisono.torch.space.inputs import Inputs, agreed, warn_of_copies
 from unisono.torch.space.layout import check_axes, default_split, layout_of
-from unisono.torch.space.likeness import compare_state, refuse_drift
 from unisono.torch.space.moves import once
 from unisono.torch.space.overlap import overlapping
 from unisono.torch.space.parameters import call_with, replacements, share_all
 from unisono.torch.space.part import Part, wrap
 from unisono.torch.space.passes import counts_fully, passing, within
 from unisono.torch.space.randomness import drawing
-from unisono.torch.space.rehearsal import named, refuse_compiled, rehearse
-from unisono.torch.space.seams import refuse_overlaps
+from unisono.torch.space.rehearsal import named, rehearse, reject_compiled
+from unisono.torch.space.seams import reject_overlaps
 
 
 class Spatial(torch.nn.Module):
@@ -42,9 +42,9 @@ class Spatial(torch.nn.Module):
             self.__dict__[shared] = module.__dict__[shared]
         self.training = module.training
         self.overlap: bool = overlap
-        """Whether convolutions compute their inner outputs while halos travel; it may be changed."""
+        """Whether convolutions compute interior outputs while halos are in flight; it may be changed."""
         self.compare_every: int = compare_every
-        """After how many calls ranks see whether their parameters have come apart; 0 for never."""
+        """The number of calls between checks of parameters for divergence between ranks; 0 for never."""
         self._rehearsed = Rehearsed()
         self._unseen = True
         self._calls = 0
@@ -56,20 +56,20 @@ class Spatial(torch.nn.Module):
         """Calls the module on parts.
 
         Args:
-            args: Tensors with space in them are this rank's parts: plain tensors, or `Part`. Others are the
-                same on every rank.
+            args: Tensors with spatial dimensions are this rank's parts: plain tensors, or `Part`. Others are
+                the same on every rank.
             kwargs: Options of the module.
 
         Returns:
-            What the module returns, with a `Part` in the place of each tensor.
+            The module's result, with a `Part` in place of each tensor.
         """
-        refuse_compiled(self.module, self.grid)
+        reject_compiled(self.module, self.grid)
         if within(self.grid):
             raise _twice(self.grid, "a model")
         with sharing_errors(self.grid):
             inputs = self.rehearse(*args, **kwargs)
             if inputs.threads and len(inputs.generators) > 1:
-                # Backward has a thread for each device: ranks that are threads would wait for each other.
+                # Backward has one thread per device: ranks that are threads would wait for each other.
                 torch.autograd.set_multithreading_enabled(False)
             with (
                 passing(self.grid, torch.is_grad_enabled()),
@@ -82,7 +82,7 @@ class Spatial(torch.nn.Module):
                     raise named(error, self.module, self.grid) from error
 
     def rehearse(self, *args: Any, **kwargs: Any) -> Inputs:
-        """Compares what ranks pass, and for a new shape walks through the module without data.
+        """Compares arguments between ranks and, for a new shape, runs the module without data.
 
         Args:
             args: As for a call.
@@ -92,7 +92,7 @@ class Spatial(torch.nn.Module):
             The inputs, as parts.
 
         Raises:
-            UsageError: Ranks pass different things, or have other parameters.
+            UsageError: Arguments or parameters differ between ranks.
             Unsupported: The module has a layer that cannot work on parts.
         """
         modes = "".join("t" if one.training else "e" for one in self.module.modules())
@@ -111,11 +111,11 @@ class Spatial(torch.nn.Module):
             compare_state(self.module, self.grid)
             self._unseen = False
         elif inputs.due:
-            refuse_drift(self.module, self._calls, self.grid)
+            reject_drift(self.module, self._calls, self.grid)
         if new:
-            refuse_overlaps(inputs.given, self.grid)
+            reject_overlaps(inputs.given, self.grid)
             warn_of_copies(inputs, self.grid)
-        # Also where it was known: which are forgotten depends on when they were used.
+        # Also if it was known already: eviction depends on when an entry was last used.
         self._rehearsed.add(inputs.call)
         return inputs
 
@@ -148,10 +148,10 @@ class Spatial(torch.nn.Module):
         return replaced(made, lambda one: one, whole)
 
     def scatter(self, whole: torch.Tensor | None, root: int = 0) -> Part:
-        """Everybody gets its part of a tensor that one rank has. Every rank calls it.
+        """Distributes the parts of a tensor that one rank has. Every rank calls it.
 
         Args:
-            whole: The whole tensor at the root; None elsewhere.
+            whole: The global tensor at the root; None elsewhere.
             root: The rank that has it.
 
         Returns:
@@ -173,12 +173,12 @@ class Spatial(torch.nn.Module):
             return wrap(layout.array.scatter(here, root), layout)
 
     def part(self, local: torch.Tensor, shape: Sequence[int]) -> Part:
-        """Says that a tensor is this rank's part of a whole, which is checked; see `Part.here`.
+        """Declares a tensor to be this rank's part of a global tensor, and checks it; see `Part.here`.
 
         Args:
-            local: The part, of which `w` divides the last dimension, `h` the one before and `d` the one
-                before that: also for maps of classes, which have no channels.
-            shape: The whole's shape.
+            local: The part. `w` divides the last dimension, `h` the one before it and `d` the one before
+                that, also for class maps, which have no channels.
+            shape: The global shape.
 
         Returns:
             The part.
@@ -186,7 +186,7 @@ class Spatial(torch.nn.Module):
         return Part.here(local, shape, self.grid)
 
     def train(self, mode: bool = True) -> Spatial:
-        """Trains or evaluates; see `torch.nn.Module.train`."""
+        """Sets training or evaluation mode; see `torch.nn.Module.train`."""
         self.module.train(mode)
         self.training = mode
         return self
@@ -201,18 +201,18 @@ class Spatial(torch.nn.Module):
         return self.module.load_state_dict(*args, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Spatial:
-        """A copy of the module on the same grid, as for averages of parameters."""
+        """Copies the module on the same grid, as for moving averages of parameters."""
         return Spatial(copy.deepcopy(self.module, memo), self.grid, self.overlap, self.compare_every)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Refuses to be written: a grid is made of running processes."""
+        """Rejects pickling: a grid consists of running processes."""
         raise UsageError(
             f"rank {self.grid.rank}: spatial: expected a state to save, received the model, whose grid is "
             "made of running processes; save model.state_dict(), or model.module"
         )
 
     def extra_repr(self) -> str:
-        """The grid, beside the module's own words."""
+        """The grid, in addition to the module's own text."""
         axes = ", ".join(f"{name}={size}" for name, size in self.grid.axes.items())
         return f"{type(self.module).__name__} on {axes}"
 
@@ -220,29 +220,30 @@ class Spatial(torch.nn.Module):
 def spatial(
     module: torch.nn.Module, grid: Grid, *, overlap: bool = False, compare_every: int = 16
 ) -> Spatial:
-    """Turns a module into one that works on parts of samples which a grid divides in space.
+    """Turns a module into one that works on parts of samples, which a grid partitions in space.
 
     The module's code, parameters and names stay as they are, and results are those of one process: outputs,
     gradients of inputs and parameters, and running statistics. The grid's axes `w`, `h` and `d` divide the
     last dimension, the one before and the one before that; an axis `data` divides the batch. Gradients of
-    parameters are summed over all ranks in one call at the end of backward. Before the first message for a
-    new shape, the module is walked without data, and what has no rule for parts is refused by name.
+    parameters are summed over all ranks in one call at the end of backward. Before the first communication
+    for a new shape, the module is run without data, and an operation without a rule for parts is an error
+    that names it.
 
     Args:
-        module: Any module in the processor's or in CUDA memory, with the same parameters on every rank.
+        module: Any module in host or CUDA memory, with the same parameters on every rank.
         grid: The ranks.
-        overlap: Whether convolutions compute their inner outputs, and in the way back one gradient, while
-            halos travel. It pays where ranks wait for each other, as between hosts; on one host, pieces
-            cost more than they save. It takes one more padded array of the largest layer.
-        compare_every: After how many calls ranks compare some elements of their parameters and buffers, to
-            find out whether they have come apart; 0 for never. The first call compares all.
+        overlap: Whether convolutions compute their interior outputs, and in backward one gradient, while
+            halos are in flight. It pays where ranks wait for each other, as between hosts; on one host,
+            splitting the work costs more than it saves. It needs one more padded array of the largest layer.
+        compare_every: The number of calls after which ranks compare some elements of their parameters and
+            buffers, to detect divergence; 0 for never. The first call compares all elements.
 
     Returns:
-        The module on parts: call it with this rank's parts, and get `Part`.
+        The module on parts: call it with this rank's parts; it returns `Part`.
 
     Raises:
         UsageError: The grid has axes of other names.
-        Unsupported: The module is compiled, or has a part that works on parts already.
+        Unsupported: The module is compiled, or contains a module that works on parts already.
 
     Example:
         >>> import torch, unisono as uni
@@ -262,7 +263,7 @@ def spatial(
         torch.Size([4, 3, 3, 3])
     """
     check_axes(grid)
-    refuse_compiled(module, grid)
+    reject_compiled(module, grid)
     for name, one in module.named_modules():
         if isinstance(one, Spatial):
             raise _twice(grid, f"layer {name!r}" if name else "a model")

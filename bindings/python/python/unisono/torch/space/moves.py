@@ -1,8 +1,8 @@
-"""How values change between parts, copies and sums, and how their gradients come back.
+"""Conversions between partitioned, replicated and partial (to be summed) values, and their gradients.
 
-A tensor that ranks have copies of has the full gradient on every rank. A plain tensor, such as a parameter,
-is a copy whose gradients differ: their sum over all ranks is the gradient. Each function here goes
-from one kind to another, and the way back is always another one of them.
+A replicated tensor has the full gradient on every rank. A plain tensor, such as a parameter, is replicated
+too, but its gradients differ: their sum over all ranks is the gradient. Each function here converts from one
+kind to another, and its backward is always another one of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Sum(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, x: torch.Tensor, grid: Grid, axes: Axes) -> torch.Tensor:
         context.ranks = grid, axes
-        # Conjugated and negated views would be sent as what they are views of.
+        # Conjugated and negated views would be sent as their base tensors.
         out = x.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
         if out.numel():
             group = exchange_grid(grid).plane(axes)
@@ -38,7 +38,7 @@ class _Sum(torch.autograd.Function):
 
 
 class _Share(torch.autograd.Function):
-    """A copy, used by each rank for its own part: the gradients are summed."""
+    """A replicated tensor that each rank uses for its own part: the gradients are summed."""
 
     @staticmethod
     def forward(context: Any, x: torch.Tensor, grid: Grid, axes: Axes) -> torch.Tensor:
@@ -51,7 +51,7 @@ class _Share(torch.autograd.Function):
 
 
 class _Once(torch.autograd.Function):
-    """A plain tensor, used by all for the same: only one of them passes the gradient on."""
+    """A plain tensor that all ranks use for the same computation: only one of them passes the gradient on."""
 
     @staticmethod
     def forward(context: Any, x: torch.Tensor, passes: bool) -> torch.Tensor:
@@ -64,7 +64,7 @@ class _Once(torch.autograd.Function):
 
 
 class _Mask(torch.autograd.Function):
-    """A copy that counts on one rank alone."""
+    """A replicated tensor that contributes on one rank only."""
 
     @staticmethod
     def forward(context: Any, x: torch.Tensor, passes: bool) -> torch.Tensor:
@@ -77,7 +77,7 @@ class _Mask(torch.autograd.Function):
 
 
 class _Move(torch.autograd.Function):
-    """The same tensor, divided in another way."""
+    """The same tensor in another layout."""
 
     @staticmethod
     def forward(context: Any, x: torch.Tensor, source: Layout, target: Layout) -> torch.Tensor:
@@ -90,10 +90,10 @@ class _Move(torch.autograd.Function):
 
 
 def total(x: torch.Tensor, grid: Grid, axes: Iterable[str]) -> torch.Tensor:
-    """The sum of all ranks' tensors along some axes; everybody gets it.
+    """The sum of the tensors of all ranks along some axes; every rank gets it.
 
     Args:
-        x: This rank's summand.
+        x: This rank's term.
         grid: The ranks.
         axes: The axes.
 
@@ -105,10 +105,10 @@ def total(x: torch.Tensor, grid: Grid, axes: Iterable[str]) -> torch.Tensor:
 
 
 def share(x: torch.Tensor, grid: Grid, axes: Iterable[str]) -> torch.Tensor:
-    """A copy that each rank along some axes uses for a part of its own.
+    """A replicated tensor that each rank along some axes uses for its own part.
 
     Args:
-        x: What they have copies of.
+        x: The replicated tensor.
         grid: The ranks.
         axes: The axes.
 
@@ -138,12 +138,12 @@ def once(x: torch.Tensor, grid: Grid, axes: Iterable[str]) -> torch.Tensor:
 
 
 def move(x: torch.Tensor, source: Layout, target: Layout) -> torch.Tensor:
-    """Divides a tensor in another way.
+    """Converts a tensor to another layout.
 
     Args:
         x: This rank's part.
-        source: How it is divided.
-        target: How it shall be.
+        source: Its layout.
+        target: The layout to convert to.
 
     Returns:
         This rank's new part.
@@ -153,7 +153,7 @@ def move(x: torch.Tensor, source: Layout, target: Layout) -> torch.Tensor:
     if x.is_meta:
         return x.new_empty(target.local_shape)
     if x.dtype == torch.bool:
-        # Truth values travel as bytes.
+        # Booleans are sent as bytes.
         return cast(torch.Tensor, _Move.apply(x.to(torch.uint8), source, target)).to(torch.bool)
     if x.is_complex():
         return torch.complex(move(x.real, source, target), move(x.imag, source, target))
@@ -165,6 +165,6 @@ def _same(source: Layout, target: Layout) -> bool:
 
 
 def _wide(grid: Grid, axes: Iterable[str]) -> Axes:
-    """Those of the axes that have several ranks, in the grid's order."""
+    """The given axes that have more than one rank, in the grid's order."""
     wanted = set(axes)
     return tuple(axis for axis, size in grid.axes.items() if axis in wanted and size > 1)

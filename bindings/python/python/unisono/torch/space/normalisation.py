@@ -1,4 +1,4 @@
-"""Normalisations whose statistics are those of all parts."""
+"""Normalisation layers whose statistics cover all parts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from unisono.errors import UsageError
-from unisono.torch.space.convolution import whole_operand
+from unisono.torch.space.convolution import replicated_operand
 from unisono.torch.space.dispatch import Function, name_of, rule
 from unisono.torch.space.layout import Layout
 from unisono.torch.space.moves import share, total
@@ -21,12 +21,12 @@ from unisono.torch.space.windows import is_empty
 
 
 def _statistics(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """A running mean and variance of one channel, to ask PyTorch for types with."""
+    """A running mean and variance of one channel, for querying PyTorch's result types."""
     return x.new_zeros(1, dtype=torch.float32), x.new_ones(1, dtype=torch.float32)
 
 
 def _population(x: Part, dims: Sequence[int], taken: Sequence[int]) -> Population:
-    """Of some dimensions of a part, which are `taken` in the form in which its elements are passed."""
+    """The population over some dimensions of a part; `taken` are their numbers in the local tensor."""
     axes = tuple(axis for axis, dim in x.place.split.items() if dim in dims)
     return Population(tuple(taken), math.prod(x.place.shape[dim] for dim in dims), x.grid, axes)
 
@@ -34,7 +34,7 @@ def _population(x: Part, dims: Sequence[int], taken: Sequence[int]) -> Populatio
 def _channel(x: torch.Tensor | None, like: Part) -> torch.Tensor | None:
     if x is None:
         return None
-    return whole_operand(x, like.place).view(1, -1, *[1] * (like.dim() - 2))
+    return replicated_operand(x, like.place).view(1, -1, *[1] * (like.dim() - 2))
 
 
 @torch.no_grad()
@@ -60,7 +60,7 @@ def batch_norm(
     x = x.to(result_type(function, x, *_statistics(x)))
     scale, shift = _channel(weight, input), _channel(bias, input)
     if not training:
-        if input.hollow:
+        if input.placeholder:
             return input
         assert running_mean is not None and running_var is not None
         mean, variance = (one.view(1, -1, *[1] * (x.dim() - 2)) for one in (running_mean, running_var))
@@ -135,12 +135,12 @@ def group_norm(
         )
     x = x.to(result_type(function, x, 1, shape=[2, *[1] * (x.dim() - 1)]))
     each = channels // num_groups
-    # Sizes are named, because of an empty part nothing can be inferred.
+    # Sizes are explicit, because nothing can be inferred from an empty part.
     grouped = x.reshape(x.shape[0], num_groups, each, math.prod(x.shape[2:]))
     whole = _population(input, range(2, x.dim()), (2, 3))
     population = Population(whole.dims, whole.count * each, whole.grid, whole.axes)
     scale, shift = (
-        None if one is None else whole_operand(one, layout).view(1, num_groups, each, 1)
+        None if one is None else replicated_operand(one, layout).view(1, num_groups, each, 1)
         for one in (weight, bias)
     )
     made = normalised(grouped, population, eps, scale, shift)
@@ -162,7 +162,7 @@ def layer_norm(
     x = x.to(result_type(function, x, [1] * len(dims)))
     population = _population(input, dims, dims)
     scale, shift = (None if one is None else plain_aligned(one, layout) for one in (weight, bias))
-    if not population.axes and not is_empty(layout) and not input.hollow:
+    if not population.axes and not is_empty(layout) and not input.placeholder:
         return wrap(functional.layer_norm(x, list(normalized_shape), scale, shift, eps), layout)
     made = normalised(x, population, eps, scale, shift)
     return wrap(made, layout)
@@ -182,7 +182,7 @@ def rms_norm(
     dtype = result_type(function, x, [1] * len(dims))
     population = _population(input, dims, dims)
     axes = population.axes
-    if input.hollow:
+    if input.placeholder:
         return input
     scale = None if weight is None else plain_aligned(weight, layout)
     if not axes and not is_empty(layout):
@@ -195,7 +195,7 @@ def rms_norm(
 
 
 def _last(function: Function, layout: Layout, normalized_shape: Sequence[int]) -> list[int]:
-    """The dimensions that a normalisation's shape names."""
+    """The dimensions to which a normalisation's shape refers."""
     count = len(layout.shape)
     dims = list(range(count - len(normalized_shape), count))
     if layout.shape[dims[0] :] != tuple(normalized_shape):

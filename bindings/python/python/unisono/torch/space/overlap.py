@@ -1,4 +1,4 @@
-"""Convolutions that compute their inner outputs while the halos travel."""
+"""Convolutions that compute their interior outputs while the halos are in flight."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from unisono.halo import Grid, Window
 
 Box = tuple[tuple[int, int], ...]
 
-# Below this share of inner outputs, cutting the work into pieces costs more than the wait.
+# Below this share of interior outputs, splitting the work costs more than waiting.
 SHARE = 0.5
 
 
 @contextmanager
 def overlapping(grid: Grid, wanted: bool) -> Iterator[None]:
-    """Switches the overlap for the forward pass inside.
+    """Enables or disables the overlap for the forward pass inside the context.
 
     Args:
         grid: The ranks.
-        wanted: Whether inner outputs are to be computed while halos travel.
+        wanted: Whether to compute interior outputs while halos are in flight.
 
     Yields:
         Nothing.
@@ -37,7 +37,7 @@ def overlapping(grid: Grid, wanted: bool) -> Iterator[None]:
 
 
 def overlaps(grid: Grid) -> bool:
-    """Whether convolutions compute while halos travel.
+    """Whether convolutions compute while halos are in flight.
 
     Args:
         grid: The ranks.
@@ -50,23 +50,23 @@ def overlaps(grid: Grid) -> bool:
 
 @dataclass(frozen=True)
 class Pieces:
-    """A rank's outputs, cut into what needs no other rank and the slabs around it."""
+    """A rank's outputs: the interior, which needs no other rank, and the slabs around it."""
 
     inner: Box
-    """The first index and the end in each dimension of the window, counted from this rank's first output."""
+    """The first index and the end in each dimension of the window, relative to this rank's first output."""
     slabs: tuple[Box, ...]
     """The outputs that need halos."""
 
 
 def pieces_of(window: Window, spatial: int) -> Pieces | None:
-    """Cuts this rank's outputs.
+    """Splits this rank's outputs.
 
     Args:
-        window: Of a convolution.
-        spatial: How many dimensions it has.
+        window: The window of a convolution.
+        spatial: The number of its dimensions.
 
     Returns:
-        The pieces; None where too few outputs are inner ones.
+        The pieces; None if too few outputs are interior.
     """
     known: dict[int, Pieces | None] = vars(window).setdefault("_pieces", {})
     if spatial not in known:
@@ -81,7 +81,7 @@ def _cut(window: Window, spatial: int) -> Pieces | None:
         kernel, stride, dilation, before = window.numbers[dim][:4]
         own, out = window.input.region[dim], window.output.region[dim]
         (first, stop), length = window.needed[dim], window.input.shape[dim]
-        # Beyond the edges of the whole is the boundary, which is there at once.
+        # Beyond the edges of the global tensor is the boundary, which needs no communication.
         first, stop = first if own.start == 0 else own.start, stop if own.stop == length else own.stop
         begin = max(out.start, -((-first - before) // stride))
         end = min(out.stop, (stop - 1 - dilation * (kernel - 1) + before) // stride + 1)
@@ -106,13 +106,13 @@ def convolved(
     numbers: tuple[list[int], list[int], int],
     pieces: Pieces,
 ) -> torch.Tensor:
-    """A convolution whose inner outputs are computed while the halos travel.
+    """A convolution that computes its interior outputs while the halos are in flight.
 
     Args:
         x: This rank's part.
         weight: The weights.
         bias: The bias, if any.
-        window: What the outputs need.
+        window: The inputs that the outputs need.
         numbers: Strides, dilations and groups.
         pieces: This rank's outputs, in pieces.
 
@@ -138,7 +138,8 @@ def convolved(
     try:
         compute(exchange.padded, pieces.inner)
     finally:
-        # Also where PyTorch rejects the operands: ranks without inner outputs end it before they compute.
+        # Even if PyTorch rejects the operands: ranks without interior outputs end the exchange before they
+        # compute.
         padded = exchange.end()
     for box in pieces.slabs:
         compute(padded, box)

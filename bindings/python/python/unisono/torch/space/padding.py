@@ -1,4 +1,4 @@
-"""Padding: the boundary of an exchange, and cropping where it is negative."""
+"""Padding: the boundary of an exchange, and cropping where padding is negative."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from unisono.errors import UsageError
 from unisono.torch.space.cutting import cropped
-from unisono.torch.space.dispatch import Function, refuse, rule
+from unisono.torch.space.dispatch import Function, reject, rule
 from unisono.torch.space.part import Part, unwrap, wrap
 from unisono.torch.space.windows import padded
 
@@ -17,9 +17,9 @@ _BOUNDARIES = {"constant": "constant", "reflect": "reflect", "replicate": "repli
 def pad(
     function: Function, input: Part, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> Part:
-    """Each rank gets its part of the padded whole."""
+    """Each rank gets its part of the padded global tensor."""
     if mode not in _BOUNDARIES:
-        refuse(f"a rule for parts of a tensor for pad with mode={mode!r}")
+        reject(f"a rule for parts of a tensor for pad with mode={mode!r}")
     x, count = input, input.dim()
     pairs = {
         count - 1 - place: (int(pad[2 * place]), int(pad[2 * place + 1])) for place in range(len(pad) // 2)

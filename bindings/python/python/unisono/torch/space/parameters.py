@@ -1,4 +1,4 @@
-"""Parameters of a model that works on parts: their gradients are summed over all ranks, together."""
+"""Parameters of a model that works on parts: their gradients are summed over all ranks in one call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unisono.torch.space.exchange_grid import exchange_grid
 
 
 class _ShareAll(torch.autograd.Function):
-    """Copies that each rank uses for its own part; in the way back they travel together."""
+    """Replicated tensors that each rank uses for its own part; their gradients are reduced together."""
 
     @staticmethod
     def forward(context: Any, grid: Grid, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -56,14 +56,14 @@ class _SumAll(torch.autograd.Function):
 
 
 def share_all(tensors: Sequence[torch.Tensor], grid: Grid) -> list[torch.Tensor]:
-    """Tensors of which every rank has a copy, for use on parts.
+    """Prepares replicated tensors for use on parts.
 
     Args:
         tensors: Tensors that may need gradients, the same ones on every rank.
         grid: The ranks.
 
     Returns:
-        The same values; their gradients, summed over all ranks, arrive at the tensors that were given.
+        The same values; their gradients, summed over all ranks, arrive at the given tensors.
     """
     wanted = [one for one in tensors if one.requires_grad]
     if grid.size == 1 or not wanted or not torch.is_grad_enabled():
@@ -73,18 +73,18 @@ def share_all(tensors: Sequence[torch.Tensor], grid: Grid) -> list[torch.Tensor]
 
 
 Change = tuple[dict[str, Any], Mapping[str, Any]]
-"""A dictionary, and the entries that it has during a call."""
+"""A dictionary, and its entries during a call."""
 
 
 def replacements(module: torch.nn.Module, shared: Mapping[torch.Tensor, torch.Tensor]) -> list[Change]:
-    """Other tensors in the place of parameters, wherever a module has them.
+    """Replaces parameters by other tensors, wherever a module refers to them.
 
     Args:
         module: The module.
-        shared: From parameters to the tensors that take their place.
+        shared: Maps parameters to the tensors that replace them.
 
     Returns:
-        What to pass to `call_with`. Modules and parameters that have several names are among it once each,
+        The changes to pass to `call_with`. Modules and parameters that have several names occur once each,
         so that nothing is replaced twice.
     """
     changes: list[Change] = []
@@ -96,14 +96,14 @@ def replacements(module: torch.nn.Module, shared: Mapping[torch.Tensor, torch.Te
 
 
 def call_with(changes: Sequence[Change], call: Callable[[], Any]) -> Any:
-    """Calls a function while some dictionaries have other entries; afterwards they are as they were.
+    """Calls a function while some dictionaries have other entries, and then restores them.
 
     Args:
         changes: The dictionaries, each once, and their entries.
         call: The function.
 
     Returns:
-        What it returns.
+        The function's result.
     """
     before = [{key: table[key] for key in new if key in table} for table, new in changes]
     added = [(table, key) for table, new in changes for key in new if key not in table]
@@ -116,5 +116,5 @@ def call_with(changes: Sequence[Change], call: Callable[[], Any]) -> Any:
             table.update(new)
         return call()
     finally:
-        # One call of a C function: no signal handler runs between its steps, so Ctrl-C cannot cut it short.
+        # A single C call: no signal handler runs between its steps, so Ctrl-C cannot interrupt it.
         deque(undo, maxlen=0)

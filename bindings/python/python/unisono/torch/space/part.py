@@ -1,4 +1,4 @@
-"""A tensor of which each rank has a part, and which answers as the whole would."""
+"""A tensor of which each rank has a part, and which behaves like the global tensor."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ _plainly: Any = torch._C.DisableTorchFunctionSubclass
 
 
 class Part(torch.Tensor):
-    """This rank's part of a tensor that a grid divides in space.
+    """This rank's part of a tensor that a grid partitions in space.
 
-    It is a tensor whose shape is the whole's, and operations on it give what they would give on the whole:
-    `x.mean()` is the mean of all parts, and `F.conv2d(x, weight, padding=1)` looks at neighbours' elements.
-    Every rank of the grid makes the same calls. Operations without a rule for parts are refused by name.
+    Its shape is the global shape, and operations on it give what they would give on the global tensor:
+    `x.mean()` is the mean of all parts, and `F.conv2d(x, weight, padding=1)` reads neighbours' elements.
+    Every rank of the grid makes the same calls. An operation without a rule for parts is an error that names
+    it.
 
     Example:
         >>> import torch, unisono as uni
@@ -38,21 +39,21 @@ class Part(torch.Tensor):
     """
 
     place: Layout
-    """Where the parts are."""
+    """The layout."""
     flat: int | None
-    """The first of the dimensions that were flattened into one, if any: the last has this rank's columns."""
-    hollow: bool
-    """Whether it has no elements, as in a rehearsal."""
+    """The first of the dimensions flattened into the last one, if any; the last has this rank's columns."""
+    placeholder: bool
+    """Whether the part is a placeholder without elements, as in a rehearsal."""
 
     @staticmethod
     def of(whole: torch.Tensor, grid: Grid, split: Mapping[str, int] | None = None) -> Part:
-        """Takes this rank's part of a tensor that every rank has; no message is sent.
+        """Takes this rank's part of a tensor that every rank has, without communication.
 
         Args:
             whole: The same tensor on every rank.
             grid: The ranks.
             split: The dimension that each axis divides; by default `w` the last, `h` and `d` before it, and
-                `data` the first. With ``{}`` every rank keeps everything.
+                `data` the first. With ``{}`` the tensor is replicated.
 
         Returns:
             The part.
@@ -61,7 +62,7 @@ class Part(torch.Tensor):
             split = default_split(grid, whole.dim())
         layout = layout_of(grid, whole.shape, GlobalArray(whole.shape, grid, split).split)
         if whole.requires_grad and counts_fully(whole, grid):
-            # In the way back, everybody gets the gradients of all parts.
+            # In backward, every rank gets the gradients of all parts.
             return bring(wrap(whole, layout_of(grid, whole.shape, {})), layout)
         return wrap(whole[layout.region], layout)
 
@@ -69,11 +70,11 @@ class Part(torch.Tensor):
     def here(
         local: torch.Tensor, shape: Sequence[int], grid: Grid, split: Mapping[str, int] | None = None
     ) -> Part:
-        """Says that a tensor is this rank's part of a whole; no message is sent.
+        """Declares a tensor to be this rank's part of a global tensor, without communication.
 
         Args:
-            local: The part, as `unisono.GlobalArray` divides the whole.
-            shape: The whole's shape.
+            local: The part, as `unisono.GlobalArray` partitions the global tensor.
+            shape: The global shape.
             grid: The ranks.
             split: As for `of`.
 
@@ -93,12 +94,12 @@ class Part(torch.Tensor):
 
     @property
     def local(self) -> torch.Tensor:
-        """This rank's elements, a plain tensor. Gradients go through it."""
+        """This rank's elements, as a plain tensor. It is differentiable."""
         return watched(unwrap(self), self.grid)
 
     @property
     def array(self) -> GlobalArray:
-        """Who has which part."""
+        """The global array, which describes every rank's part."""
         return self.place.array
 
     @property
@@ -107,15 +108,15 @@ class Part(torch.Tensor):
         return self.place.grid
 
     def gather(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """The whole on every rank. Every rank calls it; gradients go through it.
+        """Gathers the global tensor on every rank. Every rank calls it. It is differentiable.
 
         Args:
-            args: None; with arguments, it is `torch.gather`.
+            args: None; with arguments, the call is `torch.gather`.
             kwargs: None.
 
         Returns:
-            The whole: a plain tensor; inside a model a `Part` of which every rank has everything, so that any
-            operation works on it and what is made of it still counts once.
+            The global tensor: a plain tensor; inside a model a replicated `Part`, so that any operation
+            works on it and gradients still count once.
         """
         if args or kwargs:
             return super().gather(*args, **kwargs)
@@ -129,14 +130,14 @@ class Part(torch.Tensor):
         return whole if within(self.grid) or recomputed() else watched(unwrap(whole), self.grid)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        shape = whole_shape(self)
+        shape = global_shape(self)
         return f"<unisono.torch.Part of {tuple(shape)}; here {_indices(self.place.region)}>\n{self.local!r}"
 
     @classmethod
     def __torch_function__(
         cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Finds the rule for an operation."""
+        """Dispatches an operation to its rule."""
         from unisono.torch.space.rules import dispatch
 
         return dispatch(func, tuple(args), kwargs or {})
@@ -147,9 +148,9 @@ def wrap(local: torch.Tensor, layout: Layout, flat: int | None = None) -> Part:
 
     Args:
         local: This rank's elements.
-        layout: Where they are.
-        flat: The first of the dimensions that are seen as one, where the tensor was flattened: the last
-            dimension then has this rank's columns, in no order that the whole has.
+        layout: Their layout.
+        flat: The first of the dimensions that the tensor's last one combines, if it was flattened: the last
+            dimension then has this rank's columns, in no order that the global tensor has.
 
     Returns:
         The part.
@@ -158,7 +159,7 @@ def wrap(local: torch.Tensor, layout: Layout, flat: int | None = None) -> Part:
         part = local.as_subclass(Part)
     part.place = layout
     part.flat = flat
-    part.hollow = local.is_meta
+    part.placeholder = local.is_meta
     return part
 
 
@@ -180,14 +181,14 @@ def unwrap(x: torch.Tensor) -> torch.Tensor:
 def origin(x: Part) -> torch.Tensor:
     """This rank's elements for an operation that may write to them.
 
-    A part is a view of the tensor that it was made from, and where views are written to, autograd copies
-    the gradient twice.
+    A part is a view of the tensor that it was made from, and autograd copies the gradient twice if a view is
+    written to.
 
     Args:
         x: A part.
 
     Returns:
-        A plain tensor: the one that the part was made from, if they are the same elements.
+        A plain tensor: the one that the part was made from, if it has the same elements.
     """
     local = unwrap(x)
     base: torch.Tensor | None = local._base
@@ -197,8 +198,8 @@ def origin(x: Part) -> torch.Tensor:
     return base if next(places) == next(places) else local
 
 
-def whole_shape(x: torch.Tensor) -> torch.Size:
-    """The shape of the whole.
+def global_shape(x: torch.Tensor) -> torch.Size:
+    """The global shape.
 
     Args:
         x: A part or a plain tensor.
@@ -217,7 +218,7 @@ def bring(x: Part, layout: Layout) -> Part:
 
     Args:
         x: A part.
-        layout: Of the same shape.
+        layout: A layout of the same shape.
 
     Returns:
         The part in that layout.
@@ -229,44 +230,44 @@ def bring(x: Part, layout: Layout) -> Part:
 
 
 def gathered(x: Part, dims: Sequence[int] | None = None) -> Part:
-    """The same tensor, whole along some dimensions.
+    """The same tensor, gathered along some dimensions.
 
     Args:
         x: A part.
         dims: The dimensions; by default all.
 
     Returns:
-        The part; without dimensions left that are divided, it is the whole.
+        The part; if no partitioned dimensions remain, it is replicated.
     """
     x = unflattened(x)
     return bring(x, x.place.without(range(len(x.place.shape)) if dims is None else dims))
 
 
 def unflattened(x: Part) -> Part:
-    """A flattened tensor as ordinary rows, the same on every rank.
+    """A flattened tensor as ordinary rows, replicated on every rank.
 
     Args:
         x: A part.
 
     Returns:
-        The same tensor, with its columns in the whole's order.
+        The same tensor, with its columns in global order.
     """
     if x.flat is None:
         return x
     layout = x.place
     boxes = wrap(unwrap(x).reshape(layout.local_shape), layout)
     whole = gathered(boxes, range(x.flat, len(layout.shape)))
-    shape = whole_shape(x)
+    shape = global_shape(x)
     kept = layout_of(layout.grid, shape, whole.place.split)
     return wrap(unwrap(whole).reshape(kept.local_shape), kept)
 
 
 def spread(x: Part, spatial: int) -> Part:
-    """The same tensor, divided as the grid's axes divide by default.
+    """The same tensor in the grid's default layout.
 
     Args:
         x: A part.
-        spatial: How many dimensions, the last ones, are space.
+        spatial: How many dimensions, the last ones, are spatial.
 
     Returns:
         The part.

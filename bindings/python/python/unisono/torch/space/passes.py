@@ -16,18 +16,18 @@ from unisono.halo import Grid
 
 @contextmanager
 def passing(grid: Grid, learns: bool) -> Iterator[None]:
-    """Says that what follows is a model's forward pass.
+    """Marks the code inside the context as a model's forward pass.
 
     Args:
         grid: The ranks.
-        learns: Whether gradients are wanted.
+        learns: Whether gradients are needed.
 
     Yields:
         Nothing.
     """
     state = vars(grid)
     before = state.get("_learns", False), state.get("_kept", False)
-    state["_kept"] = _keeps()
+    state["_kept"] = _packs_saved()
     state["_passes"] = state.get("_passes", 0) + 1
     state["_learns"] = learns
     try:
@@ -38,7 +38,7 @@ def passing(grid: Grid, learns: bool) -> Iterator[None]:
 
 
 def within(grid: Grid) -> bool:
-    """Whether a model's forward pass is under way.
+    """Whether a model's forward pass is running.
 
     Args:
         grid: The ranks.
@@ -50,16 +50,16 @@ def within(grid: Grid) -> bool:
 
 
 def recomputed() -> bool:
-    """Whether a checkpoint computes for the second time what it did not keep, during backward.
+    """Whether a checkpoint is recomputing, during backward, what it did not save.
 
     Returns:
         Whether it does.
     """
-    return in_backward() and _keeps()
+    return in_backward() and _packs_saved()
 
 
-def by_hand(grid: Grid) -> bool:
-    """Whether a derivative that somebody wrote is at work: it has gradients of this rank's elements alone.
+def in_custom_backward(grid: Grid) -> bool:
+    """Whether a user-defined backward is running: it has gradients of this rank's elements alone.
 
     Args:
         grid: The ranks.
@@ -70,14 +70,14 @@ def by_hand(grid: Grid) -> bool:
     Raises:
         Unsupported: It is a checkpoint that builds a new graph.
     """
-    if not in_backward() or within(grid) or _keeps():
+    if not in_backward() or within(grid) or _packs_saved():
         return False
-    # Checkpoints look at what they have kept, too.
+    # Checkpoints also read their saved tensors.
     return not _checkpoints("backward")
 
 
 def in_backward() -> bool:
-    """Whether autograd is at work on this thread.
+    """Whether autograd is running on this thread.
 
     Returns:
         Whether it is.
@@ -85,22 +85,22 @@ def in_backward() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
-def _keeps() -> bool:
-    """Whether somebody takes the tensors that operations keep, as checkpoints do."""
+def _packs_saved() -> bool:
+    """Whether hooks pack the tensors that operations save, as checkpoints do."""
     if hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks"):
         return _top() is not None
-    # Older versions do not say it: look for checkpoints, around the pass too.
+    # Older versions do not expose it: look for checkpoints, also around the pass.
     return any(_of_checkpoint(frame) for frame in _callers())
 
 
 def _top() -> Any:
-    """The functions that take and give back what operations keep; None without."""
+    """The innermost pack and unpack hooks for saved tensors; None if there are none."""
     top: Any = torch._C._autograd._top_saved_tensors_default_hooks
     return top(True)
 
 
-def _others_keep() -> bool:
-    """Whether somebody else than a checkpoint takes what operations keep; older versions do not say."""
+def _has_other_hooks() -> bool:
+    """Whether hooks other than a checkpoint's pack saved tensors; older versions do not expose it."""
     if not hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks"):
         return False
     found = []
@@ -115,8 +115,9 @@ def _others_keep() -> bool:
 def counts_fully(x: torch.Tensor, grid: Grid) -> bool:
     """Whether a plain tensor has the full gradient on every rank.
 
-    It is so outside of a model's forward pass. Inside, parameters and what is made of them have each rank's
-    share, and the sum comes at the end; but a leaf there is none of the model's, whose parameters are copies.
+    It has, outside of a model's forward pass. Inside, parameters and tensors computed from them have each
+    rank's share, which is summed at the end; but a leaf there is not a parameter of the model: those are
+    replaced by copies.
 
     Args:
         x: The plain tensor.
@@ -129,20 +130,20 @@ def counts_fully(x: torch.Tensor, grid: Grid) -> bool:
 
 
 def check_checkpoint(grid: Grid) -> None:
-    """Refuses checkpoints that would compute something else the second time.
+    """Rejects checkpoints whose recomputation would differ from the first pass.
 
     Args:
         grid: The ranks.
 
     Raises:
-        Unsupported: One runs without a graph, so that the sums of gradients would be missing; or one is
-            inside of another, or beside hooks for kept tensors, which give back plain tensors for parts.
+        Unsupported: A checkpoint runs without a graph, so that the sums of gradients would be missing; or it
+            is nested in another, or used with saved-tensor hooks, which return plain tensors for parts.
     """
     state = vars(grid)
-    if not within(grid) or not state["_learns"] or (torch.is_grad_enabled() and not _keeps()):
+    if not within(grid) or not state["_learns"] or (torch.is_grad_enabled() and not _packs_saved()):
         return
     count = _checkpoints("forward")
-    if count > 1 or (count and (state["_kept"] or _others_keep())):
+    if count > 1 or (count and (state["_kept"] or _has_other_hooks())):
         raise Unsupported(
             "expected checkpoints side by side, received one inside of another, or together with "
             "saved_tensors_hooks such as save_on_cpu; keep one of them"
@@ -150,7 +151,7 @@ def check_checkpoint(grid: Grid) -> None:
 
 
 def _checkpoints(way: str) -> int:
-    """How many checkpoints of this pass are among the callers; one with use_reentrant=True is refused."""
+    """The number of this pass's checkpoints on the call stack; one with use_reentrant=True is rejected."""
     module: Any = sys.modules.get("torch.utils.checkpoint")
     count = 0
     for frame in () if module is None else _callers():

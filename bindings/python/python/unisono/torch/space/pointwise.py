@@ -1,4 +1,4 @@
-"""Operations element by element: operands are brought to one layout, and each rank does its part."""
+"""Element-wise operations: operands are converted to one layout, and each rank computes its part."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from unisono.errors import UsageError
-from unisono.torch.space.dispatch import Function, name_of, parts_in, plain_once, refuse, replaced, rule
+from unisono.torch.space.dispatch import Function, name_of, parts_in, plain_once, reject, replaced, rule
 from unisono.torch.space.layout import Layout, layout_of
 from unisono.torch.space.moves import share
-from unisono.torch.space.part import Part, bring, origin, unflattened, unwrap, whole_shape, wrap
+from unisono.torch.space.part import Part, bring, global_shape, origin, unflattened, unwrap, wrap
 from unisono.torch.space.passes import counts_fully
 
 _UNARY = """relu relu6 leaky_relu elu selu celu gelu silu mish hardswish hardsigmoid hardtanh sigmoid
@@ -38,13 +38,13 @@ def _in_place(names: str) -> list[str]:
 
 @rule(*_UNARY.split(), *_in_place(_UNARY), flat=True)
 def unary(function: Function, x: Part, *args: Any, **kwargs: Any) -> Any:
-    """Each rank does its elements."""
+    """Each rank computes its elements."""
     if name_of(function) in ("type_as", "to"):
-        # Only the type and the device of another tensor count.
+        # Only the type and the device of the other tensor matter.
         args, kwargs = replaced((args, kwargs), unwrap)
     if any(True for _ in parts_in(args, kwargs)):
         return binary(function, x, *args, **kwargs)
-    if x.hollow:
+    if x.placeholder:
         return x
     result = function(origin(x), *args, **kwargs)
     return x if writes(function) else wrap(result, x.place, x.flat)
@@ -52,7 +52,7 @@ def unary(function: Function, x: Part, *args: Any, **kwargs: Any) -> Any:
 
 @rule(*_BINARY.split(), *_in_place(_BINARY), flat=True)
 def binary(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """Each rank does its elements of operands that are brought to one layout."""
+    """Each rank computes its elements, after operands are converted to one layout."""
     if writes(function) and not isinstance(args[0], Part):
         return _into_plain(function, *args, **kwargs)
     found = list(parts_in(args, kwargs))
@@ -61,13 +61,13 @@ def binary(function: Function, *args: Any, **kwargs: Any) -> Any:
     first = found[0]
     alike = all(one.flat == first.flat and one.place.is_like(first.place) for one in found)
     if first.flat is not None and alike and all(one.dim() == 0 for one in plain):
-        if first.hollow:
+        if first.placeholder:
             return first
         result = function(*replaced(args, unwrap), **replaced(kwargs, unwrap))
         return first if writes(function) else wrap(result, first.place, first.flat)
     args, kwargs = replaced((args, kwargs), unflattened)
     target = args[0].place if writes(function) else common(list(parts_in(args, kwargs)), plain)
-    if first.hollow:
+    if first.placeholder:
         return args[0] if writes(function) else wrap(unwrap(first).new_empty(target.local_shape), target)
     local = replaced((args, kwargs), lambda one: aligned(one, target), lambda one: plain_aligned(one, target))
     if writes(function):
@@ -77,17 +77,17 @@ def binary(function: Function, *args: Any, **kwargs: Any) -> Any:
 
 
 def _into_plain(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """``plain += part`` gives the name to the sum; a plain tensor itself cannot become one.
+    """``plain += part`` rebinds the name to the sum; a plain tensor itself cannot become a part.
 
-    What every rank has, without a history, can be written to a buffer, as statistics are.
+    A replicated part without an autograd history can be written to a buffer, as statistics are.
     """
     name = name_of(function)
-    known = all(one.place.is_whole and not one.requires_grad for one in parts_in(args, kwargs))
+    known = all(one.place.is_replicated and not one.requires_grad for one in parts_in(args, kwargs))
     if known and not args[0].requires_grad:
         local = replaced((args, kwargs), unwrap)
         return function(*local[0], **local[1])
     if not name.startswith("__"):
-        refuse(
+        reject(
             f"a part to write to for {name}",
             "make another tensor of both, without the _; statistics of the whole, as x.detach().mean(), can "
             "be written",
@@ -111,7 +111,7 @@ def writes(function: Function) -> bool:
 
 
 def common(parts: list[Part], plain: list[torch.Tensor]) -> Layout:
-    """The layout in which operands meet: that of the operand which is divided most.
+    """The common layout of operands: that of the operand which is partitioned most.
 
     Args:
         parts: The operands that are parts.
@@ -120,7 +120,7 @@ def common(parts: list[Part], plain: list[torch.Tensor]) -> Layout:
     Returns:
         The layout of the result.
     """
-    shape = _broadcast([tuple(whole_shape(one)) for one in [*parts, *plain]])
+    shape = _broadcast([tuple(global_shape(one)) for one in [*parts, *plain]])
     most = max(parts, key=lambda one: (len(one.place.split), one.numel()))
     shift = len(shape) - most.dim()
     split = {
@@ -155,7 +155,7 @@ def aligned(x: Part, target: Layout) -> torch.Tensor:
         target: The layout of the result, to whose shape the operand is broadcast.
 
     Returns:
-        Plain elements; gradients are summed where several ranks use the same.
+        Plain elements; gradients are summed where several ranks use the same element.
     """
     shift = len(target.shape) - x.dim()
     wanted = {

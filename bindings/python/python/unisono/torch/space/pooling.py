@@ -1,4 +1,4 @@
-"""Poolings with windows of one size: maximum, average and power."""
+"""Pooling with windows of one size: maximum, average and power."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from unisono.torch.space.dispatch import Function, name_of, refuse, rule, sequence
+from unisono.torch.space.dispatch import Function, name_of, reject, rule, sequence
 from unisono.torch.space.layout import Layout
 from unisono.torch.space.part import Part, spread, unwrap, wrap
 from unisono.torch.space.precision import accumulation_type, result_type
@@ -31,9 +31,9 @@ def maximum(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Part:
-    """Each rank takes the maxima of the windows of its outputs."""
+    """Each rank computes the maxima over the windows of its outputs."""
     if return_indices:
-        refuse("a rule for parts of a tensor for max_pool with return_indices=True")
+        reject("a rule for parts of a tensor for max_pool with return_indices=True")
     spatial = _spatial(function)
     x = spread(input, spatial)
     result_type(function, unwrap(x), 1)
@@ -61,7 +61,7 @@ def maximum(
 
 
 def _least(dtype: torch.dtype) -> float:
-    """What is no maximum of anything."""
+    """A value that is never a maximum."""
     return -math.inf if dtype.is_floating_point else torch.iinfo(dtype).min
 
 
@@ -76,7 +76,7 @@ def average(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Part:
-    """Each rank takes the means of its outputs' windows, with the divisors that the whole would have."""
+    """Each rank computes the means over its outputs' windows, with the divisors of the global tensor."""
     spatial = _spatial(function)
     x = spread(input, spatial)
     dtype = result_type(function, unwrap(x), 1)
@@ -109,7 +109,7 @@ def average(
         return wrap(
             _integer_means(source, kernel, strides, [one.to(source.device) for one in counts]), target
         )
-    # Half types are computed with in float32, and rounded once.
+    # Half types are computed in float32 and rounded once.
     means = function(source.to(accumulation_type(source.dtype)), kernel, strides)
     for length, each in zip(kernel, counts, strict=True):
         means = means * (length / each).to(dtype=means.dtype, device=means.device)
@@ -119,7 +119,7 @@ def average(
 def _integer_means(
     x: torch.Tensor, kernel: list[int], strides: list[int], counts: list[torch.Tensor]
 ) -> torch.Tensor:
-    """Sums of windows, divided as whole numbers are."""
+    """Sums over windows, with integer division."""
     added = x
     for place, (length, stride) in enumerate(zip(kernel, strides, strict=True)):
         added = added.unfold(place - len(kernel), length, stride).sum(-1)
@@ -129,7 +129,7 @@ def _integer_means(
 def _counts(
     layout: Layout, target: Layout, dim: int, kernel: int, stride: int, padding: int, counts_padding: bool
 ) -> torch.Tensor:
-    """How many elements of each window count along one dimension."""
+    """The number of elements of each window that count along one dimension."""
     length, own = layout.shape[dim], target.region[dim]
     starts = torch.arange(own.start, own.stop, dtype=torch.float64) * stride - padding
     ends = (starts + kernel).clamp(max=length + padding)

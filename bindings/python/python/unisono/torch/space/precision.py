@@ -1,4 +1,4 @@
-"""The types in which operations on parts compute and return: those of PyTorch on the full tensor."""
+"""The types in which operations on parts compute and return: those of PyTorch on the global tensor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def accumulation_type(dtype: torch.dtype) -> torch.dtype:
     """The type in which PyTorch's kernels compute and accumulate.
 
     Args:
-        dtype: Of the elements.
+        dtype: The type of the elements.
 
     Returns:
         float32 for half types; otherwise the type itself.
@@ -30,15 +30,15 @@ def result_type(
 ) -> torch.dtype:
     """The type of an operation's result, also under autocast.
 
-    PyTorch decides it, in a call with few elements. So every rank, also one without elements, raises
-    PyTorch's error for types that an operation does not take.
+    PyTorch itself determines it, in a call with few elements. So every rank, even one without elements,
+    raises PyTorch's error for types that an operation does not support.
 
     Args:
         function: The operation.
         x: This rank's elements.
         args: Its other arguments, suitable for `shape`.
-        shape: The shape of the tensor that it is called with; by default one element.
-        options: Its options; those that are None are left out.
+        shape: The shape of the tensor passed to it; by default one element.
+        options: Its options; those that are None are omitted.
 
     Returns:
         The type.

@@ -1,4 +1,4 @@
-"""Random numbers that do not depend on the parts: each rank takes its region of what the whole would draw."""
+"""Random numbers independent of the partition: each rank takes its region of the global tensor's draw."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from torch.overrides import TorchFunctionMode
 
 from unisono.errors import Unsupported
 from unisono.halo import Grid
-from unisono.torch.space.dispatch import Function, has_rule, name_of, parts_in, refuse, rule
+from unisono.torch.space.dispatch import Function, has_rule, name_of, parts_in, reject, rule
 from unisono.torch.space.exchange_grid import exchange_grid
 from unisono.torch.space.layout import Layout
 from unisono.torch.space.part import Part, unwrap, wrap
 from unisono.torch.space.passes import recomputed
 from unisono.torch.space.streams import Fill, drawn
 
-# Ranks that are threads share PyTorch's default generator: whoever looks at it or changes it holds this.
+# Ranks that are threads share PyTorch's default generator: hold this lock to read or change it.
 DEFAULT_GENERATOR = threading.Lock()
 
 
 def devices(found: Iterable[torch.device]) -> tuple[torch.device, ...]:
-    """The devices whose generators a call may draw from: the processor's, and those of its tensors.
+    """The devices whose generators a call may draw from: the CPU, and those of its tensors.
 
     Args:
         found: The tensors' devices.
 
     Returns:
-        Each once, the processor first.
+        Each device once, the CPU first.
     """
     return tuple(dict.fromkeys([torch.device("cpu"), *(one for one in found if one.type == "cuda")]))
 
@@ -43,7 +43,7 @@ def state_of(device: torch.device) -> torch.Tensor:
         device: The device.
 
     Returns:
-        Bytes in the processor's memory.
+        Bytes in host memory.
     """
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
@@ -53,7 +53,7 @@ def set_state(device: torch.device, state: torch.Tensor) -> None:
 
     Args:
         device: The device.
-        state: What `state_of` returned.
+        state: The value returned by `state_of`.
     """
     if device.type == "cuda":
         torch.cuda.set_rng_state(state, device)
@@ -62,14 +62,14 @@ def set_state(device: torch.device, state: torch.Tensor) -> None:
 
 
 class Draws:
-    """The random numbers of one forward pass where ranks are threads: those that rank 0 would draw."""
+    """The random numbers of one forward pass, if ranks are threads: those that rank 0 would draw."""
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def generator(self, device: torch.device) -> torch.Generator:
-        """The generator that ranks have in common for a device; the first call is collective."""
+        """The generator that ranks share for a device; the first call is collective."""
         device = device if device.type == "cuda" else torch.device("cpu")
         if device not in self._generators:
             with DEFAULT_GENERATOR:
@@ -81,10 +81,10 @@ class Draws:
         return self._generators[device]
 
     def finish(self) -> None:
-        """Lets PyTorch's own generators, which they have together, go on from there."""
+        """Advances PyTorch's default generators, which the ranks share, to the state reached here."""
         for device, generator in self._generators.items():
             if self._grid.rank == 0:
-                # Others may still be drawing as if it were theirs.
+                # Other ranks may still be drawing from it in place of their default generator.
                 with DEFAULT_GENERATOR:
                     set_state(device, generator.get_state())
 
@@ -93,13 +93,13 @@ class Draws:
 def drawing(
     grid: Grid, threads: bool, differ: bool, generators: Sequence[torch.device] = (torch.device("cpu"),)
 ) -> Iterator[None]:
-    """Lets all ranks draw the same random numbers during a forward pass.
+    """Makes all ranks draw the same random numbers during a forward pass.
 
     Args:
         grid: The ranks.
         threads: Whether ranks are threads of one process.
         differ: Whether the generators of ranks that are processes differ.
-        generators: The devices whose numbers may be drawn.
+        generators: The devices whose generators may be used.
 
     Yields:
         Nothing.
@@ -109,7 +109,7 @@ def drawing(
         draws = Draws(grid)
         vars(grid)["_draws"] = draws
         try:
-            with _Together(grid):
+            with _SharedDraws(grid):
                 yield
         finally:
             vars(grid)["_draws"] = None
@@ -118,7 +118,7 @@ def drawing(
     if not differ:
         yield
         return
-    # The default generators themselves: checkpoints remember their state.
+    # The default generators themselves: checkpoints save their state.
     own = [state_of(device) for device in generators]
     common = [one.clone() for one in own]
     for device, state in zip(generators, common, strict=True):
@@ -139,8 +139,8 @@ multi_head_attention_forward normal_ uniform_ bernoulli_ random_ exponential_ ge
 cauchy_ dropout_ rrelu_"""
 
 
-class _Together(TorchFunctionMode):
-    """Lets ranks that are threads draw the same plain tensors, too: they share the default generator."""
+class _SharedDraws(TorchFunctionMode):
+    """Makes ranks that are threads draw the same plain tensors, too: they share the default generator."""
 
     def __init__(self, grid: Grid) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ class _Together(TorchFunctionMode):
     def __torch_function__(self, func: Function, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = name_of(func)
-        # Rules for parts know what to do; who brings a generator knows it, too.
+        # Rules for parts handle this themselves, and so do callers that pass a generator.
         ruled = has_rule(name) and next(parts_in(args, kwargs), None) is not None
         if name not in self._random or kwargs.get("generator") is not None or ruled:
             return func(*args, **kwargs)
@@ -159,7 +159,7 @@ class _Together(TorchFunctionMode):
 
 
 def _device_of(args: Any, kwargs: Any) -> torch.device:
-    """Where a function draws: where it is told to, where its tensors are, or where PyTorch makes tensors."""
+    """The device on which a function draws: the given one, that of its tensors, or PyTorch's default."""
     if kwargs.get("device") is not None:
         return torch.empty(0, device=kwargs["device"]).device
     found = next((one for one in [*args, *kwargs.values()] if isinstance(one, torch.Tensor)), None)
@@ -178,11 +178,11 @@ def _draws(grid: Grid) -> Draws | None:
 
 @contextmanager
 def as_default(grid: Grid, device: torch.device) -> Iterator[None]:
-    """Lets operations that draw from PyTorch's default generator draw what all ranks draw.
+    """Makes operations that draw from PyTorch's default generator draw the numbers that all ranks share.
 
     Args:
         grid: The ranks.
-        device: Where they compute.
+        device: The device on which they compute.
 
     Yields:
         Nothing.
@@ -194,7 +194,7 @@ def as_default(grid: Grid, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def _as_default(generator: torch.Generator | None, device: torch.device) -> Iterator[None]:
-    """Lets operations that draw from a device's default generator draw from this one; None is the default."""
+    """Makes operations on a device's default generator draw from this one; None is the default itself."""
     if generator is None:
         yield
         return
@@ -209,11 +209,11 @@ def _as_default(generator: torch.Generator | None, device: torch.device) -> Iter
 
 
 def generator_of(layout: Layout, device: torch.device) -> torch.Generator | None:
-    """The generator that ranks have in common during a forward pass, where it is not the default one.
+    """The generator that ranks share during a forward pass, if it is not the default one.
 
     Args:
-        layout: Whose grid it is.
-        device: Where numbers are drawn.
+        layout: A layout of the grid.
+        device: The device on which numbers are drawn.
 
     Returns:
         The generator; None for the default one.
@@ -225,7 +225,7 @@ def generator_of(layout: Layout, device: torch.device) -> torch.Generator | None
 def _drawn(
     x: torch.Tensor, layout: Layout, shape: tuple[int, ...], keep: float, fused: bool = False
 ) -> torch.Tensor:
-    """This rank's region of ones and zeros, drawn for the full tensor as one process would draw them."""
+    """This rank's region of ones and zeros, drawn for the global tensor as one process would draw them."""
     if x.is_meta:
         return torch.empty([min(a, b) for a, b in zip(x.shape, shape, strict=True)], device="meta")
     region = [
@@ -233,7 +233,7 @@ def _drawn(
         for one, size, full in zip(layout.region, shape, layout.shape, strict=True)
     ]
     if tuple(shape) != layout.shape:
-        # One number for a channel: these are contiguous, whatever the elements are.
+        # One number per channel: these are contiguous, even if the elements are not.
         x = x.new_empty(x.shape)
     if not (fused and x.is_cuda):
         return _filled("bernoulli_", x, layout, shape, region, None, keep)
@@ -245,7 +245,7 @@ def _drawn(
 
         return fill
 
-    # On a device, dropout is one kernel, whose order of numbers is its own.
+    # On a device, dropout is one kernel, which draws in its own order.
     return drawn("native_dropout", fills, generator_of(layout, x.device), x, shape, region)
 
 
@@ -259,7 +259,7 @@ def _filled(
     *args: Any,
     **options: Any,
 ) -> torch.Tensor:
-    """This rank's region of what a method such as ``normal_`` would write to the full tensor."""
+    """This rank's region of what a method such as ``normal_`` would write to the global tensor."""
     method: Any = getattr(torch.Tensor, name)
 
     def fills(generator: torch.Generator | None) -> Fill:
@@ -273,7 +273,7 @@ def _filled(
 def dropout(
     function: Function, input: Part, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Part:
-    """The mask of the whole."""
+    """Applies the mask of the global tensor."""
     return _dropped(input, p, training, input.place.shape, fused=True)
 
 
@@ -288,7 +288,7 @@ def channels(
 
 
 def _dropped(x: Part, p: float, training: bool, shape: tuple[int, ...], fused: bool = False) -> Part:
-    if not training or p == 0 or x.hollow:
+    if not training or p == 0 or x.placeholder:
         return x
     local = unwrap(x)
     if p == 1:
@@ -301,8 +301,8 @@ def _dropped(x: Part, p: float, training: bool, shape: tuple[int, ...], fused: b
 def alpha(
     function: Function, input: Part, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Part:
-    """Dropout to the value that keeps mean and variance of a SELU network: Klambauer et al., 2017."""
-    if not training or p == 0 or input.hollow:
+    """Dropout to the value that keeps the mean and variance of a SELU network: Klambauer et al., 2017."""
+    if not training or p == 0 or input.placeholder:
         return input
     shape = input.place.shape
     if name_of(function).startswith("feature"):
@@ -325,8 +325,8 @@ def leaks(
 ) -> Part:
     """A slope for each element below zero; without training, the mean of all slopes."""
     if training:
-        refuse("a rule for parts of a tensor for rrelu in training", "use leaky_relu, or rrelu in eval()")
-    if input.hollow:
+        reject("a rule for parts of a tensor for rrelu in training", "use leaky_relu, or rrelu in eval()")
+    if input.placeholder:
         return input
     return wrap(function(unwrap(input), lower, upper, False, False), input.place)
 
@@ -344,7 +344,7 @@ def noise(
     requires_grad: bool = False,
     **options: Any,
 ) -> Part:
-    """Noise for each element of the full tensor."""
+    """Noise for each element of the global tensor."""
     local = unwrap(input)
     like = torch.empty_like(local, dtype=dtype)
     if local.is_meta:
@@ -364,10 +364,10 @@ _FILLS = """normal_ uniform_ bernoulli_ random_ exponential_ geometric_ log_norm
 def fill(
     function: Function, input: Part, *args: Any, generator: torch.Generator | None = None, **options: Any
 ) -> Part:
-    """The numbers of the full tensor, in place."""
+    """Writes the global tensor's numbers in place."""
     if any(isinstance(one, torch.Tensor) for one in (*args, *options.values())):
-        refuse(f"a rule for parts of a tensor for {name_of(function)} with a tensor", "pass numbers")
-    if input.hollow:
+        reject(f"a rule for parts of a tensor for {name_of(function)} with a tensor", "pass numbers")
+    if input.placeholder:
         return input
     local, place = unwrap(input), input.place
     made = _filled(
@@ -382,11 +382,11 @@ def fill(
 def coins(
     function: Function, input: Part, p: float | None = None, *, generator: torch.Generator | None = None
 ) -> Part:
-    """A one with each element's probability, or with that of all."""
+    """A one with each element's probability, or with one probability for all."""
     local, place = unwrap(input).detach(), input.place
-    if input.hollow:
+    if input.placeholder:
         return input
-    # The result is contiguous, whatever the input is.
+    # The result is contiguous, even if the input is not.
     like = local.new_empty(local.shape)
     if p is not None:
         made = _filled("bernoulli_", like, place, place.shape, place.region, generator, p)

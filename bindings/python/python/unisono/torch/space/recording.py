@@ -1,4 +1,4 @@
-"""What every layer of a module puts out, and the gradients that come back to it."""
+"""Records the output of every layer of a module, and the gradients with respect to it."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ class Recording:
 
     def __init__(self) -> None:
         self.values: dict[str, tuple[torch.Tensor, Layout | None]] = {}
-        """From names to this rank's elements and, of parts, where they are."""
+        """Maps names to this rank's elements and, for parts, their layout."""
         self._calls: dict[str, int] = {}
         self._expected: set[str] = set()
 
     def arrived(self, name: str) -> bool:
-        """Whether a value is there: a gradient may not have come.
+        """Whether a value has been recorded: a gradient may not have arrived.
 
         Args:
-            name: What it is.
+            name: The name of the value.
 
         Returns:
-            Whether it is there.
+            Whether it has.
         """
         return name not in self._expected
 
-    def _came(self, name: str, gradient: torch.Tensor, place: Layout | None) -> None:
+    def _record_gradient(self, name: str, gradient: torch.Tensor, place: Layout | None) -> None:
         self.values[name] = unwrap(gradient).detach().clone(), place
         self._expected.discard(name)
 
     def note(self, name: str, value: torch.Tensor) -> None:
-        """Keeps a copy of a tensor.
+        """Stores a copy of a tensor.
 
         Args:
-            name: What it is.
+            name: The name of the value.
             value: A tensor or a part.
         """
         whole = unflattened(value) if isinstance(value, Part) else value
@@ -48,7 +48,7 @@ class Recording:
         self.values[name] = unwrap(whole).detach().clone(), place
 
     def hook(self, name: str) -> Callable[[Any, Any, Any], None]:
-        """What a layer calls after each of its forward passes.
+        """The hook that a layer calls after each of its forward passes.
 
         Args:
             name: The layer's name.
@@ -67,24 +67,24 @@ class Recording:
             if output.requires_grad and not flat:
                 place = output.place if isinstance(output, Part) else None
                 key = f"gradient at {call}"
-                # The gradient comes later, but the table keeps the layers' order.
+                # The gradient arrives later, but the table keeps the layers' order.
                 self._expected.add(key)
                 self.values[key] = (torch.empty(0), place)
                 register: Any = _origin(output).register_hook
-                register(lambda one: self._came(key, one, place))
+                register(lambda one: self._record_gradient(key, one, place))
 
         return ran
 
 
 def _origin(output: torch.Tensor) -> torch.Tensor:
-    """The tensor of which a part is a view: its gradient comes even if the part is changed in place."""
+    """The tensor of which a part is a view: its gradient arrives even if the part is changed in place."""
     base: Any = output._base if isinstance(output, Part) else None
     return output if base is None or base.shape != unwrap(output).shape else base
 
 
 @contextmanager
 def recorded(module: torch.nn.Module) -> Iterator[Recording]:
-    """Records the passes inside.
+    """Records the passes inside the context.
 
     Args:
         module: The module; its layers without children are recorded.

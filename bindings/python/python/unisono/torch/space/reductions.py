@@ -1,4 +1,4 @@
-"""Sums, means, variances and everything else that works along some dimensions."""
+"""Sums, means, variances and other operations along some dimensions."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from unisono.torch.space.part import Part, gathered, unwrap, wrap
 from unisono.torch.space.precision import accumulation_type, result_type
 from unisono.torch.space.statistics import Population, moments
 
-# NumPy's names for arguments, which PyTorch takes too.
+# NumPy's names for arguments, which PyTorch accepts too.
 _NAMES = {"axis": "dim", "keepdims": "keepdim"}
 
 
 def reduction(*names: str) -> Callable[[Rule], Rule]:
-    """Declares the rule of reductions, as `rule` does, for arguments under NumPy's names too.
+    """Declares the rule of reductions, as `rule` does; it accepts arguments under NumPy's names, too.
 
     Args:
-        names: What they are called.
+        names: The operations' names.
 
     Returns:
         A decorator.
@@ -41,14 +41,14 @@ def reduction(*names: str) -> Callable[[Rule], Rule]:
 
 
 def dims_of(x: Part, dim: Any) -> list[int]:
-    """The dimensions that an argument names.
+    """Normalises a dimension argument.
 
     Args:
         x: A part.
         dim: A number, several, or none for all.
 
     Returns:
-        Their numbers, counted from the front.
+        The dimensions, counted from the front.
     """
     if dim is None or (isinstance(dim, (list, tuple)) and not dim):
         return list(range(x.dim()))
@@ -63,12 +63,12 @@ def dims_of(x: Part, dim: Any) -> list[int]:
 
 
 def reduced(local: torch.Tensor, x: Part, dims: Sequence[int], keepdim: bool) -> Part:
-    """A result of size 1 along some dimensions as a part, with these or without.
+    """Wraps a result of size 1 along some dimensions as a part, with or without these dimensions.
 
     Args:
         local: This rank's elements.
-        x: What was reduced.
-        dims: The dimensions, which are no longer divided.
+        x: The input of the reduction.
+        dims: The dimensions, which are no longer partitioned.
         keepdim: Whether they stay.
 
     Returns:
@@ -86,7 +86,7 @@ def reduced(local: torch.Tensor, x: Part, dims: Sequence[int], keepdim: bool) ->
     return wrap(local.reshape(layout.local_shape), layout)
 
 
-def _hollow(x: Part, dims: list[int]) -> torch.Tensor:
+def _placeholder(x: Part, dims: list[int]) -> torch.Tensor:
     local = unwrap(x)
     return local.new_empty([1 if dim in dims else size for dim, size in enumerate(local.shape)])
 
@@ -100,11 +100,11 @@ def sums(
     *,
     dtype: torch.dtype | None = None,
 ) -> Part:
-    """Each rank's sum, and the sum of these."""
+    """The sum of the ranks' sums."""
     dims = dims_of(input, dim)
     axes = [axis for axis, place in input.place.split.items() if place in dims]
-    if input.hollow:
-        return reduced(_hollow(input, dims), input, dims, keepdim)
+    if input.placeholder:
+        return reduced(_placeholder(input, dims), input, dims, keepdim)
     made = result_type(function, unwrap(input), dtype=dtype)
     local, precise = unwrap(input), accumulation_type(made)
     if dtype is not None and precise != made:
@@ -126,23 +126,23 @@ def variances(
     *,
     correction: float | None = None,
 ) -> Any:
-    """The variance of all parts."""
+    """The variance over all parts."""
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     dims = dims_of(input, dim)
     axes = [axis for axis, place in input.place.split.items() if place in dims]
     count = math.prod(input.place.shape[place] for place in dims)
     less = correction if correction is not None else (0 if unbiased is False else 1)
-    if input.hollow:
-        made = reduced(_hollow(input, dims), input, dims, keepdim)
+    if input.placeholder:
+        made = reduced(_placeholder(input, dims), input, dims, keepdim)
         return (made, made) if "mean" in name_of(function) else made
     dtype = result_type(torch.var, unwrap(input), correction=0)
     made_of = moments(unwrap(input), Population(tuple(dims), count, input.grid, tuple(axes)))
-    # Moments are for use on parts; these are results of their own.
+    # `moments` returns values for use on parts; here they are results in their own right.
     mean, variance = (once(one, input.grid, axes) for one in made_of)
     spread = variance * count / max(count - less, 0)
     if name_of(function).startswith("std"):
-        # Of equal elements, the gradient is 0, not that of the root at 0.
+        # For equal elements the gradient is 0, not that of the square root at 0.
         spread = torch.where(spread == 0, 0, spread).sqrt()
     made = reduced(spread.to(dtype), input, dims, keepdim)
     if "mean" not in name_of(function):
@@ -156,7 +156,7 @@ cosine_similarity glu flip roll quantile logcumsumexp cummax cummin diff"""
 
 @rule(*_ALONG.split())
 def along(function: Function, input: Part, *args: Any, **kwargs: Any) -> Any:
-    """Each rank for itself if the dimension is not divided; otherwise on the whole."""
+    """Local if the dimension is not partitioned; otherwise on the global tensor."""
     name = name_of(function)
     dims = dims_of(input, named_dim(name, args, kwargs))
     others = [one for one in args if isinstance(one, Part)]
@@ -167,7 +167,7 @@ def along(function: Function, input: Part, *args: Any, **kwargs: Any) -> Any:
 
 
 def locally(function: Function, input: Part, dims: Sequence[int], *args: Any, **kwargs: Any) -> Any:
-    """Each rank for itself if none of some dimensions is divided; otherwise on the whole.
+    """Runs an operation locally if no given dimension is partitioned; otherwise on the global tensor.
 
     Args:
         function: The operation.
@@ -187,7 +187,7 @@ def locally(function: Function, input: Part, dims: Sequence[int], *args: Any, **
     return type(result)([_along(one, input, dims) for one in result])
 
 
-# Where the dimension stands among the arguments after the tensor, and what it is if none is given.
+# The position of the dimension among the arguments after the tensor, and its default.
 _DIM_AT = {
     "topk": 1,
     "kthvalue": 1,
@@ -200,7 +200,7 @@ _DIM_ELSE |= {"cosine_similarity": 1, "diff": -1}
 
 
 def named_dim(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The dimension that an operation is given.
+    """The dimension argument of an operation.
 
     Args:
         name: Its name.

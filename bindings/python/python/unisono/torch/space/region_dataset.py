@@ -1,4 +1,4 @@
-"""A data set whose samples are divided in space: every rank reads its own region of them."""
+"""A data set whose samples are partitioned in space: every rank reads its own region of them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from unisono.halo.window import Window
 
 
 class RegionDataset(torch.utils.data.Dataset[Any]):
-    """This rank's region of every sample, as tensors; of the files nothing else is read.
+    """This rank's region of every sample, as tensors; nothing else is read from the files.
 
-    Images and their masks are two of these, side by side in PyTorch's `StackDataset`. A `SpatialSampler` lets
+    For images and their masks, combine two of these in PyTorch's `StackDataset`. A `SpatialSampler` makes
     the ranks of a group take the same sample at the same time.
 
     Example:
@@ -41,26 +41,26 @@ class RegionDataset(torch.utils.data.Dataset[Any]):
         boundary: Any = "zero",
         stacked: bool = True,
     ) -> None:
-        """Finds out which part of the samples is this rank's; see `unisono.halo.RegionReader`.
+        """Determines this rank's region of the samples; see `unisono.halo.RegionReader`.
 
         Args:
             source: The path of a ``.npy`` file, the path of a zarr array, or an array. Its first dimension
-                counts the samples. Or a list of these, of which each is one sample.
+                counts the samples. Or a list of these, each of which is one sample.
             grid: The ranks.
             split: The dimension of a sample that each axis divides; by default `w` the last, `h` the one
-                before, `d` the one before that. The axis `data` has samples of its own instead.
-            sizes: How long the parts along an axis are, where they are not to be as even as possible.
-            halo: How many elements around the region to read too: a number, one or a pair for each axis, or a
-                window over `array`.
-            boundary: What a halo has beyond the edges of a sample; see `GlobalArray.window`.
+                before, `d` the one before that. Ranks along the axis `data` have separate samples instead.
+            sizes: The lengths of the parts along an axis, if they are not to be as even as possible.
+            halo: The number of elements around the region to read as well: a number, one or a pair for each
+                axis, or a window over `array`.
+            boundary: The content of a halo beyond the edges of a sample; see `GlobalArray.window`.
             stacked: Whether the first dimension counts samples; otherwise an array is one sample.
         """
         self.grid: Grid | None = grid
-        """The ranks; None in a worker of a loader."""
+        """The ranks; None in a worker process of a data loader."""
         self.reader = RegionReader(
             source, grid, split=split, sizes=sizes, halo=halo, boundary=boundary, stacked=stacked
         )
-        """What reads the files."""
+        """The reader of the files."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "grid": None}
@@ -73,22 +73,22 @@ class RegionDataset(torch.utils.data.Dataset[Any]):
 
     @property
     def array(self) -> GlobalArray:
-        """Who has which part of a sample."""
+        """The global array of a sample, which describes every rank's part."""
         return self.reader.array
 
     @property
     def window(self) -> Window | None:
-        """The window that the halo belongs to; None without a halo."""
+        """The window to which the halo belongs; None without a halo."""
         return self.reader.window
 
     def batch_array(self, batch: int) -> GlobalArray:
-        """Who has which part of a batch: a dimension for the samples in front of theirs.
+        """The global array of a batch, with a leading dimension for the samples.
 
         Args:
-            batch: How many samples, those of all ranks along the axis `data` together.
+            batch: The number of samples, in total over all ranks along the axis `data`.
 
         Returns:
-            The array, divided as `unisono.torch.spatial` expects it.
+            The array, partitioned as `unisono.torch.spatial` expects.
         """
         one = self.array
         split = {axis: dim + 1 for axis, dim in one.split.items()}

@@ -1,4 +1,4 @@
-"""A walk through a module without data, which finds what has no rule before any message is sent."""
+"""A dry run of a module without data, which finds operations without a rule before any communication."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from unisono.torch.space.randomness import DEFAULT_GENERATOR
 
 
 def rehearse(module: torch.nn.Module, inputs: Inputs, grid: Grid) -> bool:
-    """Walks through a copy of the module on tensors that have shapes and no elements.
+    """Runs a copy of the module on tensors that have shapes but no elements.
 
     Args:
         module: The module; it is not changed.
-        inputs: What it will be called with.
+        inputs: The inputs of the call to come.
         grid: The ranks.
 
     Returns:
-        Whether it came to the end; not all that modules do can be done without data.
+        Whether the run completed; some operations of modules need data.
 
     Raises:
-        Error: What this package refuses, with the layer and the rank; other errors are left to the real pass.
+        Error: An error of this package, with the layer and the rank; other errors are left to the real pass.
     """
     for name, one in module.named_parameters():
         if one.is_meta:
@@ -49,7 +49,7 @@ def rehearse(module: torch.nn.Module, inputs: Inputs, grid: Grid) -> bool:
         except Error as error:
             raise named(error, walked, grid) from error
         except Exception:
-            # What cannot be done without data, and mistakes that have nothing to do with parts.
+            # Operations that need data, and errors that have nothing to do with parts.
             return False
         finally:
             if not torch.equal(before, torch.get_rng_state()):
@@ -83,8 +83,8 @@ def named(error: Error, module: torch.nn.Module, grid: Grid) -> Error:
     return same
 
 
-def refuse_compiled(module: torch.nn.Module, grid: Grid) -> None:
-    """Refuses modules whose code PyTorch has taken over, so that parts cannot follow it.
+def reject_compiled(module: torch.nn.Module, grid: Grid) -> None:
+    """Rejects compiled modules: PyTorch has replaced their code, so that parts cannot be dispatched.
 
     Args:
         module: The module.
@@ -105,7 +105,7 @@ def refuse_compiled(module: torch.nn.Module, grid: Grid) -> None:
 
 
 def _compiles() -> bool:
-    """Whether this runs inside of `torch.compile`, which would follow every operation."""
+    """Whether this code runs inside `torch.compile`, which would trace every operation."""
     frames: Any = sys.modules.get("torch._C._dynamo.eval_frame")
     follows = getattr(frames, "get_eval_frame_callback", None)
     return "torch._dynamo" in sys.modules and follows is not None and follows() not in (None, False)
@@ -116,10 +116,10 @@ def _is_compiled(module: torch.nn.Module) -> bool:
 
 
 def where(trace: TracebackType | None, module: torch.nn.Module) -> tuple[str, torch.nn.Module]:
-    """The innermost layer on the way to an error.
+    """The innermost layer on the traceback of an error.
 
     Args:
-        trace: The way.
+        trace: The traceback.
         module: The module.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Resizing: interpolation, and the exchange of channels for space."""
+"""Resizing: interpolation and pixel shuffling."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from unisono.torch.space.dispatch import Function, on_copies, refuse, rule, shape_on_whole
+from unisono.torch.space.dispatch import Function, global_result_shape, on_copies, reject, rule
 from unisono.torch.space.layout import Layout, layout_of
 from unisono.torch.space.moves import move
 from unisono.torch.space.part import Part, bring, gathered, spread, unwrap, wrap
@@ -31,9 +31,9 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Any:
-    """Each rank computes its outputs from the inputs that they look at."""
+    """Each rank computes its outputs from the inputs that they depend on."""
     if mode not in _MODES or antialias:
-        refuse(f"a rule for parts of a tensor for interpolate with mode={mode!r}, antialias={antialias}")
+        reject(f"a rule for parts of a tensor for interpolate with mode={mode!r}, antialias={antialias}")
     spatial = input.dim() - 2
     x = spread(input, spatial)
     dtype = result_type(_resize, unwrap(x), mode)
@@ -66,7 +66,7 @@ def interpolate(
     if is_empty(target) or local.is_meta:
         return wrap(nothing(target.local_shape, local), target)
     if not mode.startswith("nearest"):
-        # Half types are computed with in float32, and rounded once.
+        # Half types are computed in float32 and rounded once.
         local = local.to(accumulation_type(dtype))
     for dim, tap in mine.items():
         local = tap.apply(local, dim)
@@ -82,7 +82,7 @@ def _each(value: Any, count: int) -> list[Any]:
 
 
 def _repeated(x: Part, scales: list[int], target: Layout) -> Part:
-    """Every element several times: each rank repeats its own, and few change hands."""
+    """Repeats every element: each rank repeats its own, and few elements are communicated."""
     sizes = {
         axis: [scales[dim - 2] * one if dim >= 2 else one for one in x.array.sizes[axis]]
         for axis, dim in x.place.split.items()
@@ -97,9 +97,9 @@ def _repeated(x: Part, scales: list[int], target: Layout) -> Part:
 
 
 def _taps(mode: str, length: int, out: int, scale: float | None, align: bool) -> Taps:
-    """The inputs and weights of outputs along one dimension, as PyTorch's `interpolate` has them."""
+    """The inputs and weights of outputs along one dimension, as in PyTorch's `interpolate`."""
     if mode.startswith("nearest"):
-        # PyTorch itself says which element is nearest: rounding is its own.
+        # PyTorch itself computes the nearest element, because its rounding is its own.
         ramp = torch.arange(length, dtype=torch.float64).view(1, 1, -1)
         if scale is None:
             made = functional.interpolate(ramp, size=out, mode=mode)
@@ -138,10 +138,10 @@ def _cubic(t: torch.Tensor) -> torch.Tensor:
 
 @rule("pixel_shuffle", always=True)
 def shuffled(function: Function, input: Part, upscale_factor: int) -> Part:
-    """Each rank turns channels of its elements into space, and few elements change hands."""
+    """Each rank turns channels of its elements into space; few elements are communicated."""
     x = spread(input, 2)
     factor = upscale_factor
-    shape = shape_on_whole(function, x, factor)
+    shape = global_result_shape(function, x, factor)
     sizes = {
         axis: [factor * one if dim >= len(shape) - 2 else one for one in x.array.sizes[axis]]
         for axis, dim in x.place.split.items()
@@ -158,7 +158,7 @@ def unshuffled(function: Function, input: Part, downscale_factor: int) -> Part:
     """Each rank turns the space of its outputs into channels."""
     x = spread(input, 2)
     factor = downscale_factor
-    target = x.place.resized(shape_on_whole(function, x, factor))
+    target = x.place.resized(global_result_shape(function, x, factor))
     sizes = {
         axis: [factor * one if dim >= len(target.shape) - 2 else one for one in target.array.sizes[axis]]
         for axis, dim in x.place.split.items()

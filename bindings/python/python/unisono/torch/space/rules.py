@@ -1,4 +1,4 @@
-"""All rules together: who imports this file can dispatch every operation that has one."""
+"""Imports all rules: a module that imports this one can dispatch every operation that has a rule."""
 
 from unisono.torch.space import (
     adaptive,

@@ -1,4 +1,4 @@
-"""The order of samples for ranks that divide each sample in space."""
+"""The order of samples for ranks that partition each sample in space."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unisono.torch.space.region_dataset import RegionDataset
 
 
 class SpatialSampler(torch.utils.data.DistributedSampler[Any]):
-    """The same samples in the same order for all ranks that divide a sample; others along the axis `data`.
+    """The same samples in the same order for all ranks that share a sample; others along the axis `data`.
 
     Call `set_epoch` at the start of each epoch, or every epoch has the same order.
 
@@ -36,19 +36,19 @@ class SpatialSampler(torch.utils.data.DistributedSampler[Any]):
         drop_last: bool = False,
         data: str = "data",
     ) -> None:
-        """Makes the sampler. Every rank of the grid makes it, and they compare what they pass.
+        """Makes the sampler. Every rank of the grid makes it, and ranks compare their arguments.
 
         Args:
-            dataset: What has a length.
+            dataset: An object with a length.
             grid: The ranks; by default those of the data set, if it is a `RegionDataset`.
-            shuffle: Whether each epoch has an order of its own.
-            seed: Where that order comes from.
-            drop_last: Whether to leave out what cannot be divided evenly along the axis `data`; otherwise
-                some of it is repeated.
-            data: The axis along which ranks have samples of their own; without it there is one order for all.
+            shuffle: Whether each epoch is shuffled anew.
+            seed: The seed of that order.
+            drop_last: Whether to drop samples that cannot be divided evenly along the axis `data`; otherwise
+                some are repeated.
+            data: The axis along which ranks have separate samples; without it all ranks have the same order.
 
         Raises:
-            UsageError: Ranks differ in what they pass, so they would not take the same samples.
+            UsageError: The arguments differ between ranks, so they would not take the same samples.
         """
         found = dataset.grid if grid is None and isinstance(dataset, RegionDataset) else grid
         if found is None:
@@ -57,7 +57,7 @@ class SpatialSampler(torch.utils.data.DistributedSampler[Any]):
             )
         _compare(found, {"samples": len(dataset), "shuffle": shuffle, "seed": seed, "drop_last": drop_last})
         super().__init__(
-            dataset,  # type: ignore[arg-type]  # of which only the length is used
+            dataset,  # type: ignore[arg-type]  # only its length is used
             num_replicas=found.axes.get(data, 1),
             rank=found.coordinates.get(data, 0),
             shuffle=shuffle,
@@ -67,10 +67,10 @@ class SpatialSampler(torch.utils.data.DistributedSampler[Any]):
 
 
 def _compare(grid: Grid, passed: dict[str, int]) -> None:
-    """Fails on every rank alike if ranks pass different numbers."""
-    everybody = grid.group.all_gather(np.array(list(passed.values()), np.int64))
+    """Raises an error on every rank if the numbers differ between ranks."""
+    gathered = grid.group.all_gather(np.array(list(passed.values()), np.int64))
     for column, (name, mine) in enumerate(passed.items()):
-        values = everybody[:, column].tolist()
+        values = gathered[:, column].tolist()
         if len(set(values)) > 1:
             raise UsageError(
                 f"rank {grid.rank}: SpatialSampler: expected the same {name} on every rank, received "

@@ -1,4 +1,4 @@
-"""Whether what ranks pass overlaps at the seams, as regions do that were read with a halo."""
+"""Detects inputs that overlap at the borders between ranks, as regions that were read with a halo do."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import torch
 
 from unisono.errors import UsageError
 from unisono.halo import Grid
+from unisono.torch.space.consistency import checksum
 from unisono.torch.space.failures import gathered_rows
 from unisono.torch.space.layout import spatial_split
-from unisono.torch.space.likeness import checksum
 
-# The narrowest and the widest overlap that is looked for. One column alone is too often like its neighbour.
+# The narrowest and the widest overlap to look for. A single column equals its neighbour too often.
 _WIDTHS = range(2, 17)
 
 
-def refuse_overlaps(given: Sequence[torch.Tensor], grid: Grid) -> None:
-    """Refuses plain tensors of which neighbours have the same elements at their seams.
+def reject_overlaps(given: Sequence[torch.Tensor], grid: Grid) -> None:
+    """Rejects plain tensors that have the same elements as their neighbours' at their borders.
 
-    A model takes them for parts of a larger sample, and gets halos itself.
+    A model takes its inputs for parts of a larger sample, and exchanges halos itself.
 
     Args:
         given: The plain tensors that this rank passes as its parts.
         grid: The ranks.
 
     Raises:
-        UsageError: All ranks along an axis overlap with their neighbours; the same on every rank.
+        UsageError: All ranks along an axis overlap with their neighbours. Every rank raises it.
     """
     numbers = [one for x in given for axis, dim in _axes(x, grid) for one in _ends(x, dim)]
     rows = gathered_rows(numbers, grid)
@@ -52,7 +52,7 @@ def _axes(x: torch.Tensor, grid: Grid) -> Iterator[tuple[str, int]]:
 
 
 def _ends(x: torch.Tensor, dim: int) -> Iterator[int]:
-    """For each width the first and the last elements as numbers; 0 where they would tell nothing."""
+    """Checksums of the first and the last elements, for each width; 0 where they are not informative."""
     length = x.shape[dim]
     for width in _WIDTHS:
         if 2 * width > length or not x.numel():
@@ -60,7 +60,7 @@ def _ends(x: torch.Tensor, dim: int) -> Iterator[int]:
             continue
         head, tail = x.narrow(dim, 0, width), x.narrow(dim, length - width, width)
         inner = x.narrow(dim, width, width)
-        # Patterns that repeat at this distance look the same at every seam.
+        # Patterns that repeat at this distance look the same at every border.
         tells = bool((head != inner).any()) and _varies(head, dim) and _varies(tail, dim)
         yield from (checksum(head), checksum(tail)) if tells else (0, 0)
 
@@ -71,7 +71,7 @@ def _varies(x: torch.Tensor, dim: int) -> bool:
 
 
 def _all_overlap(ends: dict[int, list[int]], axis: str, grid: Grid) -> bool:
-    """Whether each rank but the last along an axis ends with what the next one begins with."""
+    """Whether each rank but the last along an axis ends with the elements that the next one begins with."""
     for rank, (_, tail) in ends.items():
         place = grid.coordinates_of(rank)
         if place[axis] + 1 < grid.axes[axis]:

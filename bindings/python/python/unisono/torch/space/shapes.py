@@ -1,4 +1,4 @@
-"""Other shapes of the same elements; dimensions that are divided keep their axes or are gathered."""
+"""Changes of shape; partitioned dimensions keep their axes or are gathered."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RESHAPES = (
 
 @rule(*_RESHAPES, "reshape_as", "view_as", flat=True)
 def reshaped(function: Function, input: Part, *args: Any, **kwargs: Any) -> Part:
-    """Dimensions that are divided stay as they are, or are gathered where they merge with others."""
+    """Partitioned dimensions stay as they are, or are gathered if they merge with others."""
     if name_of(function) in ("view", "reshape") and args and isinstance(args[0], torch.dtype):
         input = unflattened(input)
         return wrap(unwrap(input).view(args[0]), input.place)
@@ -48,7 +48,7 @@ def reshaped(function: Function, input: Part, *args: Any, **kwargs: Any) -> Part
 
 
 def _opened(x: Part, shape: tuple[int, ...]) -> Part:
-    """A flattened tensor before it takes a shape: where that has the old dimensions last, nothing travels."""
+    """Restores a flattened tensor before a reshape: without communication if the old dimensions come last."""
     assert x.flat is not None
     last = x.place.shape[x.flat :]
     if shape[-len(last) :] != last:
@@ -57,7 +57,7 @@ def _opened(x: Part, shape: tuple[int, ...]) -> Part:
 
 
 def _flattens(x: Part, shape: tuple[int, ...]) -> bool:
-    """Whether the last dimensions become one, of which some are divided."""
+    """Whether the last dimensions are merged and some of them are partitioned."""
     last = len(shape) - 1
     before = x.place.shape
     return (
@@ -68,14 +68,14 @@ def _flattens(x: Part, shape: tuple[int, ...]) -> bool:
 
 
 def kept_dimensions(before: Sequence[int], after: Sequence[int]) -> dict[int, int]:
-    """The dimensions that a change of shape leaves alone.
+    """The dimensions that a reshape preserves.
 
     Args:
         before: The shape.
-        after: The new shape, of as many elements.
+        after: The new shape, with the same number of elements.
 
     Returns:
-        From the old dimensions to the new ones; dimensions of size 1 are not among them.
+        A map from old to new dimensions; dimensions of size 1 are omitted.
     """
     if 0 in before:
         return {}
@@ -93,7 +93,7 @@ def kept_dimensions(before: Sequence[int], after: Sequence[int]) -> dict[int, in
         if old == first_old + 1 and new == first_new + 1 and size_old > 1:
             kept[first_old] = first_new
         elif size_old > 1:
-            # Sizes of 1 beside a dimension do not change it.
+            # Adjacent dimensions of size 1 do not change a dimension.
             large_old = [dim for dim in range(first_old, old) if before[dim] > 1]
             large_new = [dim for dim in range(first_new, new) if after[dim] > 1]
             if len(large_old) == len(large_new) == 1:
@@ -116,7 +116,7 @@ def kept_dimensions(before: Sequence[int], after: Sequence[int]) -> dict[int, in
     ".mH",
 )
 def permuted(function: Function, input: Part, *args: Any, **kwargs: Any) -> Part:
-    """The axes go with their dimensions."""
+    """Axes move with their dimensions."""
     labels = torch.empty([2 + dim for dim in range(input.dim())], device="meta")
     order = [size - 2 for size in function(labels, *args, **kwargs).shape]
     shape = [input.place.shape[dim] for dim in order]

@@ -1,4 +1,4 @@
-"""Means and variances of elements that several ranks have, and the normalisation with them."""
+"""Means and variances of elements that several ranks have, and normalisation with them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from unisono.torch.space.precision import HALF, accumulation_type
 
 @dataclass(frozen=True)
 class Population:
-    """Over which elements statistics are taken."""
+    """The elements over which statistics are computed."""
 
     dims: tuple[int, ...]
     """The dimensions."""
     count: int
-    """How many elements there are on all ranks together, for each mean."""
+    """The number of elements of each mean, over all ranks."""
     grid: Grid
     """The ranks."""
     axes: tuple[str, ...]
@@ -33,7 +33,7 @@ def moments(x: torch.Tensor, population: Population) -> tuple[torch.Tensor, torc
 
     Args:
         x: This rank's elements.
-        population: What they belong to.
+        population: The population to which they belong.
 
     Returns:
         Both, with the population's dimensions of size 1, for use on this rank's part.
@@ -50,14 +50,14 @@ def moments(x: torch.Tensor, population: Population) -> tuple[torch.Tensor, torc
         own_mean = x.sum(dims, keepdim=True)
         own_variance = own_mean
     mean = share(total(own_mean * here, grid, axes) / population.count, grid, axes)
-    # Chan, Golub and LeVeque, 1979: around the common mean, so that nothing cancels.
+    # Chan, Golub and LeVeque, 1979: around the global mean, so that nothing cancels.
     apart = own_mean - mean
     squares = (own_variance + (apart * apart.conj()).real) * here
     return mean, share(total(squares, grid, axes) / population.count, grid, axes)
 
 
 class _Normalise(torch.autograd.Function):
-    """Keeps its input alone; the way back needs one sum over all ranks."""
+    """Saves only its input; backward needs one sum over all ranks."""
 
     @staticmethod
     def forward(
@@ -81,12 +81,12 @@ class _Normalise(torch.autograd.Function):
         population: Population = context.population
         dims, grid, axes = list(population.dims), population.grid, population.axes
         if torch.is_grad_enabled():
-            # To be differentiated again, the statistics must come from the input.
+            # For double backward, the statistics must be computed from the input.
             mean, variance = moments(x, population)
             inverse = torch.rsqrt(variance + context.eps)
         gradient = gradients[0].to(mean.dtype)
         normal = (x.to(mean.dtype) - mean) * inverse
-        # First over the dimensions in which the weight is one number: what is left is small.
+        # First over the dimensions along which the weight is constant: the result is small.
         inner = [dim for dim in dims if _is_one_number(weight, dim - x.dim())]
         sums = _sum(gradient, inner), _sum(gradient * normal, inner)
         needs = context.needs_input_grad
@@ -106,7 +106,7 @@ class _Normalise(torch.autograd.Function):
 
 
 def _is_one_number(weight: torch.Tensor | None, dim: int) -> bool:
-    """Whether a weight is the same along a dimension, counted from the end."""
+    """Whether a weight is constant along a dimension, counted from the end."""
     return weight is None or -dim > weight.dim() or weight.shape[dim] == 1
 
 
@@ -117,7 +117,7 @@ def _sum(x: torch.Tensor, dims: list[int]) -> torch.Tensor:
 def _combined(
     gradient: torch.Tensor, scale: torch.Tensor, normal: torch.Tensor, means: torch.Tensor
 ) -> torch.Tensor:
-    """``gradient * scale - means[0] - normal * means[1]``, in the memory of `normal` if nobody needs it."""
+    """``gradient * scale - means[0] - normal * means[1]``, in the memory of `normal` if it may be reused."""
     if torch.is_grad_enabled():
         return gradient * scale - means[0] - normal * means[1]
     return normal.mul_(-means[1]).sub_(means[0]).addcmul_(gradient, scale)
@@ -131,16 +131,16 @@ def normalised(
     bias: torch.Tensor | None,
     remember: Callable[[torch.Tensor, torch.Tensor], None] | None = None,
 ) -> torch.Tensor:
-    """Elements with mean 0 and variance 1, then scaled and shifted.
+    """Normalises elements to mean 0 and variance 1, then scales and shifts them.
 
     Args:
         x: This rank's elements.
-        population: What they belong to.
-        eps: What is added to the variance.
-        weight: What they are scaled by, of a shape that is broadcast to theirs.
-        bias: What is added.
-        remember: What to do with the mean and the variance, which have no history. It comes first: who
-            computes a checkpoint again may stop after the last tensor that is kept.
+        population: The population to which they belong.
+        eps: A term added to the variance.
+        weight: The scale, of a shape that broadcasts to that of the elements.
+        bias: The shift.
+        remember: Called with the mean and the variance, without an autograd history. It is called first,
+            because the recomputation of a checkpoint may stop after the last saved tensor.
 
     Returns:
         The elements.
@@ -163,19 +163,19 @@ def scaled(
     weight: torch.Tensor | None,
     bias: torch.Tensor | None,
 ) -> torch.Tensor:
-    """``(x - mean) * scale * weight + bias``, as one multiplication and one addition of each element.
+    """``(x - mean) * scale * weight + bias``, with one multiplication and one addition per element.
 
-    Half types are computed with in float32, and the result is rounded once.
+    Half types are computed in float32, and the result is rounded once.
 
     Args:
         x: The elements.
-        scale: What they are scaled by.
-        mean: What is subtracted.
-        weight: What they are scaled by besides.
-        bias: What is added.
+        scale: The first factor.
+        mean: The value subtracted.
+        weight: The second factor.
+        bias: The value added.
 
     Returns:
-        The result, of the type of `x`.
+        The result, in the type of `x`.
     """
     if weight is not None:
         scale = scale * weight
@@ -185,5 +185,5 @@ def scaled(
     precise = shift.float(), x, scale.float()
     if torch.is_grad_enabled() or x.device.type != "cuda":
         return torch.addcmul(*precise).to(x.dtype)
-    # One kernel, and no copy in float32.
+    # A single kernel, without a copy in float32.
     return torch.addcmul(*precise, out=torch.empty_like(x))

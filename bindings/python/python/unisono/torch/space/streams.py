@@ -1,4 +1,4 @@
-"""This rank's region of the random numbers that one process would draw for the full tensor.
+"""This rank's region of the random numbers that one process would draw for the global tensor.
 
 A generator yields a sequence, so each rank draws all numbers, chunk by chunk, and keeps those of its region:
 it needs the memory of the region and of one chunk.
@@ -13,15 +13,15 @@ from typing import Any
 import torch
 
 CHUNK = 1 << 16
-"""How many numbers are drawn at once on the CPU: a multiple of 16."""
+"""The number of random numbers drawn at once on the CPU: a multiple of 16."""
 
 Fill = Callable[[torch.Tensor], torch.Tensor]
-"""Draws as many numbers as a tensor has elements. It may read these, and write the numbers to them."""
+"""Draws as many numbers as a tensor has elements. It may read the elements, and overwrites them."""
 
 Fills = Callable[[torch.Generator | None], Fill]
-"""Returns how numbers are drawn from a generator; a trial passes a generator of its own."""
+"""Returns a function that draws numbers from a generator; a trial passes a generator of its own."""
 
-# Whether chunks give the numbers of one call, by the operation, the type, the device and the memory format.
+# Whether drawing in chunks gives the numbers of one call, by operation, type, device and memory format.
 _sequences: dict[Any, bool] = {}
 
 
@@ -34,17 +34,17 @@ def drawn(
     region: Sequence[slice],
     values: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """This rank's region of the numbers for a full tensor.
+    """This rank's region of the numbers for a global tensor.
 
     Args:
         kind: The operation's name, on which the order of the numbers depends.
-        fills: How numbers are drawn.
-        generator: Where from; None for the default one.
-        like: A tensor of the type and the device, with strides in the order that they have on one process, on
-            which the order of the numbers depends too.
-        shape: The full tensor's shape.
-        region: This rank's elements.
-        values: Of these elements, for operations that look at them.
+        fills: Returns the function that draws numbers.
+        generator: The generator; None for the default one.
+        like: A tensor with the type, the device and the order of strides that it has on one process; the
+            order of the numbers depends on them too.
+        shape: The global shape.
+        region: This rank's region.
+        values: The elements of the region, for operations that read them.
 
     Returns:
         A tensor of the region's shape.
@@ -58,7 +58,7 @@ def drawn(
         full = like.new_zeros(places.full).permute(back)
         if values is not None:
             full[tuple(region)] = values
-        # A copy: the full tensor is not kept.
+        # A copy, so that the global tensor is freed.
         return source.fill(full)[tuple(region)].clone()
     given = None if values is None else values.permute(order).reshape(-1)
     made = like.new_empty(places.count)
@@ -75,7 +75,7 @@ def drawn(
 
 
 class _Places:
-    """Where the elements of a region are in the full tensor's memory, and in the region's."""
+    """Maps the elements of a region to the memory order of the global tensor and of the region."""
 
     def __init__(self, full: list[int], region: list[Any]) -> None:
         self.full, self._region = full, region
@@ -83,7 +83,7 @@ class _Places:
         self.count = math.prod(self.sizes)
 
     def within(self, first: int, stop: int) -> tuple[torch.Tensor, slice]:
-        """The region's elements between two places: theirs after the first, and in the region."""
+        """The region's elements between two offsets: their offsets from the first, and in the region."""
         mine = slice(self._before(first), self._before(stop))
         rest = torch.arange(mine.start, mine.stop)
         found, stride = torch.zeros_like(rest), 1
@@ -95,7 +95,7 @@ class _Places:
         return found - first, mine
 
     def _before(self, place: int) -> int:
-        """How many of the region's elements come before a place."""
+        """The number of elements of the region before an offset."""
         if place >= math.prod(self.full):
             return self.count
         found: int = 0
@@ -109,7 +109,7 @@ class _Places:
 
 
 class _Source:
-    """An operation that draws numbers, and how many of them at once."""
+    """An operation that draws numbers, and its chunk size."""
 
     def __init__(
         self, kind: str, fills: Fills, generator: torch.Generator | None, like: torch.Tensor, contiguous: bool
@@ -120,15 +120,15 @@ class _Source:
         self._like, self._contiguous = like, contiguous
         self._device = like.device.type == "cuda"
         if self._device:
-            # What all threads draw in one step.
+            # The count that all threads draw in one step.
             device = torch.cuda.get_device_properties(like.device)
             blocks = device.multi_processor_count * (device.max_threads_per_multi_processor // 256)
             self.unit = blocks * 256 * (2 if like.dtype == torch.float64 else 4)
 
     def is_sequence(self, count: int) -> bool:
-        """Whether chunks give the numbers of one call. A trial decides, as libraries draw in other ways."""
+        """Whether chunks give the numbers of one call. A trial decides, as implementations differ."""
         if self._kind == "native_dropout" and count % 16:
-            # Its kernel then draws in another order.
+            # The kernel then draws in another order.
             return False
         key = self._kind, self._like.dtype, self._like.device, self._contiguous
         if key not in _sequences:
@@ -147,13 +147,13 @@ class _Source:
     def chunks(
         self, count: int, prepare: Callable[[torch.Tensor, int], Any]
     ) -> Iterator[tuple[int, torch.Tensor]]:
-        """Yields each chunk with the index of its first number; where they overlap, the later one counts."""
-        # On the CPU, normal numbers of a contiguous tensor are made in blocks of 16.
+        """Yields each chunk with the index of its first number; where chunks overlap, the later one wins."""
+        # On the CPU, normal numbers of a contiguous tensor are generated in blocks of 16.
         blocks = self._kind == "normal_" and self._contiguous and not self._device
         rest = count % 16 if blocks else 0
         for first in range(0, count - rest, self.unit):
             length = min(self.unit, count - rest - first)
-            # On a device, threads draw a full step, also beyond the last element.
+            # On a device, threads draw a full step, even beyond the last element.
             chunk = self._zeros(self.unit if self._device else length)
             prepare(chunk[:length], first)
             yield first, self.fill(chunk)[:length]

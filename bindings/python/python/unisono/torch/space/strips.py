@@ -1,8 +1,8 @@
-"""Convolutions that keep their size: of the part as it is, and of its seams again with halos.
+"""Size-preserving convolutions: of the part without halos, and then again of its borders with halos.
 
-Copying a part into a padded one costs a device nearly as much as convolving it, and a processor a fifth of
-that. Here only strips along the seams travel and are padded: while they do, the part is convolved as if
-nothing were beyond it.
+Copying a part into a padded array costs a GPU nearly as much as convolving it, and a CPU a fifth of that.
+Here only strips along the borders are exchanged and padded; meanwhile, the part is convolved with zero
+padding.
 """
 
 from __future__ import annotations
@@ -15,61 +15,61 @@ import torch
 
 from unisono.halo import Window
 from unisono.halo.window import Exchange
-from unisono.torch.space.beside import Beside
 from unisono.torch.space.layout import layout_of
+from unisono.torch.space.side_stream import SideStream
 
 WORTHWHILE = 1 << 20
-"""From how many bytes of a part on a processor gains by it: copying fewer takes less than two more calls."""
+"""The minimum size of a part, in bytes, on a CPU: copying fewer takes less time than two more calls."""
 
 
 @dataclass(frozen=True)
 class Seam:
-    """The two ends of this rank's part along one dimension."""
+    """The two borders of this rank's part along one dimension."""
 
     dim: int
     """The dimension, counted from the end."""
     pad: int
-    """How many outputs at an end need others' elements."""
+    """The number of outputs at a border that need other ranks' elements."""
     before: bool
-    """Whether there is a part before this one."""
+    """Whether this part has a predecessor."""
     after: bool
-    """Whether there is one after it."""
+    """Whether it has a successor."""
     window: Window
-    """Over an array of the strips at all ends, of which each rank has two."""
+    """A window over an array of the strips at all borders; each rank has two."""
 
 
 def is_worthwhile(x: torch.Tensor, window: Window) -> bool:
-    """Whether convolving the seams twice is faster than copying the part.
+    """Whether convolving the borders twice is faster than copying the part.
 
     Args:
         x: This rank's part.
-        window: Of a convolution.
+        window: The window of a convolution.
 
     Returns:
-        Whether it is. Every rank finds the same.
+        Whether it is. The result is the same on every rank.
     """
     array = window.input
     return x.is_cuda or math.prod(array.shape) // array.grid.size * x.element_size() >= WORTHWHILE
 
 
 def seams_of(window: Window, spatial: int) -> tuple[Seam, ...] | None:
-    """The seams of a window whose outputs are where its inputs are.
+    """The seams of a window whose outputs are partitioned like its inputs.
 
     Args:
-        window: Of a convolution.
-        spatial: How many dimensions it has.
+        window: The window of a convolution.
+        spatial: The number of its dimensions.
 
     Returns:
-        The seams; None for other windows, and where parts are too small. It is None on every rank or on none.
+        The seams; None for other windows, and if parts are too small. It is None on every rank or on none.
     """
     known: dict[int, tuple[Seam, ...] | None] = vars(window).setdefault("_seams", {})
     if spatial not in known:
-        known[spatial] = _found(window, spatial) if _keeps(window, spatial) else None
+        known[spatial] = _found(window, spatial) if _preserves_partition(window, spatial) else None
     return known[spatial]
 
 
-def _keeps(window: Window, spatial: int) -> bool:
-    """Whether each rank's outputs are where its inputs are, and beyond the whole is nothing."""
+def _preserves_partition(window: Window, spatial: int) -> bool:
+    """Whether outputs are partitioned like inputs, and the boundary is zero."""
     for dim in range(-spatial, 0):
         kernel, stride, dilation, before, after, transposed = window.numbers[dim][:6]
         centred = before == after and 2 * before == dilation * (kernel - 1)
@@ -95,7 +95,7 @@ def _found(window: Window, spatial: int) -> tuple[Seam, ...] | None:
         shape = list(array.shape)
         shape[place] = 2 * reach * grid.axes[axis]
         lengths = {**array.sizes, axis: [2 * reach] * grid.axes[axis]}
-        # The array that is known, if any: all ranks make its exchange together, and have it or not together.
+        # The cached array, if any: all ranks create its exchange together, so all have it or none.
         strips = layout_of(grid, shape, array.split, lengths).array
         numbers = window.numbers[-spatial:]
         over = strips.window(
@@ -118,7 +118,7 @@ def convolved_plainly(
     dilation: list[int],
     groups: int,
 ) -> torch.Tensor:
-    """A convolution of what is here alone.
+    """A convolution of the local elements alone.
 
     Args:
         x: The input.
@@ -127,7 +127,7 @@ def convolved_plainly(
         stride: One for each dimension.
         padding: Zeros at each end.
         dilation: One for each dimension.
-        groups: How many.
+        groups: The number of groups.
 
     Returns:
         The outputs.
@@ -143,15 +143,15 @@ def convolved_in_place(
     seams: tuple[Seam, ...],
     function: Callable[..., torch.Tensor] = convolved_plainly,
 ) -> torch.Tensor:
-    """A convolution whose outputs at the seams are computed once more, with halos.
+    """A convolution whose outputs at the borders are computed again, with halos.
 
     Args:
         x: This rank's part.
         weight: The weights.
         bias: The bias, if any.
         numbers: Strides, dilations and groups.
-        seams: Of the window.
-        function: What convolves: it takes what `convolved_plainly` does.
+        seams: The seams of the window.
+        function: The convolution, with the signature of `convolved_plainly`.
 
     Returns:
         This rank's outputs.
@@ -164,18 +164,18 @@ def convolved_in_place(
         return function(source, weight, bias, stride, padding, dilation, groups)
 
     if not x.is_cuda:
-        under_way = _begun(x, seams)
+        in_flight = _begun(x, seams)
         out = convolve(x, pads)
-        _mend(out, _ends(x, _arrived(under_way), convolve))
+        _overwrite(out, _ends(x, _arrived(in_flight), convolve))
         return out
-    # The device has the large work before it waits for others, so it never runs out of it.
-    beside = Beside(x.device)
+    # The large kernel is enqueued before waiting for other ranks, so the device never idles.
+    side_stream = SideStream(x.device)
     out = convolve(x, pads)
     if seams:
-        with beside:
+        with side_stream:
             ends = list(_ends(x, _arrived(_begun(x, seams)), convolve))
-            beside.join()
-            _mend(out, ends)
+            side_stream.join()
+            _overwrite(out, ends)
     return out
 
 
@@ -183,8 +183,8 @@ def _begun(x: torch.Tensor, seams: tuple[Seam, ...]) -> list[tuple[Seam, Exchang
     return [(seam, seam.window.begin(_strips(x, seam))) for seam in seams]
 
 
-def _arrived(under_way: list[tuple[Seam, Exchange]]) -> list[tuple[Seam, torch.Tensor]]:
-    return [(seam, exchange.end()) for seam, exchange in under_way]
+def _arrived(in_flight: list[tuple[Seam, Exchange]]) -> list[tuple[Seam, torch.Tensor]]:
+    return [(seam, exchange.end()) for seam, exchange in in_flight]
 
 
 def _ends(
@@ -192,7 +192,7 @@ def _ends(
     arrived: list[tuple[Seam, torch.Tensor]],
     convolve: Callable[[torch.Tensor], torch.Tensor],
 ) -> Iterator[tuple[int, int, torch.Tensor]]:
-    """The outputs at the seams: in which dimension, from which index on, and what they are."""
+    """The outputs at the borders: their dimension, their first index and their values."""
     for seam, padded in arrived:
         length, size = 3 * seam.pad, x.shape[seam.dim]
         for wanted, first, at in (
@@ -203,13 +203,13 @@ def _ends(
                 yield seam.dim, at, convolve(padded.narrow(seam.dim, first, length))
 
 
-def _mend(out: torch.Tensor, ends: Iterable[tuple[int, int, torch.Tensor]]) -> None:
+def _overwrite(out: torch.Tensor, ends: Iterable[tuple[int, int, torch.Tensor]]) -> None:
     for dim, at, made in ends:
         out.narrow(dim, at, made.shape[dim]).copy_(made)
 
 
 def _strips(x: torch.Tensor, seam: Seam) -> torch.Tensor:
-    """What of a part is near its ends."""
+    """The elements of a part near its borders."""
     reach = 2 * seam.pad
     ends = x.narrow(seam.dim, 0, reach), x.narrow(seam.dim, x.shape[seam.dim] - reach, reach)
     return torch.cat(ends, seam.dim).contiguous()

@@ -1,4 +1,4 @@
-"""Outputs that each look at some inputs along one dimension, with weights: resizing and adaptive pooling."""
+"""Outputs that are weighted sums of inputs along one dimension: resizing and adaptive pooling."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from unisono.torch.space.windows import padded
 
 @dataclass
 class Taps:
-    """For each output, in columns, the inputs that it looks at and their weights, in rows."""
+    """For each output, a column of the inputs that it depends on and a column of their weights."""
 
     indices: torch.Tensor
     weights: torch.Tensor | None
 
     def outputs(self, first: int, stop: int) -> Taps:
-        """Those of some of the outputs.
+        """The taps of a range of outputs.
 
         Args:
-            first: The first of them.
-            stop: The one after the last.
+            first: The first output.
+            stop: The output after the last.
 
         Returns:
             Their taps.
@@ -57,12 +57,12 @@ class Taps:
 
 
 def fetched(x: Part, target: Layout, taps: Mapping[int, Taps]) -> tuple[torch.Tensor, dict[int, Taps]]:
-    """What this rank's outputs look at, from whoever has it.
+    """Fetches the inputs that this rank's outputs depend on.
 
     Args:
         x: The inputs.
-        target: The layout of the outputs, divided along the same dimensions.
-        taps: Those of all outputs, for each dimension counted from the end; inputs are in order.
+        target: The layout of the outputs, partitioned along the same dimensions.
+        taps: The taps of all outputs, by dimension counted from the end; inputs are in ascending order.
 
     Returns:
         The inputs, and the taps of this rank's outputs into them.
@@ -85,7 +85,7 @@ def fetched(x: Part, target: Layout, taps: Mapping[int, Taps]) -> tuple[torch.Te
         ]
         starts, kernel = _starts(needs, x.place.shape[dim])
         if any(need and first == stop for need, (first, stop) in zip(needs, pairwise(starts), strict=True)):
-            # More ranks look at an element than a division of the inputs has places for.
+            # More ranks need an element than a partition of the inputs can express.
             x = gathered(x, [count + dim])
             used_by.append(axis)
             mine[dim] = every.outputs(own.start, own.stop)
@@ -119,7 +119,7 @@ def _needed(taps: Taps) -> tuple[int, int] | None:
 
 
 def _starts(needs: Sequence[tuple[int, int] | None], length: int) -> tuple[list[int], int]:
-    """Where ranks begin to need, as a division of the inputs, and how far each must look beyond its share."""
+    """The ranks' first needed inputs as a partition, and how far each rank must read beyond its share."""
     starts = [length]
     for need in reversed(needs):
         starts.insert(0, starts[0] if need is None else min(need[0], starts[0]))

@@ -1,4 +1,4 @@
-"""Sliding windows as elements of their own: `unfold` of an image and of one dimension."""
+"""Sliding windows: `unfold` of an image and of one dimension."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from unisono.torch.space.dispatch import Function, rule, sequence, shape_on_whole
+from unisono.torch.space.dispatch import Function, global_result_shape, rule, sequence
 from unisono.torch.space.layout import layout_of
 from unisono.torch.space.part import Part, spread, unwrap, wrap
 from unisono.torch.space.windows import is_empty, least, nothing, outputs, padded, window_of
@@ -17,7 +17,7 @@ from unisono.torch.space.windows import is_empty, least, nothing, outputs, padde
 @rule("unfold", always=True)
 def unfolded(function: Function, input: Part, *args: Any, **kwargs: Any) -> Any:
     """Two operations have this name: the columns of an image, and the windows of one dimension."""
-    shape = shape_on_whole(function, input, *args, **kwargs)
+    shape = global_result_shape(function, input, *args, **kwargs)
     if function is functional.unfold:
         return _columns(input, shape, *args, **kwargs)
     return _windows(input, shape, *args, **kwargs)
@@ -31,7 +31,7 @@ def _columns(
     padding: Any = 0,
     stride: Any = 1,
 ) -> Any:
-    """Each rank makes the columns of its own places; `flatten` knows how they lie in the whole."""
+    """Each rank makes the columns of its own positions; `flatten` knows their order in the global tensor."""
     x = spread(input, 2)
     kernel, strides, dilations = (tuple(sequence(one, 2)) for one in (kernel_size, stride, dilation))
     window = window_of(
@@ -50,7 +50,7 @@ def _columns(
 
 
 def _windows(input: Part, shape: tuple[int, ...], dimension: int, size: int, step: int) -> Part:
-    """Along a divided dimension, each rank has the windows that begin at its places among the outputs."""
+    """Along a partitioned dimension, each rank has the windows that begin at its output positions."""
     dim = dimension % input.dim()
     target = layout_of(input.grid, shape, input.place.split)
     source = unwrap(input)

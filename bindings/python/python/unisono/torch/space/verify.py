@@ -14,8 +14,8 @@ import torch
 from unisono.errors import UsageError
 from unisono.halo import Grid
 from unisono.torch.space import randomness
+from unisono.torch.space.consistency import compare_sample, compare_state
 from unisono.torch.space.layout import Layout
-from unisono.torch.space.likeness import compare_sample, compare_state
 from unisono.torch.space.model import spatial
 from unisono.torch.space.part import Part
 from unisono.torch.space.recording import Recording, recorded
@@ -23,7 +23,7 @@ from unisono.torch.space.recording import Recording, recorded
 
 @dataclass(frozen=True)
 class Row:
-    """One tensor in which one process and the grid are compared."""
+    """One tensor that is compared between one process and the grid."""
 
     what: str
     """Such as "output of conv1", "gradient at conv1", "gradient of conv1.weight", "buffer bn1.mean"."""
@@ -32,23 +32,23 @@ class Row:
     size: float
     """The largest absolute value on one process."""
     rank: int
-    """The rank that has the largest difference."""
+    """The rank with the largest difference."""
     index: tuple[int, ...]
-    """Where it is, in the whole."""
+    """Its index in the global tensor."""
     edge: str
-    """Where that is in the rank's part: "inside", or its seams, such as "before h" for the first rows."""
+    """Its position in the rank's part: "inside", or the borders, such as "before h" for the first rows."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What `verify` found: the same on every rank."""
+    """The result of `verify`: the same on every rank."""
 
     rows: tuple[Row, ...]
-    """In the order in which layers ran; then the input's gradient, the parameters' and the buffers."""
+    """In execution order of the layers; then the gradients of input and parameters, and the buffers."""
 
     @property
     def worst(self) -> Row:
-        """The row with the largest difference, relative to its size where that is above 1."""
+        """The row with the largest difference, relative to its size if that is above 1."""
         return max(self.rows, key=lambda row: row.difference / max(1.0, row.size))
 
     def __str__(self) -> str:
@@ -71,22 +71,22 @@ def verify(
     loss: Callable[[Any], Any] | None = None,
     show: bool = True,
 ) -> Report:
-    """Runs a module on one process and on a grid, forward and backward, and says how far they are apart.
+    """Runs a module on one process and on a grid, forward and backward, and reports the differences.
 
-    Every rank calls it. The module is not changed: copies of it run, and random numbers are the same in both.
+    Every rank calls it. The module is not changed: copies of it run, and both use the same random numbers.
 
     Args:
         module: The module, with the same parameters on every rank.
         grid: The ranks.
-        sample: The whole input, the same on every rank.
-        loss: From the module's output to a number; by default a sum in which all elements have other weights.
+        sample: The full input, the same on every rank.
+        loss: Maps the module's output to a number; by default a sum that gives every element its own weight.
         show: Whether rank 0 prints the table.
 
     Returns:
-        The report: `rows` as data, the table as text.
+        The report: `rows` as data, `str()` as a table.
 
     Raises:
-        UsageError: The sample is no floating point tensor, or ranks have other samples or parameters.
+        UsageError: The sample is not a floating point tensor, or samples or parameters differ between ranks.
 
     Example:
         >>> import torch, unisono as uni
@@ -110,7 +110,7 @@ def verify(
     for one in state:
         grid.group.broadcast(one)
     processes = grid.group.all_gather(np.array([os.getpid()]))
-    # Ranks that are threads draw from one generator: one after the other.
+    # Ranks that are threads share one generator, so they run one after the other.
     threads = len(set(processes[:, 0].tolist())) < grid.size
     for turn in range(grid.size if threads else 1):
         if not threads or turn == grid.rank:
@@ -135,7 +135,7 @@ def _restore(generators: tuple[torch.device, ...], states: list[torch.Tensor]) -
 
 
 def _weighted(output: Any) -> Any:
-    """A sum in which all elements have other weights."""
+    """A sum that gives every element its own weight."""
     pieces = output if isinstance(output, (list, tuple)) else [output]
     value: Any = 0.0
     for one in pieces:
@@ -161,7 +161,7 @@ def _divided(
     model = spatial(own, grid)
     part = Part.of(sample.detach(), grid)
     x = part.local.clone().requires_grad_()
-    # The walk without data is none of the passes that are compared.
+    # The dry run is not one of the passes that are compared.
     model.rehearse(x)
     with recorded(own) as recording:
         loss(model(x)).backward()
@@ -181,7 +181,7 @@ def _rest(recording: Recording, gradient: torch.Tensor | None, module: torch.nn.
 
 
 def _compare(expected: Recording, found: Recording, grid: Grid) -> Report:
-    # Where an output is changed in place, PyTorch may give no gradient of what it was before.
+    # If an output is changed in place, PyTorch may give no gradient for its former value.
     names = [name for name in expected.values if name in found.values and expected.arrived(name)]
     numbers = np.zeros((len(names), 2 + 8))
     for place, name in enumerate(names):
@@ -195,20 +195,20 @@ def _compare(expected: Recording, found: Recording, grid: Grid) -> Report:
             numbers[place, 0] = apart.flatten()[at].item()
             here = np.unravel_index(at, tuple(mine.shape) or (1,))
             numbers[place, 2 : 2 + len(here)] = here
-    everybody = grid.group.all_gather(numbers)
+    gathered = grid.group.all_gather(numbers)
     rows = []
     for place, name in enumerate(names):
-        rank = int(everybody[:, place, 0].argmax())
+        rank = int(gathered[:, place, 0].argmax())
         whole, _ = expected.values[name]
         layout = found.values[name][1]
-        local_index = [int(one) for one in everybody[rank, place, 2 : 2 + whole.dim()]]
+        local_index = [int(one) for one in gathered[rank, place, 2 : 2 + whole.dim()]]
         index, edge = _where(local_index, layout, rank)
-        rows.append(Row(name, float(everybody[rank, place, 0]), float(numbers[place, 1]), rank, index, edge))
+        rows.append(Row(name, float(gathered[rank, place, 0]), float(numbers[place, 1]), rank, index, edge))
     return Report(tuple(rows))
 
 
 def _where(local: list[int], layout: Layout | None, rank: int) -> tuple[tuple[int, ...], str]:
-    """An element's place in the whole, and the seams of the rank's part that it is at."""
+    """An element's index in the global tensor, and the borders of the rank's part that it is at."""
     if layout is None:
         return tuple(local), "on every rank"
     region = layout.array.region_of(rank)

@@ -1,4 +1,4 @@
-"""What every operation with a window needs: its inputs from all ranks, and the layout of its outputs."""
+"""Common steps of operations with a window: gathering inputs from all ranks, and the layout of outputs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def window_of(layout: Layout, spatial: int, **numbers: Any) -> Window:
     """A window over the last dimensions.
 
     Args:
-        layout: Of the input.
-        spatial: How many dimensions it has.
+        layout: The layout of the input.
+        spatial: The number of dimensions of the window.
         numbers: The arguments of `unisono.GlobalArray.window`.
 
     Returns:
@@ -28,7 +28,7 @@ def window_of(layout: Layout, spatial: int, **numbers: Any) -> Window:
 
 
 def padded(x: torch.Tensor, window: Window) -> torch.Tensor:
-    """What this rank's outputs need.
+    """Gathers the inputs that this rank's outputs need.
 
     Args:
         x: This rank's part.
@@ -47,13 +47,13 @@ def padded(x: torch.Tensor, window: Window) -> torch.Tensor:
 
 
 def stays(window: Window) -> bool:
-    """Whether every rank needs exactly what it has, so that nothing travels.
+    """Whether every rank needs exactly its own elements, so that nothing is communicated.
 
     Args:
         window: The window.
 
     Returns:
-        Whether it is so.
+        Whether it does.
     """
     known: bool | None = vars(window).get("_stays")
     if known is None:
@@ -70,16 +70,16 @@ def stays(window: Window) -> bool:
 
 
 def outputs(window: Window, spatial: int, front: Sequence[int], like: Layout) -> Layout:
-    """The layout of what is computed from a window.
+    """The layout of a window's outputs.
 
     Args:
         window: The window.
-        spatial: How many dimensions it has.
+        spatial: The number of dimensions of the window.
         front: The sizes of the dimensions before these.
         like: The input's layout.
 
     Returns:
-        The layout: divided along the same dimensions.
+        The layout, partitioned along the same dimensions.
     """
     return like.resized((*front, *window.output.shape[-spatial:]))
 
@@ -87,13 +87,13 @@ def outputs(window: Window, spatial: int, front: Sequence[int], like: Layout) ->
 def nothing(
     shape: Sequence[int], *sources: torch.Tensor | None, made: Callable[[], torch.Tensor] | None = None
 ) -> torch.Tensor:
-    """Zeros that have come from somewhere: in the way back, their exchanges run as on other ranks.
+    """Zeros with an autograd history, so that in backward their exchanges run as on other ranks.
 
     Args:
-        shape: Their shape, often with a zero.
-        sources: What they would be computed from.
-        made: The operation on `least` inputs. It raises what PyTorch raises on ranks that have outputs, and
-            has the type of theirs, which autocast may choose.
+        shape: The shape, often with a zero.
+        sources: The tensors from which they would be computed.
+        made: The operation on `least` inputs. It raises PyTorch's error as on ranks that have outputs, and
+            its type is that of their results, which autocast may choose.
 
     Returns:
         The zeros.
@@ -114,7 +114,7 @@ def least(x: torch.Tensor, extents: Sequence[int]) -> torch.Tensor:
 
     Args:
         x: This rank's input, which may have no elements.
-        extents: How many inputs an output has in each dimension of the window.
+        extents: The number of inputs of one output, in each dimension of the window.
 
     Returns:
         The zeros.

@@ -1,4 +1,4 @@
-"""Whether ranks have the same things: checksums that they compare before they compute together."""
+"""Consistency checks: checksums that ranks compare before they compute together."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from unisono.torch.space.part import unwrap
 
 
 def checksum(x: torch.Tensor) -> int:
-    """A number that tells tensors of other elements apart.
+    """A checksum that distinguishes tensors with different elements.
 
     Args:
         x: A tensor, or a part.
 
     Returns:
-        The number; 0 for tensors whose elements cannot be read here.
+        The checksum; 0 for tensors whose elements cannot be read here.
     """
     x = unwrap(x).detach()
     if x.layout != torch.strided or x.device.type not in ("cpu", "cuda") or x.is_quantized:
@@ -33,14 +33,14 @@ def checksum(x: torch.Tensor) -> int:
 
 
 def compare_state(module: torch.nn.Module, grid: Grid) -> None:
-    """Refuses a module whose parameters or buffers are not the same on every rank.
+    """Rejects a module whose parameters or buffers are not the same on every rank.
 
     Args:
         module: The module.
         grid: The ranks.
 
     Raises:
-        UsageError: They differ; the same on every rank.
+        UsageError: They differ. Every rank raises it.
     """
     named: Mapping[str, torch.Tensor] = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     rows = gathered_rows([zlib.crc32(repr(list(named)).encode()), *map(checksum, named.values())], grid)
@@ -59,23 +59,23 @@ def compare_state(module: torch.nn.Module, grid: Grid) -> None:
         )
 
 
-def refuse_drift(module: torch.nn.Module, turn: int, grid: Grid) -> None:
-    """Refuses parameters and buffers that have come apart, by a few elements of each; every rank calls it.
+def reject_drift(module: torch.nn.Module, turn: int, grid: Grid) -> None:
+    """Rejects parameters and buffers that have diverged, by comparing a few elements of each. Collective.
 
     Args:
         module: The module.
-        turn: Other elements are taken each time.
+        turn: The number of the check; each one samples other elements.
         grid: The ranks.
 
     Raises:
-        UsageError: Some differ by more than rounding; the same on every rank.
+        UsageError: Some differ by more than rounding. Every rank raises it.
     """
     named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     numbers = np.array([_sampled(one, turn) for one in named.values()], np.float64).reshape(-1)
     rows = np.array(gathered_rows(numbers.view(np.int64).tolist(), grid), np.int64).view(np.float64)
     with np.errstate(invalid="ignore"):
         sums, sizes = rows[:, 0::2], rows[:, 1::2]
-        # Where training has failed, ranks may all have NaN.
+        # If training has diverged, all ranks may have NaN.
         same = np.isclose(sums, sums[:1], rtol=0, atol=1e-3 * np.abs(sizes[:1]), equal_nan=True)
     for place, name in enumerate(named):
         others = np.flatnonzero(~same[:, place]).tolist()
@@ -100,14 +100,14 @@ def _sampled(x: torch.Tensor, turn: int) -> tuple[float, float]:
 
 
 def compare_sample(sample: torch.Tensor, grid: Grid) -> None:
-    """Refuses a sample that is not the same on every rank.
+    """Rejects a sample that is not the same on every rank.
 
     Args:
-        sample: The whole sample.
+        sample: The full sample.
         grid: The ranks.
 
     Raises:
-        UsageError: Ranks have others; the same on every rank.
+        UsageError: The samples differ between ranks. Every rank raises it.
     """
     rows = gathered_rows([zlib.crc32(repr(tuple(sample.shape)).encode()), checksum(sample)], grid)
     for rank, row in enumerate(rows):

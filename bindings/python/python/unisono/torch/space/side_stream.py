@@ -1,4 +1,4 @@
-"""A stream beside the caller's: for small work on a device that shall not wait for large work."""
+"""A side stream: for small work on a device that must not wait for large work on the caller's stream."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import torch
 _own = threading.local()
 
 
-class Beside:
-    """Work that comes after all that the current stream has been given when this was made, and not later.
+class SideStream:
+    """Work ordered after everything enqueued on the current stream before this object was made.
 
-    Inside, a stream of this thread is the current one, whose kernels go before the others'. What the stream
-    before is given afterwards comes after that work: so arrays of either may be used in both.
+    Inside the context, a high-priority stream of this thread is current. Work enqueued on the previous stream
+    after the context waits for the side stream, so arrays of either may be used on both.
     """
 
     def __init__(self, device: torch.device) -> None:
-        """Marks the work so far.
+        """Records an event after the work enqueued so far.
 
         Args:
-            device: Where it is.
+            device: The CUDA device.
         """
         streams: dict[torch.device, Any] = vars(_own).setdefault("streams", {})
         if device not in streams:
@@ -38,7 +38,7 @@ class Beside:
         self._inside.__enter__()
 
     def join(self) -> None:
-        """Lets what comes next wait for all that the stream before has been given since."""
+        """Makes the side stream wait for everything enqueued on the previous stream so far."""
         self._stream.wait_stream(self._before)
 
     def __exit__(

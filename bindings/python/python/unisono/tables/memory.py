@@ -1,4 +1,4 @@
-"""Where tables and arrays are: in the host's memory, or in that of a CUDA device."""
+"""The memory that tables and arrays are in: host memory, or that of a CUDA device."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 from unisono import on_device as libraries
 from unisono.errors import Error, UsageError
 
-_CUDA = 2  # DLPack's number for memory of a CUDA device
+_CUDA = 2  # DLPack's number for CUDA memory
 
 
 def ordinal(device: Any) -> int | None:
-    """The number of a device that a user names.
+    """Converts a device argument to a device number.
 
     Args:
-        device: None or "cpu", "cuda", "cuda:1", a number, or what PyTorch calls a device.
+        device: None or "cpu", "cuda", "cuda:1", a number, or a PyTorch device.
 
     Returns:
-        Its number in this process, or None for the host. "cuda" is the device that the program's library uses
-        now, the first one where it uses none.
+        The number in this process, or None for the host. "cuda" is the current device of the program's
+        library, or the first one if it uses none.
 
     Raises:
         UsageError: It is none of these.
@@ -39,17 +39,17 @@ def _current() -> int:
     try:
         return libraries.current()
     except (Error, RuntimeError, AssertionError):
-        return 0  # what is wrong with it is said when it is used
+        return 0  # an error is reported when the device is used
 
 
 def on_device(x: object) -> bool:
-    """Whether an array is in the memory of a CUDA device."""
+    """Whether an array is in CUDA memory."""
     place = getattr(x, "__dlpack_device__", None)
     return place is not None and not isinstance(x, np.ndarray) and place()[0] == _CUDA
 
 
 def to_host(x: Any) -> Any:
-    """A copy of such an array in the host's memory, made by its own library."""
+    """Copies such an array to host memory, with its own library."""
     for name in ("cpu", "get"):
         if hasattr(x, name):
             return getattr(x.detach() if hasattr(x, "detach") else x, name)()

@@ -1,4 +1,4 @@
-"""Where arrays are: in the processor's memory, or in a CUDA device's; and new ones beside them."""
+"""The memory that an array is in, host or CUDA; and new arrays in the same memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unisono import on_device
 from unisono.arrays import bfloat16, name_of
 
 _CUDA = 2
-"""What DLPack calls CUDA memory."""
+"""DLPack's number for CUDA memory."""
 
 
 def device_of(x: Any) -> int | None:
@@ -22,7 +22,7 @@ def device_of(x: Any) -> int | None:
         x: An array.
 
     Returns:
-        Its number in this process; None for the processor's memory.
+        The device's number in this process; None for host memory.
     """
     if isinstance(x, np.ndarray):
         return None
@@ -34,14 +34,14 @@ def device_of(x: Any) -> int | None:
 
 
 def empty_like(x: Any, shape: Sequence[int]) -> Any:
-    """A new array of another shape, from the same library, of the same type and in the same place.
+    """A new array of another shape, of the same library and type and in the same memory.
 
     Args:
         x: A NumPy array, a PyTorch tensor, or an array in CUDA memory.
         shape: The shape.
 
     Returns:
-        The array, with no particular values.
+        The array, uninitialized.
     """
     if hasattr(x, "new_empty"):
         return x.new_empty(tuple(shape))
@@ -51,17 +51,17 @@ def empty_like(x: Any, shape: Sequence[int]) -> Any:
     return np.empty(tuple(shape), x.dtype)
 
 
-def nothing_like(like: Any, dimensions: int, dtype: str, cuda: bool) -> Any:
-    """An empty array, for a rank that has nothing to give.
+def empty_contribution(like: Any, dimensions: int, dtype: str, cuda: bool) -> Any:
+    """An empty array, for a rank that has nothing to contribute.
 
     Args:
-        like: An array of the library that is wanted, if there is one.
-        dimensions: How many dimensions it shall have.
-        dtype: The type of its elements.
-        cuda: Whether the others' arrays are in CUDA memory.
+        like: An array of the library to use, if there is one.
+        dimensions: The number of dimensions.
+        dtype: The element type.
+        cuda: Whether the other ranks' arrays are in CUDA memory.
 
     Returns:
-        The array: in CUDA memory of the device of `like`, or of the one that the program uses.
+        The array; in CUDA memory, on the device of `like` or on the program's current one.
     """
     shape = (0,) * dimensions
     if cuda:

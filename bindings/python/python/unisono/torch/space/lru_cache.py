@@ -1,4 +1,4 @@
-"""A cache of bounded size: of too many entries, the one that was used least recently is dropped."""
+"""An LRU cache of bounded size."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Recent(Generic[K, V]):
-    """The entries that were used last. Threads may share it."""
+class LruCache(Generic[K, V]):
+    """The most recently used entries. Threads may share it."""
 
     def __init__(self, most: int) -> None:
         """Makes an empty cache.
 
         Args:
-            most: How many entries it keeps.
+            most: The maximum number of entries.
         """
         self._most = most
         self._known: OrderedDict[K, V] = OrderedDict()
@@ -46,7 +46,7 @@ class Recent(Generic[K, V]):
             return self._known.get(key)
 
     def add(self, key: K, value: V) -> V:
-        """Adds an entry, and drops the one that was used least recently if there are too many.
+        """Adds an entry, and evicts the least recently used one if there are too many.
 
         Args:
             key: Its key.

@@ -1,4 +1,4 @@
-"""What a model holds and what its worker has told the others, one exchange at a time."""
+"""A worker's replica of the parameters, and which of its changes the other workers already have."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import numpy as np
 from unisono.errors import UsageError
 from unisono.parameters.adapter import Parameters, Swapping, Values
 from unisono.parameters.exchange import Exchange, Waiting
-from unisono.parameters.layout import Layout
+from unisono.parameters.layout import ParameterLayout
 
 
-class Keeper:
+class Replica:
     """Exchanges a model's values with the other workers.
 
-    The change that a model has made and that nobody was told of is always its values less `_base`, and what
-    was changed unseen in memory that it has left: that memory less `_seen`.
+    The change that has not been sent is always the model's values minus `_base`, plus the untracked writes to
+    memory that was swapped out of the model: that memory minus `_snapshot`.
     """
 
     def __init__(
         self,
         parameters: Parameters,
-        layout: Layout,
+        layout: ParameterLayout,
         exchange: Exchange,
         buffer: Callable[[], Values],
         base: Values,
@@ -34,8 +34,8 @@ class Keeper:
         self._exchange = exchange
         self._buffer = buffer
         self._base = base
-        self._passing = buffer()
-        self._seen: Values | None = None
+        self._staging = buffer()
+        self._snapshot: Values | None = None
         self._waiting: Waiting | None = None
         exact = getattr(parameters, "exact", parameters.in_place)
         self._rounds = not exact or set(layout.dtypes) != {layout.dtype.name}
@@ -43,108 +43,110 @@ class Keeper:
         self._starts = [0, *accumulate(layout.sizes)][:-1]
         self._forget_rounding()
         self._swap: Swapping | None = None
-        self._left: set[int] = set()
-        self._looked_up_to = 0
-        self._unseen: list[tuple[slice, Values]] = []
+        self._swapped: set[int] = set()
+        self._checked_up_to = 0
+        self._untracked: list[tuple[slice, Values]] = []
 
     def swap(self) -> None:
-        """Lets the model take what an exchange has brought before its next step, without a copy."""
+        """Lets the model take the result of an exchange before its next step, without a copy."""
         if self._exchange.relative and not self._rounds:
             self._swap = getattr(self._parameters, "swap", None)
         if self._swap is not None:
             self._swap.watch(self._before_step)
 
     def _before_step(self, places: list[int]) -> None:
-        """Gives parameters that are unchanged what the exchange has brought, if it has ended."""
+        """Swaps in the result of the exchange for unchanged parameters, if it has ended."""
         if self._swap is not None and self._waiting is not None and self._waiting.ended:
-            self._left.update(self._swap.take(place for place in places if place not in self._left))
+            self._swapped.update(self._swap.take(place for place in places if place not in self._swapped))
 
     @property
     def busy(self) -> bool:
-        """Whether an exchange is under way."""
+        """Whether an exchange is in progress."""
         return self._waiting is not None
 
     def exchange(self, values: list[Values]) -> None:
-        """Makes one exchange and waits for it; after an error, the model is as it was.
+        """Makes one exchange and waits for it; after an error, the model is unchanged.
 
         Args:
             values: The model's values.
         """
-        base, passing, flat = self._base, self._passing, [value.reshape(-1) for value in values]
-        left = self._memory_left()
+        base, staging, flat = self._base, self._staging, [value.reshape(-1) for value in values]
+        swapped = self._swapped_out()
 
         def fill(begin: int, end: int) -> None:
-            self._look(left, begin, end)
+            self._detect_writes(swapped, begin, end)
             for value, place in self._overlaps(flat, begin, end):
                 if self._exchange.relative:
-                    difference(value, base[place], passing[place])
+                    difference(value, base[place], staging[place])
                 else:
-                    np.copyto(passing[place], value)
+                    np.copyto(staging[place], value)
 
         try:
-            self._exchange.run(passing, fill, lambda begin, end: None)
-            write(self._parameters, self._layout.views(passing))
+            self._exchange.run(staging, fill, lambda begin, end: None)
+            write(self._parameters, self._layout.views(staging))
         except BaseException:
-            for value, place in self._overlaps(flat, 0, self._exchange.told):
+            for value, place in self._overlaps(flat, 0, self._exchange.delivered):
                 base[place] = value
             raise
-        self._passing, self._base = base, passing
-        self._forget_left()
+        self._staging, self._base = base, staging
+        self._reset_swapped()
         self._forget_rounding()
 
     def begin(self, values: list[Values]) -> None:
-        """Begins an exchange beside the program, which may change the values at once.
+        """Starts an exchange in the background; the program may change the values at once.
 
-        A value counts as it is when it is read, once: before or after a change of the program.
+        Each value is read exactly once: either before or after a concurrent change by the program.
 
         Args:
             values: The model's values.
         """
-        seen = self._seen = self._buffer() if self._seen is None else self._seen
-        base, passing, flat = self._base, self._passing, [value.reshape(-1) for value in values]
-        left, spare = self._memory_left(), self._swap.spare() if self._swap is not None else []
+        snapshot = self._snapshot = self._buffer() if self._snapshot is None else self._snapshot
+        base, staging, flat = self._base, self._staging, [value.reshape(-1) for value in values]
+        swapped, spare = self._swapped_out(), self._swap.spare() if self._swap is not None else []
 
         def fill(begin: int, end: int) -> None:
-            self._look(left, begin, end)
+            self._detect_writes(swapped, begin, end)
             for value, place in self._overlaps(flat, begin, end):
-                np.copyto(seen[place], value)
+                np.copyto(snapshot[place], value)
                 if self._exchange.relative:
-                    difference(seen[place], base[place], passing[place])
+                    difference(snapshot[place], base[place], staging[place])
                 else:
-                    np.copyto(passing[place], seen[place])
+                    np.copyto(staging[place], snapshot[place])
 
         def settle(begin: int, end: int) -> None:
-            # What brings the model from what it was to what the exchange has brought.
+            # The correction from the values that were sent to the result of the exchange.
             part = slice(begin, end)
-            difference(passing[part], seen[part], base[part])
-            self._put_beside(spare, passing, begin, end)
-            if end == passing.size:
-                self._forget_left()
+            difference(staging[part], snapshot[part], base[part])
+            self._fill_spare(spare, staging, begin, end)
+            if end == staging.size:
+                self._reset_swapped()
 
         if self._swap is not None:
             self._swap.mark()
-        self._waiting = self._exchange.begin(passing, fill, settle)
+        self._waiting = self._exchange.begin(staging, fill, settle)
 
     def take(self, values: list[Values]) -> None:
-        """Waits for the exchange under way, and gives the model what it has brought; its own changes stay.
+        """Waits for the exchange in progress and adds its result to the model, keeping local changes.
 
         Args:
             values: The model's values.
         """
-        assert self._waiting is not None and self._seen is not None
+        assert self._waiting is not None and self._snapshot is not None
         if self._parameters.in_place:
-            refuse_read_only(self._layout.names, values)  # before anything is taken
+            reject_read_only(self._layout.names, values)  # before anything is changed
         waiting, self._waiting = self._waiting, None
         try:
             waiting.wait()
         except BaseException:
-            told = self._exchange.told
-            self._base[:told] = self._seen[:told]
+            delivered = self._exchange.delivered
+            self._base[:delivered] = self._snapshot[:delivered]
             raise
-        self._passing, self._base = self._base, self._passing
-        corrections = self._layout.views(self._passing)
+        self._staging, self._base = self._base, self._staging
+        corrections = self._layout.views(self._staging)
         if not self._rounds:
-            self._add(values, [None if place in self._left else one for place, one in enumerate(corrections)])
+            self._add(
+                values, [None if place in self._swapped else one for place, one in enumerate(corrections)]
+            )
             return
         exact = [value + correction for value, correction in zip(values, corrections, strict=True)]
         write(self._parameters, exact)
@@ -154,19 +156,19 @@ class Keeper:
             base += difference(value, wanted, np.empty_like(base))
 
     def close(self) -> None:
-        """Lets go of the model, which gets what was changed unseen in memory that it has left."""
+        """Releases the model, after applying untracked writes to memory that was swapped out of it."""
         if self._swap is not None:
             self._swap.close()
-        if self._left and not self.busy:
-            self._look(self._memory_left(), 0, self._base.size)
-            if self._unseen:
+        if self._swapped and not self.busy:
+            self._detect_writes(self._swapped_out(), 0, self._base.size)
+            if self._untracked:
                 kept = self._buffer()
-                for place, change in self._unseen:
+                for place, change in self._untracked:
                     kept[place] = change
                 self._add(self._parameters.read(), [*self._layout.views(kept)])
 
     def _add(self, values: list[Values], corrections: list[Values | None]) -> None:
-        # A framework may do it on several threads; this is the one pass that the program waits for.
+        # A framework may use several threads; this is the only pass for which the program waits.
         add = getattr(self._parameters, "add", None)
         if add is not None:
             add(corrections)
@@ -175,40 +177,40 @@ class Keeper:
             if correction is not None:
                 np.add(value, correction, out=value)
 
-    def _memory_left(self) -> list[Values | None]:
-        """The memory of each parameter that has left it since the last exchange was begun."""
-        spare = self._swap.spare() if self._swap is not None and self._left else []
+    def _swapped_out(self) -> list[Values | None]:
+        """The former memory of each parameter that was swapped since the last exchange began."""
+        spare = self._swap.spare() if self._swap is not None and self._swapped else []
         flat = (None if one is None else one.reshape(-1) for one in spare)
-        return [one if place in self._left else None for place, one in enumerate(flat)]
+        return [one if place in self._swapped else None for place, one in enumerate(flat)]
 
-    def _look(self, left: list[Values | None], begin: int, end: int) -> None:
-        """Looks once whether memory that the model has left was changed unseen: then nobody knows of it."""
-        begin = max(begin, self._looked_up_to)
-        if begin < end and left:
-            assert self._seen is not None
-            for value, place in self._overlaps(left, begin, end):
-                # Bits are compared faster than numbers are subtracted, and what is no number equals itself.
+    def _detect_writes(self, swapped: list[Values | None], begin: int, end: int) -> None:
+        """Checks each range once for untracked writes to swapped-out memory, which still have to be sent."""
+        begin = max(begin, self._checked_up_to)
+        if begin < end and swapped:
+            assert self._snapshot is not None
+            for value, place in self._overlaps(swapped, begin, end):
+                # Comparing bits is faster than subtracting numbers, and NaN then equals itself.
                 bits = f"i{value.itemsize}"
-                if (value.view(bits) != self._seen[place].view(bits)).any():
-                    change = difference(value, self._seen[place], np.empty_like(self._seen[place]))
+                if (value.view(bits) != self._snapshot[place].view(bits)).any():
+                    change = difference(value, self._snapshot[place], np.empty_like(self._snapshot[place]))
                     self._base[place] -= change
-                    self._unseen.append((place, change))
-            self._looked_up_to = end
+                    self._untracked.append((place, change))
+            self._checked_up_to = end
 
-    def _put_beside(self, spare: list[Values | None], brought: Values, begin: int, end: int) -> None:
-        """Puts where the model can take it over what has come of the parameters that end in a part."""
+    def _fill_spare(self, spare: list[Values | None], result: Values, begin: int, end: int) -> None:
+        """Copies the result for parameters that end in this range to their spare memory."""
         for memory, start, size in zip(spare, self._starts, self._sizes, strict=False):
             stop = start + size
             if memory is not None and begin < stop <= end:
-                np.copyto(memory, brought[start:stop].reshape(memory.shape))
+                np.copyto(memory, result[start:stop].reshape(memory.shape))
 
-    def _forget_left(self) -> None:
-        self._left.clear()
-        self._unseen.clear()
-        self._looked_up_to = 0
+    def _reset_swapped(self) -> None:
+        self._swapped.clear()
+        self._untracked.clear()
+        self._checked_up_to = 0
 
     def _forget_rounding(self) -> None:
-        """A model that rounds what it is given has changed nothing by that."""
+        """Does not count the model's rounding of the values that it was given as a change."""
         if self._rounds:
             for value, base in self._parts(self._parameters.read(), self._base):
                 base[...] = value
@@ -216,7 +218,7 @@ class Keeper:
     def _overlaps(
         self, flat: Sequence[Values | None], begin: int, end: int
     ) -> Iterator[tuple[Values, slice]]:
-        """The parts of parameters that lie between two elements, and their places."""
+        """The slices of parameters that lie between two elements, and their positions."""
         first = bisect_right(self._starts, begin) - 1
         places = zip(flat[first:], self._starts[first:], self._sizes[first:], strict=True)
         for value, start, size in places:
@@ -227,17 +229,17 @@ class Keeper:
                 yield value[low - start : high - start], slice(low, high)
 
     def _parts(self, values: list[Values], *flat: Values) -> Iterator[tuple[Values, ...]]:
-        """Each parameter with its part of each flat array."""
+        """Each parameter with its slice of each flat array."""
         return zip(values, *(self._layout.views(one) for one in flat), strict=True)
 
 
 def difference(now: Values, before: Values, out: Values) -> Values:
-    """What has changed: nothing where a value is the same, also where that is infinite or no number.
+    """The change of values: zero where a value is unchanged, even if it is infinite or NaN.
 
     Args:
         now: The values.
-        before: What they were.
-        out: Where to put the difference.
+        before: The former values.
+        out: The output array.
 
     Returns:
         `out`.
@@ -255,7 +257,7 @@ def difference(now: Values, before: Values, out: Values) -> Values:
 
 
 def write(parameters: Parameters, values: list[Values]) -> None:
-    """Gives a model new values: all of them, or none and an error.
+    """Writes new values to a model: either all of them, or none with an error.
 
     Args:
         parameters: The model's parameters.
@@ -266,7 +268,7 @@ def write(parameters: Parameters, values: list[Values]) -> None:
     """
     if parameters.in_place:
         targets = parameters.read()
-        refuse_read_only(parameters.names(), targets)
+        reject_read_only(parameters.names(), targets)
         for target, value in zip(targets, values, strict=True):
             np.copyto(target, value, casting="same_kind")
         written = getattr(parameters, "written", None)
@@ -276,12 +278,12 @@ def write(parameters: Parameters, values: list[Values]) -> None:
         parameters.write(values)
 
 
-def refuse_read_only(names: Sequence[str], arrays: Sequence[Values]) -> None:
-    """Refuses parameters that can no longer be written.
+def reject_read_only(names: Sequence[str], arrays: Sequence[Values]) -> None:
+    """Rejects parameters that can no longer be written.
 
     Args:
         names: Their names.
-        arrays: What is to be written in place.
+        arrays: The arrays to be written in place.
 
     Raises:
         UsageError: One of them is read-only.
