@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, LEFT_EARLY, Result};
-use crate::transport::arena::{Arena, Fate, MOST_SEATS};
+use crate::transport::arena::{Arena, MAX_LOCAL_RANKS, PeerStatus};
 use crate::transport::shm;
 use crate::world::{InitOptions, World};
 
 /// The most ranks that a job may have on one host.
-pub const MAX_RANKS: usize = MOST_SEATS;
+pub const MAX_RANKS: usize = MAX_LOCAL_RANKS;
 
 /// A job of ranks on this host. It holds the job's shared memory, so no memory is lost with a rank that dies.
 ///
@@ -23,7 +23,7 @@ pub struct Job {
     name: String,
     size: usize,
     arena: Arc<Arena>,
-    _host: shm::Host,
+    _host: shm::FdServer,
 }
 
 impl Job {
@@ -32,13 +32,13 @@ impl Job {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
         let name = format!("{}-{time:x}", std::process::id());
         let (arena, file) = shm::create(size)?;
-        let host = shm::Host::start(&name, file)?;
+        let host = shm::FdServer::start(&name, file)?;
         Ok(Job { name, size, arena, _host: host })
     }
 
     /// The environment variables that make a process the given rank of this job.
     pub fn environment(&self, rank: usize) -> Vec<(String, String)> {
-        let restarts = self.arena.place(rank).stay.restarts();
+        let restarts = self.arena.peer_slot(rank).process.restarts();
         [
             ("RANK", rank.to_string()),
             ("SIZE", self.size.to_string()),
@@ -69,7 +69,7 @@ impl Job {
     /// Announces to the other ranks that this one would be restarted up to `more` times if it failed: while it
     /// restarts, they wait for it. Call it before the rank starts, and again whenever the number changes.
     pub fn allow_restarts(&self, rank: usize, more: usize) {
-        self.arena.place(rank).stay.allow(u32::try_from(more).unwrap_or(u32::MAX));
+        self.arena.peer_slot(rank).process.allow_restarts(u32::try_from(more).unwrap_or(u32::MAX));
     }
 
     /// Prepares the restart of a rank whose process has ended and been waited for; then start it with its new
@@ -86,38 +86,38 @@ impl Job {
     /// # Ok::<(), unisono::Error>(())
     /// ```
     pub fn restart(&self, rank: usize) -> Result<()> {
-        let stay = &self.arena.place(rank).stay;
-        let running = stay.pid().filter(|_| !stay.process_ended());
+        let process = &self.arena.peer_slot(rank).process;
+        let running = process.pid().filter(|_| !process.process_ended());
         let running = running.map(|pid| format!("its process {pid} still runs"));
-        if let Some(obstacle) = running.or_else(|| stay.obstacle().map(str::to_owned)) {
+        if let Some(obstacle) = running.or_else(|| process.restart_obstacle().map(str::to_owned)) {
             let what = format!("rank {rank} cannot be started again, because {obstacle}");
             let advice = "start the whole job again, from a checkpoint if there is one";
             return Err(Error::unsupported("restart", what, advice));
         }
-        stay.restart();
+        process.count_restart();
         Ok(())
     }
 
     /// Announces to the other ranks that this one's process has ended and will not be restarted.
     pub fn rank_ended(&self, rank: usize) {
-        self.arena.place(rank).stay.nobody_comes();
+        self.arena.peer_slot(rank).process.forbid_incarnations();
     }
 
     /// As [`Job::rank_ended`], for a process that exited successfully: ranks that still need it report that it left
     /// early.
     pub fn rank_succeeded(&self, rank: usize) {
-        self.arena.place(rank).stay.ended_well();
+        self.arena.peer_slot(rank).process.mark_exited_cleanly();
         self.rank_ended(rank);
     }
 
     /// Describes a rank's current activity.
     pub fn activity(&self, rank: usize) -> String {
-        let place = self.arena.place(rank);
-        match place.stay.fate() {
+        let slot = self.arena.peer_slot(rank);
+        match slot.process.status() {
             // Whether other ranks still needed it does not concern the launcher.
-            Fate::Lost(LEFT_EARLY) => "it has ended, or called shutdown".into(),
-            Fate::Lost(how) => how.into(),
-            Fate::Here | Fate::Returning => place.in_words(),
+            PeerStatus::Dead(LEFT_EARLY) => "it has ended, or called shutdown".into(),
+            PeerStatus::Dead(how) => how.into(),
+            PeerStatus::Alive | PeerStatus::Restarting => slot.describe(),
         }
     }
 }

@@ -264,9 +264,10 @@ mod tests {
                         };
                         let right = match layout & 2 {
                             0 => (&right[first_column..], MatrixLayout::new(terms, n).strided(columns, 1)),
-                            _ => {
-                                (&right_turned[first_column * terms..], MatrixLayout::new(terms, n).strided(1, terms))
-                            }
+                            _ => (
+                                &right_turned[first_column * terms..],
+                                MatrixLayout::new(terms, n).strided(1, terms),
+                            ),
                         };
                         let place = |at: usize| (first_row + at / n) * columns + first_column + at % n;
                         let mut part: Vec<T> = (0..m * n).map(|at| start[place(at)]).collect();

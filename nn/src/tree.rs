@@ -52,7 +52,12 @@ impl<T: Number> TreeSum<T> {
     }
 
     /// [`TreeSum::push`] for a term that `work` computes. With `at_once`, the term is accumulated into the group before it.
-    pub(crate) fn push_with(&mut self, number: usize, at_once: bool, work: impl FnOnce(OutputMode, &mut [T])) {
+    pub(crate) fn push_with(
+        &mut self,
+        number: usize,
+        at_once: bool,
+        work: impl FnOnce(OutputMode, &mut [T]),
+    ) {
         let before = self.parts.pop_if(|(terms, _)| at_once && continues(terms, number));
         let (terms, into, mut sum) = match before {
             Some((before, sum)) => (before.start..number + 1, OutputMode::Add, sum),

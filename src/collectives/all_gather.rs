@@ -5,7 +5,7 @@
 use super::{Raw, byte_ranges};
 use crate::error::Result;
 use crate::memory::{DType, Element};
-use crate::transport::arena::channel::Piece;
+use crate::transport::arena::channel::RawSlice;
 use crate::transport::{Call, Incoming, Outgoing, Signature, Verb};
 use crate::world::Group;
 
@@ -78,7 +78,7 @@ impl Raw<'_> {
                 output[part_ranges[group.rank()].clone()].copy_from_slice(input);
                 return group.all_gather_by_messages(call, signature, output, counts, dtype.size());
             };
-            let copy = |start: usize, pieces: &[Piece]| {
+            let copy = |start: usize, pieces: &[RawSlice]| {
                 for (piece, range) in pieces.iter().zip(&part_ranges) {
                     // SAFETY: members publish pieces of valid memory, and never of this member's output.
                     unsafe { piece.copy_to(output, range.start + start) };
@@ -86,7 +86,14 @@ impl Raw<'_> {
             };
             // SAFETY: `input` is borrowed by this function and not written to.
             unsafe {
-                channel.share(call, signature, Piece::of(input), None, |member| part_ranges[member].len(), copy)
+                channel.share(
+                    call,
+                    signature,
+                    RawSlice::of(input),
+                    None,
+                    |member| part_ranges[member].len(),
+                    copy,
+                )
             }
         })
     }

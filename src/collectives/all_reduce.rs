@@ -90,7 +90,7 @@ impl Raw<'_> {
             {
                 return group.all_reduce_in_levels(call, levels, signature, bytes, (dtype, operation));
             }
-            let (transport, kind) = (&group.core.common.transport, (dtype, operation));
+            let (transport, kind) = (&group.core.world.transport, (dtype, operation));
             transport
                 .all_reduce(call, &group.slot(signature), group.members(), bytes, kind)
                 .unwrap_or_else(|| group.all_reduce_by_messages(call, signature, bytes, kind))

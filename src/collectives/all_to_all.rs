@@ -5,7 +5,7 @@
 use super::{Raw, byte_ranges};
 use crate::error::Result;
 use crate::memory::{DType, Element};
-use crate::transport::arena::channel::{Channel, Piece};
+use crate::transport::arena::channel::{Channel, RawSlice};
 use crate::transport::{Call, Incoming, Outgoing, Signature, Verb};
 use crate::world::Group;
 
@@ -84,7 +84,7 @@ impl Raw<'_> {
                 input,
                 part,
                 |member| from[member].len(),
-                |start, pieces: &[Piece]| {
+                |start, pieces: &[RawSlice]| {
                     for (piece, range) in pieces.iter().zip(&from) {
                         // SAFETY: members publish pieces of valid memory, and never of this member's output.
                         unsafe { piece.copy_to(output, range.start + start) };
@@ -107,14 +107,16 @@ fn compare(
     let mine: Vec<u64> = send_counts.iter().chain(receive_counts).map(|&count| count as u64).collect();
     let bytes = 2 * size * size_of::<u64>();
     let mut all = vec![0u8; size * bytes];
-    let copy = |start: usize, pieces: &[Piece]| {
+    let copy = |start: usize, pieces: &[RawSlice]| {
         for (member, piece) in pieces.iter().enumerate() {
             // SAFETY: members publish vectors of their own, never this one.
             unsafe { piece.copy_to(&mut all, member * bytes + start) };
         }
     };
     // SAFETY: the vector lives until the end of this function and is not written to.
-    unsafe { channel.share(call, signature, Piece::of(bytemuck::cast_slice(&mine)), None, |_| bytes, copy)? };
+    unsafe {
+        channel.share(call, signature, RawSlice::of(bytemuck::cast_slice(&mine)), None, |_| bytes, copy)?
+    };
     let all = all.chunks_exact(size_of::<u64>()).map(bytemuck::pod_read_unaligned::<u64>).collect::<Vec<_>>();
     compare_counts(call, signature, group, &all)
 }

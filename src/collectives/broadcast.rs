@@ -5,7 +5,7 @@
 use super::Raw;
 use crate::error::Result;
 use crate::memory::{DType, Element};
-use crate::transport::arena::channel::{Channel, Piece};
+use crate::transport::arena::channel::{Channel, RawSlice};
 use crate::transport::{Call, Incoming, Outgoing, Signature, Verb};
 use crate::world::Group;
 
@@ -90,8 +90,8 @@ fn broadcast_shared(
     rank: usize,
 ) -> Result<()> {
     let length = bytes.len();
-    let input = if rank == root { Piece::of(bytes) } else { Piece::of(&[]) };
-    let copy = |start: usize, pieces: &[Piece]| {
+    let input = if rank == root { RawSlice::of(bytes) } else { RawSlice::of(&[]) };
+    let copy = |start: usize, pieces: &[RawSlice]| {
         if rank != root {
             // SAFETY: the root publishes valid memory, and never another member's buffer.
             unsafe { pieces[root].copy_to(bytes, start) };

@@ -5,7 +5,7 @@
 use super::{Raw, byte_ranges};
 use crate::error::Result;
 use crate::memory::{DType, Element};
-use crate::transport::arena::channel::Piece;
+use crate::transport::arena::channel::RawSlice;
 use crate::transport::{Call, Incoming, Outgoing, Signature, Verb};
 use crate::world::Group;
 
@@ -89,7 +89,7 @@ impl Raw<'_> {
                     (dtype.size(), root),
                 );
             };
-            let copy = |start: usize, pieces: &[Piece]| {
+            let copy = |start: usize, pieces: &[RawSlice]| {
                 let Some(output) = output.as_deref_mut() else { return };
                 for (piece, range) in pieces.iter().zip(&part_ranges) {
                     // SAFETY: members publish pieces of valid memory, and never of the root's output.
@@ -101,7 +101,7 @@ impl Raw<'_> {
                 channel.share(
                     call,
                     signature,
-                    Piece::of(input),
+                    RawSlice::of(input),
                     Some(root),
                     |member| part_ranges[member].len(),
                     copy,

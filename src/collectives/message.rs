@@ -3,7 +3,7 @@
 use super::Raw;
 use crate::error::Result;
 use crate::memory::{DType, Element};
-use crate::transport::{Cancel, Incoming, Outgoing, Signature, Slot, Ticket, Verb};
+use crate::transport::{CancelOnDrop, Incoming, Outgoing, Signature, Slot, Ticket, Verb};
 use crate::world::{Group, Pending};
 
 impl Group {
@@ -77,15 +77,15 @@ impl Raw<'_> {
     ) -> Result<Ticket> {
         self.group.check_usable(verb.name())?;
         // SAFETY: passed on from the caller.
-        Ok(unsafe { self.group.core.common.transport.begin(slot, sends, receives) })
+        Ok(unsafe { self.group.core.world.transport.begin(slot, sends, receives) })
     }
 
     fn finish<B: Send + 'static>(&self, verb: Verb, buffer: Box<B>, ticket: Ticket) -> Pending<B> {
-        let transport = self.group.core.common.transport.clone();
+        let transport = self.group.core.world.transport.clone();
         let waited = transport.clone();
         // The buffer must outlive the ticket, whatever happens: tuple fields are dropped in this order.
-        let guarded = (Cancel(move || transport.cancel(ticket)), buffer);
-        self.group.start_beside(move |group| {
+        let guarded = (CancelOnDrop(move || transport.cancel(ticket)), buffer);
+        self.group.start_unordered(move |group| {
             let (cancel, buffer) = guarded;
             let outcome = group.message_call(verb, |call| waited.complete(call, &ticket));
             drop(cancel);

@@ -5,7 +5,7 @@
 use super::{Raw, balanced_counts, byte_ranges};
 use crate::error::Result;
 use crate::memory::{DType, Element, ReduceOp, reduce};
-use crate::transport::arena::channel::Piece;
+use crate::transport::arena::channel::RawSlice;
 use crate::transport::{Call, Incoming, Outgoing, Signature, Verb};
 use crate::world::Group;
 
@@ -42,7 +42,7 @@ impl Group {
         &self,
         call: &Call,
         signature: Signature,
-        (input, output): (Piece, *mut u8),
+        (input, output): (RawSlice, *mut u8),
         (dtype, operation): (DType, ReduceOp),
         root: usize,
     ) -> Result<()> {
@@ -84,7 +84,7 @@ impl Raw<'_> {
     /// Reduces the members' values into the root's buffer; the other members' buffers do not change.
     pub fn reduce(&self, bytes: &mut [u8], dtype: DType, operation: ReduceOp, root: usize) -> Result<()> {
         let target = bytes.as_mut_ptr();
-        let input = Piece { pointer: target, bytes: bytes.len() };
+        let input = RawSlice { pointer: target, bytes: bytes.len() };
         // SAFETY: the output is the input, which is borrowed for writing.
         unsafe { self.reduce_between(input, target, (dtype, operation), root) }
     }
@@ -107,7 +107,7 @@ impl Raw<'_> {
             target = output.as_mut_ptr();
         }
         // SAFETY: both are borrowed by this function, and a shared and a mutable borrow do not overlap.
-        unsafe { self.reduce_between(Piece::of(input), target, (dtype, operation), root) }
+        unsafe { self.reduce_between(RawSlice::of(input), target, (dtype, operation), root) }
     }
 
     /// # Safety
@@ -115,7 +115,7 @@ impl Raw<'_> {
     /// do not overlap.
     unsafe fn reduce_between(
         &self,
-        input: Piece,
+        input: RawSlice,
         output: *mut u8,
         (dtype, operation): (DType, ReduceOp),
         root: usize,
@@ -137,7 +137,7 @@ impl Raw<'_> {
                 // SAFETY: passed on from the caller.
                 return unsafe { group.reduce_by_messages(call, signature, between, kinds, root) };
             };
-            let fold = |start: usize, pieces: &[Piece]| {
+            let fold = |start: usize, pieces: &[RawSlice]| {
                 let sources: Vec<*const u8> = pieces.iter().map(|piece| piece.pointer).collect();
                 let (count, target) = (pieces[root].bytes / dtype.size(), output.wrapping_add(start));
                 // SAFETY: every member publishes the same window; the target has the same length, and is exactly the root's

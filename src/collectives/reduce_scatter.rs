@@ -5,7 +5,7 @@
 use super::{Raw, byte_ranges};
 use crate::error::Result;
 use crate::memory::{DType, Element, ReduceOp, reduce};
-use crate::transport::arena::channel::Piece;
+use crate::transport::arena::channel::RawSlice;
 use crate::transport::{Call, Incoming, Outgoing, Signature, Verb};
 use crate::world::Group;
 
@@ -54,7 +54,9 @@ impl Group {
         let mut arrived = vec![0u8; mine.len() * (self.size() - 1)];
         let send = |to: usize| {
             // SAFETY: the part lies inside the input, for which the caller vouches.
-            let bytes = unsafe { std::slice::from_raw_parts(input.add(part_ranges[to].start), part_ranges[to].len()) };
+            let bytes = unsafe {
+                std::slice::from_raw_parts(input.add(part_ranges[to].start), part_ranges[to].len())
+            };
             Outgoing { to, bytes }
         };
         let sends = others().map(send).collect();
@@ -116,7 +118,7 @@ impl Raw<'_> {
                 input,
                 |member| part_ranges[member].clone(),
                 |_| mine,
-                |start, pieces: &[Piece]| {
+                |start, pieces: &[RawSlice]| {
                     let sources: Vec<*const u8> = pieces.iter().map(|piece| piece.pointer).collect();
                     let count = pieces[group.rank()].bytes / dtype.size();
                     // SAFETY: every member publishes a piece of the same part, and the window lies inside the output.

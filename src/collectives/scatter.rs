@@ -5,7 +5,7 @@
 use super::{Raw, byte_ranges};
 use crate::error::Result;
 use crate::memory::{DType, Element};
-use crate::transport::arena::channel::Piece;
+use crate::transport::arena::channel::RawSlice;
 use crate::transport::{Call, Incoming, Outgoing, Signature, Verb};
 use crate::world::Group;
 
@@ -85,7 +85,7 @@ impl Raw<'_> {
             };
             let part = |member: usize| if rank == root { part_ranges[member].clone() } else { 0..0 };
             let expected = |member: usize| if member == root { part_ranges[rank].len() } else { 0 };
-            channel.parts(call, signature, input, part, expected, |start, pieces: &[Piece]| {
+            channel.parts(call, signature, input, part, expected, |start, pieces: &[RawSlice]| {
                 // SAFETY: the root publishes valid memory, and never this member's output.
                 unsafe { pieces[root].copy_to(output, start) };
             })

@@ -12,8 +12,8 @@ mod error;
 mod ipc;
 mod kernel;
 mod library;
-mod memory;
 mod mapping_cache;
+mod memory;
 mod owner;
 mod process;
 mod span;
@@ -21,7 +21,7 @@ mod stream;
 mod survey;
 
 pub use device::Device;
-pub(crate) use ipc::{Exported, Mapped, export, release_mapping, release_process, open};
+pub(crate) use ipc::{Exported, Mapped, export, open, release_mapping, release_process};
 pub use kernel::{Argument, Kernel, Source};
 pub use library::look_in;
 pub(crate) use library::{NCCL, functions};

@@ -1,8 +1,8 @@
 //! The reversed plan: every rank's contributions to elements that it received are sent back to the owners and summed there.
 
 use super::exchange::Exchange;
-use super::packing::{PackUnpack, PackArrays, Transfers};
 use super::neighbours::StartedCall;
+use super::packing::{PackArrays, PackUnpack, Transfers};
 use crate::error::Result;
 use crate::memory::strided::{narrow, wide_size};
 use crate::memory::{DType, Element};
@@ -81,7 +81,12 @@ impl Exchange {
         }
     }
 
-    pub(super) fn receive_sums(&mut self, call: &Call, started: StartedCall, parts: &mut [&mut [u8]]) -> Result<()> {
+    pub(super) fn receive_sums(
+        &mut self,
+        call: &Call,
+        started: StartedCall,
+        parts: &mut [&mut [u8]],
+    ) -> Result<()> {
         let Exchange { plan, group, wire, sends, receives, dtype, fields, sums, .. } = self;
         let (dtype, transfers) =
             (*dtype, Transfers::forward(plan, (sends, receives), (dtype.size(), *fields)).reversed());

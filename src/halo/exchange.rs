@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::packing::{UnpackArrays, PackArrays, ParcelTable, Transfers};
 use super::neighbours::StartedCall;
+use super::packing::{PackArrays, ParcelTable, Transfers, UnpackArrays};
 use super::plan::{HaloParcel, Plan};
 use super::wire::{Neighbour, Wire};
 use crate::error::{Error, Result};
@@ -250,7 +250,13 @@ impl Exchange {
     fn receive_padded(&mut self, call: &Call, started: StartedCall, padded: &mut [&mut [u8]]) -> Result<()> {
         let Exchange { plan, group, wire, sends, receives, dtype, fields, .. } = self;
         let transfers = Transfers::forward(plan, (sends, receives), (dtype.size(), *fields));
-        wire.receive(group, call, started, &mut UnpackArrays { transfers, in_place: None, arrays: padded }, false)
+        wire.receive(
+            group,
+            call,
+            started,
+            &mut UnpackArrays { transfers, in_place: None, arrays: padded },
+            false,
+        )
     }
 
     pub(super) fn fingerprint(&self) -> u64 {

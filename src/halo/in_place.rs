@@ -45,8 +45,10 @@ impl Exchange {
             for array in padded.iter_mut() {
                 in_place.local.iter().for_each(|pair| pair.add_within(dtype, array));
             }
-            let transfers = Transfers::forward(&plan, (&self.sends, &self.receives), (dtype.size(), self.fields));
-            let transfers = Transfers { from: ParcelTable(&in_place.sends, &self.sends), ..transfers.reversed() };
+            let transfers =
+                Transfers::forward(&plan, (&self.sends, &self.receives), (dtype.size(), self.fields));
+            let transfers =
+                Transfers { from: ParcelTable(&in_place.sends, &self.sends), ..transfers.reversed() };
             let mut packer = SumArrays { transfers, dtype, sums: &mut [], parts: padded };
             self.wire.receive(&group, call, started, &mut packer, true)
         })

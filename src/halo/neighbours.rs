@@ -22,10 +22,10 @@ pub(super) fn wait(
     done: impl Fn() -> bool,
     missing: impl Fn(usize) -> bool,
 ) -> Result<()> {
-    let Some(seat) = &group.core.common.seat else { return Ok(()) };
+    let Some(endpoint) = &group.core.world.endpoint else { return Ok(()) };
     let mut suspects = Vec::new();
     let check = || check_neighbours(group, call, started, &missing, &mut suspects);
-    seat.patience.wait(call, &seat.place().bell, done, check, || false)
+    endpoint.backoff.wait(call, &endpoint.own_slot().doorbell, done, check, || false)
 }
 
 /// Fails if waiting any longer is pointless.
@@ -36,13 +36,14 @@ fn check_neighbours(
     missing: &impl Fn(usize) -> bool,
     suspects: &mut Vec<(usize, String)>,
 ) -> Result<()> {
-    let (Some(channel), Some(_)) = (&group.core.channel, &group.core.common.seat) else {
+    let (Some(channel), Some(_)) = (&group.core.channel, &group.core.world.endpoint) else {
         return call.check_interrupt();
     };
     // Read first which members make another call, then which are missing: a member that sent its data and went on is not
     // missing.
-    let diverging_call: Vec<Option<String>> =
-        (0..group.size()).map(|member| started.and_then(|started| diverging_call(group, member, started))).collect();
+    let diverging_call: Vec<Option<String>> = (0..group.size())
+        .map(|member| started.and_then(|started| diverging_call(group, member, started)))
+        .collect();
     let neighbours = Neighbours { group, channel, missing };
     if call.check(&neighbours, || Ok(neighbours.awaited().is_empty()))? {
         return Ok(());
@@ -55,7 +56,7 @@ fn check_neighbours(
         let mine = (call.rank, format!("{} #{}", call.operation, call.number));
         let error = call.mismatch(std::iter::once(mine).chain(found).collect());
         // The other ranks also notice missing data, but only this rank knows the cause.
-        group.give_up(&error);
+        group.revoke_with(&error);
         return Err(error);
     }
     *suspects = found;
@@ -80,14 +81,14 @@ impl<F: Fn(usize) -> bool> Awaited for Neighbours<'_, F> {
 
     fn missing(&self, members: Vec<usize>) -> Vec<Missing> {
         let ranks = members.into_iter().map(|member| self.group.members()[member]);
-        self.group.core.common.seat.as_ref().map_or_else(Vec::new, |seat| seat.all_missing(ranks))
+        self.group.core.world.endpoint.as_ref().map_or_else(Vec::new, |endpoint| endpoint.all_missing(ranks))
     }
 }
 
 /// Describes the call that a member makes instead of the expected one, if it does.
 fn diverging_call(group: &Group, member: usize, started: StartedCall) -> Option<String> {
-    let seat = group.core.common.seat.as_ref()?;
-    let activity = seat.arena.place(seat.seat_of(group.members()[member])?).activity();
+    let endpoint = group.core.world.endpoint.as_ref()?;
+    let activity = endpoint.arena.peer_slot(endpoint.local_rank_of(group.members()[member])?).activity();
     let verb = activity.verb?;
     let past = activity.number > started.number || (activity.number == started.number && !activity.inside);
     let other = activity.number == started.number && verb != started.verb;

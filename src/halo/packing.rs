@@ -56,7 +56,8 @@ impl<'a> Transfers<'a> {
     }
 
     pub fn lengths(&self, lane: usize) -> (usize, usize) {
-        let bytes = |parcel: Option<&HaloParcel>| parcel.map_or(0, |one| one.bytes(self.element, self.fields));
+        let bytes =
+            |parcel: Option<&HaloParcel>| parcel.map_or(0, |one| one.bytes(self.element, self.fields));
         (bytes(self.to.get(lane)), bytes(self.from.get(lane)))
     }
 }

@@ -6,7 +6,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::box_pair::{BoxPair, Line};
-use super::segments::{SegmentOrigin, AxisSegment, cut};
+use super::segments::{AxisSegment, SegmentOrigin, cut};
 use super::{Edges, Layout, Region, Window};
 use crate::error::{Error, Result};
 
@@ -129,7 +129,10 @@ impl Plan {
     ) -> Result<Plan> {
         let windows = vec![Window::IDENTITY; source.shape().len()];
         let edges = vec![Edges::default(); source.shape().len()];
-        Plan::make(&PlanSpec { source, target, windows: &windows, edges: &edges, source_rank, target_rank }, rank)
+        Plan::make(
+            &PlanSpec { source, target, windows: &windows, edges: &edges, source_rank, target_rank },
+            rank,
+        )
     }
 
     fn make(spec: &PlanSpec, rank: usize) -> Result<Plan> {
@@ -228,7 +231,8 @@ impl Plan {
     /// The local copy that initialises the sums, because it covers every element of the part: preferably the one whose
     /// source and target coincide, else the first.
     pub(super) fn first_of_sums(&self) -> Option<usize> {
-        let (elements, identity) = (self.own.elements(), self.in_place.as_ref().and_then(|in_place| in_place.identity));
+        let (elements, identity) =
+            (self.own.elements(), self.in_place.as_ref().and_then(|in_place| in_place.identity));
         identity.into_iter().chain(0..self.local.len()).find(|&at| self.local[at].covers(elements))
     }
 
@@ -322,7 +326,8 @@ impl PlanSpec<'_> {
 
     /// Those of these segments that `source_rank` has.
     fn cuts_from(&self, rank: usize, source_rank: usize) -> Vec<Vec<AxisSegment>> {
-        let (there, here) = (self.source.grid().coordinates(source_rank), self.source.grid().coordinates(rank));
+        let (there, here) =
+            (self.source.grid().coordinates(source_rank), self.source.grid().coordinates(rank));
         let serves = match self.source_rank {
             Some(only) => only == source_rank,
             // Along axes that divide nothing, every rank is served by its own replica.

@@ -47,7 +47,9 @@ impl AxisSegment {
     /// Extends the segment by one position if that continues it.
     fn takes(&mut self, next: &SegmentOrigin) -> bool {
         let continues = match (&mut self.origin, next) {
-            (SegmentOrigin::Constant(value), SegmentOrigin::Constant(other)) => value.to_bits() == other.to_bits(),
+            (SegmentOrigin::Constant(value), SegmentOrigin::Constant(other)) => {
+                value.to_bits() == other.to_bits()
+            }
             (SegmentOrigin::Part(part, line), SegmentOrigin::Part(other, place)) if part == other => {
                 let (start, next) = (line.start as isize, place.start as isize);
                 if self.length == 1 && (-1..=1).contains(&(next - start)) {

@@ -1,11 +1,11 @@
 //! How parcels travel between neighbours: through SPSC buffers in shared memory, or as messages.
 
-use super::packing::PackUnpack;
 use super::neighbours::{StartedCall, wait};
+use super::packing::PackUnpack;
 use crate::error::{Error, Result};
 use crate::memory::DType;
-use crate::transport::arena::lanes::{Inbox, Outbox, STEPS};
-use crate::transport::{Call, Posted, Signature, Slot, Verb};
+use crate::transport::arena::spsc::{Inbox, Outbox, STEPS};
+use crate::transport::{Call, OwnedExchange, Signature, Slot, Verb};
 use crate::world::Group;
 
 /// A neighbour, and the buffer space that each direction needs, in bytes.
@@ -36,7 +36,7 @@ enum WireBackend {
 struct Messages {
     sends: Vec<Vec<u8>>,
     receives: Vec<Vec<u8>>,
-    posted: Option<Posted>,
+    posted: Option<OwnedExchange>,
 }
 
 /// Sent in place of an offset by a rank that has no SPSC buffer for the receiver.
@@ -45,12 +45,13 @@ const NO_BUFFER: i64 = -1;
 impl Wire {
     /// Collective over the group; `fingerprint` must be equal on all members.
     pub fn new(group: &Group, neighbours: Vec<Neighbour>, fingerprint: u64, direct: bool) -> Result<Wire> {
-        let seat = group.core.common.seat.as_ref().filter(|_| direct && group.core.channel.is_some());
-        let seat_of = |member: usize| seat.and_then(|seat| seat.seat_of(group.members()[member]));
+        let endpoint = group.core.world.endpoint.as_ref().filter(|_| direct && group.core.channel.is_some());
+        let local_rank_of =
+            |member: usize| endpoint.and_then(|endpoint| endpoint.local_rank_of(group.members()[member]));
         let lanes: Option<Vec<(usize, usize)>> =
-            neighbours.iter().map(|one| Some((seat_of(one.member)?, one.to))).collect();
+            neighbours.iter().map(|one| Some((local_rank_of(one.member)?, one.to))).collect();
         // Without space in the arena, the exchange falls back to messages.
-        let outbox = seat.zip(lanes).and_then(|(seat, lanes)| Outbox::new(seat, &lanes).ok());
+        let outbox = endpoint.zip(lanes).and_then(|(endpoint, lanes)| Outbox::new(endpoint, &lanes).ok());
 
         // Each rank sends to each: the fingerprint, whether it has SPSC buffers, and the offset of the one for that member.
         const NUMBERS: usize = 3;
@@ -66,16 +67,16 @@ impl Wire {
         check_agreement(group, fingerprint, |member| received_from(member)[0] as u64)?;
 
         let all_have_room = (0..group.size()).all(|member| received_from(member)[1] == 1);
-        let backend = match (outbox, seat) {
-            (Some(outbox), Some(seat)) if all_have_room => {
+        let backend = match (outbox, endpoint) {
+            (Some(outbox), Some(endpoint)) if all_have_room => {
                 let lane = |one: &Neighbour| {
                     let offset = received_from(one.member)[2];
-                    (seat_of(one.member).unwrap_or(seat.index), offset as usize, one.from)
+                    (local_rank_of(one.member).unwrap_or(endpoint.local_rank), offset as usize, one.from)
                 };
                 if neighbours.iter().any(|one| received_from(one.member)[2] == NO_BUFFER) {
                     return Err(Error::internal("halo plan", "a neighbour that does not know of this rank"));
                 }
-                let inbox = Inbox::new(seat, neighbours.iter().map(lane));
+                let inbox = Inbox::new(endpoint, neighbours.iter().map(lane));
                 WireBackend::SharedMemory { outbox, inbox, number: 0 }
             }
             _ => WireBackend::Messages(Messages {
@@ -127,7 +128,7 @@ impl Wire {
                             let limit = (from as u128 * packed as u128 / to as u128) as usize;
                             let span = (unpacked[lane], limit);
                             let unpack = |bytes: &[u8]| packer.unpack(lane, span.0, bytes);
-                            unpacked[lane] = inbox.look(lane, number, from, span, unpack);
+                            unpacked[lane] = inbox.read_available(lane, number, from, span, unpack);
                         }
                     }
                 }
@@ -155,7 +156,7 @@ impl Wire {
                 let signature = Signature::new(started.verb, started.number).of(dtype, Signature::VARIES);
                 let signature = signature.plan(fingerprint);
                 let slot = Slot { context: group.core.context, tag: Slot::COLLECTIVE, signature };
-                let posted = Posted::begin(&group.core.common.transport, &slot, sends, receives);
+                let posted = OwnedExchange::begin(&group.core.world.transport, &slot, sends, receives);
                 posted.progress(call)?;
                 messages.posted = Some(posted);
                 Ok(())
@@ -178,7 +179,8 @@ impl Wire {
                 let number = *number;
                 let mut pending = PendingLanes::all(neighbours.len(), |lane| packer.lengths(lane).1);
                 while let Some(first) = pending.first() {
-                    let waited_for = |lane: usize| if in_order { lane == first } else { pending.contains(lane) };
+                    let waited_for =
+                        |lane: usize| if in_order { lane == first } else { pending.contains(lane) };
                     let ready = |lane: usize| waited_for(lane) && inbox.is_ready(lane, number);
                     let any = || (0..neighbours.len()).find(|&lane| ready(lane));
                     let missing = |member: usize| {
@@ -188,9 +190,10 @@ impl Wire {
                     wait(group, call, Some(started), || any().is_some(), missing)?;
                     if let Some(lane) = any() {
                         let (done, bytes) = (unpacked[lane], packer.lengths(lane).1);
-                        inbox
-                            .look(lane, number, bytes, (done, bytes), |bytes| packer.unpack(lane, done, bytes));
-                        inbox.take(lane, number);
+                        inbox.read_available(lane, number, bytes, (done, bytes), |bytes| {
+                            packer.unpack(lane, done, bytes)
+                        });
+                        inbox.consume(lane, number);
                         pending.remove(lane);
                     }
                 }
@@ -223,7 +226,7 @@ impl Wire {
             WireBackend::SharedMemory { inbox, number, .. } => {
                 (0..self.neighbours.len())
                     .filter(|&lane| lengths(lane) > 0)
-                    .for_each(|lane| inbox.forget(lane, *number));
+                    .for_each(|lane| inbox.discard(lane, *number));
             }
             WireBackend::Messages(messages) => messages.posted = None,
         }
@@ -250,9 +253,9 @@ impl PendingLanes {
     fn all(lanes: usize, lengths: impl Fn(usize) -> usize) -> PendingLanes {
         let wanted = (0..lanes).map(|lane| lengths(lane) > 0);
         PendingLanes(match lanes <= 128 {
-            true => {
-                Bits::Few(wanted.enumerate().fold(0, |bits, (lane, pending)| bits | u128::from(pending) << lane))
-            }
+            true => Bits::Few(
+                wanted.enumerate().fold(0, |bits, (lane, pending)| bits | u128::from(pending) << lane),
+            ),
             false => Bits::Many(wanted.collect()),
         })
     }

@@ -30,7 +30,8 @@ impl<'a> RowWalk<'a> {
         let last = shape.extents.len().checked_sub(2);
         let (run, steps) = last.map_or((1, (0, 0)), |at| (shape.extents[at], (shape.from[at], shape.to[at])));
         let within = rows.start.checked_rem(run).unwrap_or(0);
-        let mut walk = RowWalk { shape, run, steps, next: rows.start, within, offsets: (0, 0), end: rows.end };
+        let mut walk =
+            RowWalk { shape, run, steps, next: rows.start, within, offsets: (0, 0), end: rows.end };
         walk.find_run();
         walk.offsets.0 += within as isize * steps.0;
         walk.offsets.1 += within as isize * steps.1;

@@ -4,13 +4,13 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::clock::{Clock, AddDecision};
-use super::description::Description;
+use super::clock::{AddDecision, Clock};
 use super::creation::TableCreation;
+use super::description::Description;
 use super::header::TableHeader;
 use super::lock_guard::{LockGuard, acquire};
 use super::queue::CallQueue;
-use super::remote::{self, Request};
+use super::remote::{self, RemoteRequest};
 use super::staleness::Staleness;
 use super::tables::Inner;
 use super::{AddOptions, Compression, Consistency, TableOptions, Tables};
@@ -63,13 +63,13 @@ impl Base {
         let tables = creation.tables;
         let clock = Clock::new(extent.clone(), clock, tables.workers(), description.consistency, accumulates);
         if let (false, Some(worker)) = (creation.is_new(), tables.inner.worker) {
-            let rounds = clock.needs_round_lock().then(|| tables.inner.seat.hold(&clock.round().lock));
+            let rounds = clock.needs_round_lock().then(|| tables.inner.endpoint.acquire(&clock.round().lock));
             clock.revive(worker);
             drop(rounds);
         }
         let needs_all = matches!(description.consistency, Consistency::Bsp { backup: 0, .. });
         if needs_all && tables.inner.worker.is_some() && tables.workers() > 1 {
-            tables.inner.seat.place().stay.work_in_rounds();
+            tables.inner.endpoint.own_slot().process.mark_uses_bsp_rounds();
         }
         tables.inner.created.fetch_add(1, Ordering::Relaxed);
         Base {
@@ -96,7 +96,7 @@ impl Base {
 
     /// Acquires one of the table's locks for a call.
     pub(super) fn acquire<'a>(&self, call: &Call, lock: &'a Lock) -> Result<LockGuard<'a>> {
-        acquire(&self.inner.seat, self.header(), call, lock)
+        acquire(&self.inner.endpoint, self.header(), call, lock)
     }
 
     /// Rejects calls after the world was closed or after `close()`.
@@ -145,7 +145,7 @@ impl Base {
         let Some(worker) = self.inner.worker else { return Ok(()) };
         let call = self.call(group, "finish");
         self.finish_local(&call, worker)?;
-        self.notify_remote(&call, worker, remote::Verb::Finish)
+        self.notify_remote(&call, worker, remote::RequestVerb::Finish)
     }
 
     /// The same, after all adds of this rank have been applied.
@@ -184,7 +184,7 @@ impl Base {
         if let Some(found) = poll()? {
             return Ok(found);
         }
-        let _waiting = self.inner.seat.note_wait(verb, call.number);
+        let _waiting = self.inner.endpoint.set_waiting(verb, call.number);
         let check = || self.check(call, &workers.borrow()).map(|()| None);
         wait::wait(call.deadline, self.clock.progress(), poll, check)
     }
@@ -193,7 +193,7 @@ impl Base {
     fn lost(&self, worker: usize) -> Option<Lost> {
         let rank = self.inner.roles.workers[worker];
         match self.is_local(worker) {
-            true => self.inner.seat.dead(rank),
+            true => self.inner.endpoint.dead(rank),
             false => self.inner.transport().lost(rank),
         }
     }
@@ -230,7 +230,7 @@ impl Base {
             let (local, remote): (Vec<usize>, Vec<usize>) =
                 workers.iter().partition(|&&worker| self.is_local(worker));
             let rank = |&worker: &usize| self.inner.roles.workers[worker];
-            let mut missing = self.inner.seat.all_missing(local.iter().map(rank));
+            let mut missing = self.inner.endpoint.all_missing(local.iter().map(rank));
             missing.extend(remote.iter().map(|worker| self.inner.transport().missing(rank(worker))));
             self.hint(&mut missing);
             return Err(call.timeout(missing));
@@ -277,7 +277,7 @@ impl Base {
         }
         if let Some(remote) = self.inner.remote() {
             others.try_for_each(|host| {
-                let request = Request::new(self.number, worker as u32, remote::Verb::Got);
+                let request = RemoteRequest::new(self.number, worker as u32, remote::RequestVerb::GetDone);
                 remote.post_now(call, self.server_of(host)?, request)
             })?;
         }
@@ -350,7 +350,7 @@ impl Drop for Accepted<'_> {
     fn drop(&mut self) {
         if self.armed {
             let clock = &self.base.clock;
-            let guard = self.base.inner.seat.hold(&clock.round().lock);
+            let guard = self.base.inner.endpoint.acquire(&clock.round().lock);
             clock.withdraw(self.worker);
             drop(guard);
         }
@@ -364,15 +364,16 @@ impl Drop for Base {
             return;
         }
         if let Some(worker) = self.inner.worker {
-            let rounds = self.clock.needs_round_lock().then(|| self.inner.seat.hold(&self.clock.round().lock));
+            let rounds =
+                self.clock.needs_round_lock().then(|| self.inner.endpoint.acquire(&self.clock.round().lock));
             self.clock.finish(worker);
             drop(rounds);
         }
-        let seat = &self.inner.seat;
-        if self.header().detach(seat.index) {
-            for piece in seat.find_common(self.heap_key).iter().chain([&self.extent]) {
+        let endpoint = &self.inner.endpoint;
+        if self.header().detach(endpoint.local_rank) {
+            for piece in endpoint.find_shared(self.heap_key).iter().chain([&self.extent]) {
                 // There is no caller left to report an error to; at worst the memory is released with the job.
-                let _ = seat.free_common(piece);
+                let _ = endpoint.free_shared(piece);
             }
         }
     }

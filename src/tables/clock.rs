@@ -23,8 +23,8 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::Consistency;
-use super::ssp_clock::SspClock;
 use super::rounds::MAX_ROUNDS_AHEAD;
+use super::ssp_clock::SspClock;
 use crate::transport::arena::Extent;
 use crate::transport::arena::flag::Flag;
 use crate::transport::arena::lock::Lock;
@@ -191,7 +191,8 @@ impl Clock {
     fn slower(&self, worker: usize, step: u64) -> Vec<usize> {
         let (mut slow, mut absent) = (Vec::new(), Vec::new());
         for other in (0..self.workers).filter(|&other| other != worker && self.ticks(other) < step) {
-            let is_absent = !self.is_active(other) || self.of(other).ssp_clock.waits_for(&self.of(worker).ssp_clock);
+            let is_absent =
+                !self.is_active(other) || self.of(other).ssp_clock.waits_for(&self.of(worker).ssp_clock);
             if is_absent { &mut absent } else { &mut slow }.push(other);
         }
         if slow.is_empty() && !absent.is_empty() {
@@ -205,7 +206,9 @@ impl Clock {
     pub fn add_waits_for(&self, worker: usize) -> Vec<usize> {
         let Consistency::Bsp { backup, .. } = self.consistency else { return Vec::new() };
         let mine = self.gets(worker);
-        let too_far = |other: usize| self.accumulates && self.adds(other) + MAX_ROUNDS_AHEAD as u64 <= self.adds(worker);
+        let too_far = |other: usize| {
+            self.accumulates && self.adds(other) + MAX_ROUNDS_AHEAD as u64 <= self.adds(worker)
+        };
         let late = self.others(worker).filter(|&other| self.gets(other) < mine || too_far(other));
         let late: Vec<usize> = late.collect();
         if backup == 0 {
@@ -415,7 +418,7 @@ mod tests {
 
     fn clock(workers: usize, backup: usize) -> Clock {
         let transports = local::create(1).unwrap();
-        let extent = transports[0].seat.take_common(1, Clock::bytes(workers)).unwrap();
+        let extent = transports[0].endpoint.allocate_shared(1, Clock::bytes(workers)).unwrap();
         Clock::new(extent, 0, workers, Consistency::Bsp { backup, mean: false }, false)
     }
 

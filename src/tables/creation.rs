@@ -3,12 +3,12 @@
 
 use super::Tables;
 use super::description::{Description, TableKind};
-use super::header::{TableHeader, MAX_DESCRIPTION};
-use super::remote::{Reply, name_the_rank};
+use super::header::{MAX_DESCRIPTION, TableHeader};
+use super::remote::{RemoteReply, with_server_rank};
 use crate::error::{Error, Lost, Result};
 use crate::memory::DType;
 use crate::transport::Verb;
-use crate::transport::arena::{Extent, Underway};
+use crate::transport::arena::{Extent, InFlightGuard};
 use crate::world::Group;
 
 /// Maximum length of a call's description in the exchange, in bytes.
@@ -63,7 +63,7 @@ fn agreement(group: &Group, purpose: &Purpose, mine: Result<String>) -> Result<R
             Vec::new()
         }
         Err(error) => {
-            let error = Reply { number: 0, outcome: Err(error.clone()), packed: false }.encode();
+            let error = RemoteReply { number: 0, outcome: Err(error.clone()), packed: false }.encode();
             bytes[0] = REJECTED;
             bytes[1..9].copy_from_slice(&(error.len() as u64).to_ne_bytes());
             error
@@ -87,7 +87,9 @@ fn agreement(group: &Group, purpose: &Purpose, mine: Result<String>) -> Result<R
         let mut padded = error;
         padded.resize(longest, 0);
         let reported = gather(&padded).map(|all| all[first * longest..][..lengths[first]].to_vec());
-        return Ok(mine.map(drop).and_then(|()| Err(as_reported(Reply::decode(reported?)?, first, group.rank()))));
+        return Ok(mine
+            .map(drop)
+            .and_then(|()| Err(as_reported(RemoteReply::decode(reported?)?, first, group.rank()))));
     }
     if calls.iter().all(|call| **call == bytes) {
         return Ok(Ok(()));
@@ -98,8 +100,8 @@ fn agreement(group: &Group, purpose: &Purpose, mine: Result<String>) -> Result<R
 }
 
 /// The error that stopped one rank, as reported on another rank.
-fn as_reported(reply: Reply, at: usize, rank: usize) -> Error {
-    match reply.outcome.err().map(|error| name_the_rank(error, at)) {
+fn as_reported(reply: RemoteReply, at: usize, rank: usize) -> Error {
+    match reply.outcome.err().map(|error| with_server_rank(error, at)) {
         Some(Error::Usage { operation, expected, received, advice, .. }) => {
             Error::usage(operation, expected, received, advice).at_rank(rank)
         }
@@ -116,7 +118,7 @@ fn as_reported(reply: Reply, at: usize, rank: usize) -> Error {
 /// The memory of an existing table on this host.
 fn find(tables: &Tables, name: &str) -> Option<(Extent, String)> {
     let prefix = format!("table {name:?}:");
-    tables.inner.seat.find_common(tables.key(name)).into_iter().find_map(|extent| {
+    tables.inner.endpoint.find_shared(tables.key(name)).into_iter().find_map(|extent| {
         let text = TableHeader::of(&extent).read()?;
         text.starts_with(&prefix).then_some((extent, text))
     })
@@ -129,7 +131,7 @@ pub(super) struct TableCreation<'a> {
     /// The table of the dead process, which its replacement reopens without the other ranks.
     existing: Option<(Extent, String)>,
     /// Keeps this rank from being restarted: if it dies during creation, the others cannot tell how far it got.
-    _series: Option<Underway<'a>>,
+    _series: Option<InFlightGuard<'a>>,
 }
 
 impl<'a> TableCreation<'a> {
@@ -137,7 +139,7 @@ impl<'a> TableCreation<'a> {
     pub fn begin(tables: &'a Tables, name: Option<&str>, kind: TableKind) -> TableCreation<'a> {
         let name = name.map_or_else(|| tables.next_name(kind.name()), str::to_owned);
         let existing = if tables.inner.restarted { find(tables, &name) } else { None };
-        let series = existing.is_none().then(|| tables.inner.seat.place().stay.series());
+        let series = existing.is_none().then(|| tables.inner.endpoint.own_slot().process.series_guard());
         TableCreation { tables, name, existing, _series: series }
     }
 
@@ -177,7 +179,7 @@ impl<'a> TableCreation<'a> {
         bytes: usize,
         prepare: impl FnOnce(&Extent),
     ) -> Result<Extent> {
-        let (tables, seat) = (self.tables, &self.tables.inner.seat);
+        let (tables, endpoint) = (self.tables, &self.tables.inner.endpoint);
         let text = description.to_string();
         if let Some(existing) = &self.existing {
             return self.reopen(existing, &text);
@@ -200,7 +202,7 @@ impl<'a> TableCreation<'a> {
                 Err(reject("a new name", format!("a second one beside {other}"), "name it differently"))
             }
             None => {
-                let extent = seat.take_common(tables.key(&description.name), bytes)?;
+                let extent = endpoint.allocate_shared(tables.key(&description.name), bytes)?;
                 prepare(&extent);
                 TableHeader::of(&extent).write(&text, membership.next_number());
                 Ok(Some(extent))
@@ -215,7 +217,7 @@ impl<'a> TableCreation<'a> {
         let agreement = agreement(&tables.group, &self.purpose(), error.map_or(Ok("made".into()), Err));
         // Another host failed to allocate. After a failed exchange the memory stays: some ranks may have found it already.
         if let (Some(extent), Ok(Err(_))) = (&created, &agreement) {
-            seat.free_common(extent)?;
+            endpoint.free_shared(extent)?;
         }
         agreement??;
         let extent = match created {
@@ -228,7 +230,7 @@ impl<'a> TableCreation<'a> {
                 found.ok_or_else(|| Error::internal("table", "its memory was not found"))?.0
             }
         };
-        TableHeader::of(&extent).attach(seat.index, true);
+        TableHeader::of(&extent).attach(endpoint.local_rank, true);
         Ok(extent)
     }
 
@@ -240,7 +242,7 @@ impl<'a> TableCreation<'a> {
         if other != text {
             return reject(other, "make the same tables as before the restart");
         }
-        match TableHeader::of(extent).attach(self.tables.inner.seat.index, false) {
+        match TableHeader::of(extent).attach(self.tables.inner.endpoint.local_rank, false) {
             true => Ok(extent.clone()),
             false => reject("one that all have dropped", "keep tables until all workers are done"),
         }

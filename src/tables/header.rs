@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use crate::transport::arena::{Extent, MOST_SEATS};
+use crate::transport::arena::{Extent, MAX_LOCAL_RANKS};
 
 /// Maximum length of a description, in bytes.
 pub(super) const MAX_DESCRIPTION: usize = 1000;
@@ -14,7 +14,7 @@ pub(super) struct TableHeader {
     /// Number of local ranks that use the table; the last one frees it.
     users: AtomicU32,
     /// One bit per local rank that uses the table: a restarted process takes over the reference of its predecessor.
-    local_ranks: [AtomicU64; MOST_SEATS / 64],
+    local_ranks: [AtomicU64; MAX_LOCAL_RANKS / 64],
     /// The table's number, equal on all ranks.
     number: AtomicU32,
     /// Number of times a lock was recovered from a process that died holding it.
@@ -94,14 +94,17 @@ mod tests {
     #[test]
     fn who_takes_a_seat_takes_over_its_use() {
         let transports = local::create(1).unwrap();
-        let extent = transports[0].seat.take_common(1, size_of::<TableHeader>()).unwrap();
+        let extent = transports[0].endpoint.allocate_shared(1, size_of::<TableHeader>()).unwrap();
         let header = TableHeader::of(&extent);
         assert!(!header.attach(3, false), "nobody uses it");
-        for local_rank in [3, 4, MOST_SEATS - 1, 3] {
+        for local_rank in [3, 4, MAX_LOCAL_RANKS - 1, 3] {
             assert!(header.attach(local_rank, true));
         }
         assert!(header.attach(70, false));
-        assert_eq!([3, 70, MOST_SEATS - 1, 4].map(|local_rank| header.detach(local_rank)), [false, false, false, true]);
+        assert_eq!(
+            [3, 70, MAX_LOCAL_RANKS - 1, 4].map(|local_rank| header.detach(local_rank)),
+            [false, false, false, true]
+        );
         assert!(!header.attach(3, false));
     }
 }

@@ -1,7 +1,7 @@
 //! Offsets of a table's sections in its extent of the shared heap. All ranks of a host compute the same layout.
 
 use super::clock::Clock;
-use super::cuda::Published;
+use super::cuda::PublishedShard;
 use super::header::TableHeader;
 use crate::transport::arena::lock::Lock;
 
@@ -71,7 +71,7 @@ impl TableLayout {
         let locks = section(stripes * size_of::<Lock>());
         let units = if shape.counts_stripes { stripes } else { shape.rows };
         let on_host = |bytes: usize| if shape.on_device { 0 } else { bytes };
-        let shard = section(if shape.on_device { size_of::<Published>() } else { 0 });
+        let shard = section(if shape.on_device { size_of::<PublishedShard>() } else { 0 });
         let steps = section(on_host(8 * units));
         let versions = section(4 * shape.rows * if shape.readers > 0 { 1 + shape.readers } else { 0 });
         let values = section(on_host(shape.rows * shape.row_bytes));

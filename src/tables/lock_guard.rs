@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use super::header::TableHeader;
 use crate::error::Result;
 use crate::transport::Call;
-use crate::transport::arena::Seat;
-use crate::transport::arena::lock::{Lock, Taken};
+use crate::transport::arena::LocalEndpoint;
+use crate::transport::arena::lock::{Acquired, Lock};
 
 /// Releases a lock on drop.
 pub(super) struct LockGuard<'a> {
@@ -23,9 +23,14 @@ impl Drop for LockGuard<'_> {
 
 /// Acquires a lock for this call. A lock whose owner died is recovered; this is counted and logged.
 #[inline]
-pub(super) fn acquire<'a>(seat: &Seat, header: &TableHeader, call: &Call, lock: &'a Lock) -> Result<LockGuard<'a>> {
-    let taken = lock.acquire(seat.token(), Some(call), |token| seat.is_dead(token))?;
-    if let Taken::FromTheDead(token) = taken {
+pub(super) fn acquire<'a>(
+    endpoint: &LocalEndpoint,
+    header: &TableHeader,
+    call: &Call,
+    lock: &'a Lock,
+) -> Result<LockGuard<'a>> {
+    let taken = lock.acquire(endpoint.token(), Some(call), |token| endpoint.is_dead(token))?;
+    if let Acquired::OwnerDied(token) = taken {
         header.recovered.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(
             "rank {}: took over a lock of {} from a process (mark {token:x}) that died with it; its last add may be half applied",
@@ -33,5 +38,5 @@ pub(super) fn acquire<'a>(seat: &Seat, header: &TableHeader, call: &Call, lock: 
             call.group
         );
     }
-    Ok(LockGuard { lock, owner_died: taken != Taken::Free })
+    Ok(LockGuard { lock, owner_died: taken != Acquired::Clean })
 }

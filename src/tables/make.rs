@@ -4,17 +4,17 @@ use std::sync::{Arc, Mutex};
 
 use super::base::Base;
 use super::core::TableCore;
-use super::cuda::{self, ScratchByDevice, Shard};
+use super::creation::{self, Purpose, TableCreation};
+use super::cuda::{self, DeviceShard, ScratchByDevice};
 use super::description::{Description, TableKind};
-use super::creation::{self, TableCreation, Purpose};
 use super::layout::{TableLayout, TableShape};
-use super::registry::OpenTable;
-use super::row_batch::BatchBuffer;
 use super::placement::RowPlacement;
+use super::registry::OpenTable;
 use super::replica::Replica;
 use super::rounds::accumulates;
+use super::row_batch::BatchBuffer;
 use super::storage::Storage;
-use super::updater::Rule;
+use super::updater::UpdateRule;
 use super::views::Views;
 use super::{AddOptions, Compression, Consistency, Init, Table, TableOptions, Tables};
 use crate::error::{Error, Result};
@@ -100,13 +100,18 @@ pub(super) fn check_consistency(
 /// The checked inputs of table creation. All ranks accept them; whether all ranks want the same is checked later.
 pub(super) struct TablePlan {
     pub description: Description,
-    pub rule: Arc<dyn Rule>,
+    pub rule: Arc<dyn UpdateRule>,
     /// Default options of adds.
     pub add: AddOptions,
 }
 
 impl TablePlan {
-    pub fn new(creation: &TableCreation, definition: &TableDefinition, options: &TableOptions, more: &str) -> Result<TablePlan> {
+    pub fn new(
+        creation: &TableCreation,
+        definition: &TableDefinition,
+        options: &TableOptions,
+        more: &str,
+    ) -> Result<TablePlan> {
         let tables = creation.tables;
         let checked = definition
             .check(options, tables.workers())
@@ -180,15 +185,16 @@ impl Table {
             },
             on_device: options.device.is_some(),
         });
-        let seat = tables.inner.seat.clone();
+        let endpoint = tables.inner.endpoint.clone();
         let device = options.device.filter(|_| layout.shape.rows > 0);
         let parked = &tables.inner.parked;
         let allocates = |_: &u32| creation.is_new() && tables.is_host_leader();
-        let memory = device.filter(allocates).map(|device| Shard::found(device, &layout.shape, parked));
+        let memory =
+            device.filter(allocates).map(|device| DeviceShard::allocate(device, &layout.shape, parked));
         let memory = creation.agree_on(memory.transpose())?;
         let extent = creation.allocate(&description, layout.total, |extent| {
             if let (Some(memory), Some(device)) = (&memory, device) {
-                Shard::publish(memory, device, &seat, tables.inner.rank, (extent, layout.shard));
+                DeviceShard::publish(memory, device, &endpoint, tables.inner.rank, (extent, layout.shard));
             }
         })?;
         let replica = averages.then(|| match kind {
@@ -198,18 +204,19 @@ impl Table {
             _ => Replica::new(rule.clone(), dtype, rows, row_bytes, state_row_bytes),
         });
         let accumulates = accumulates(options.consistency, rule.is_linear());
-        let base = Base::new(&creation, description, extent.clone(), layout.clock, add, &options, accumulates);
+        let base =
+            Base::new(&creation, description, extent.clone(), layout.clock, add, &options, accumulates);
         // After `Base::new`, because from there on this rank counts as one of the table's users, even if it fails.
         let open = |device| {
             let what = (rule.name(), dtype, layout.shape);
-            Shard::open(device, memory, what, &seat, (&extent, layout.shard), parked)
+            DeviceShard::open(device, memory, what, &endpoint, (&extent, layout.shard), parked)
         };
         let shard = creation.agree_on(device.map(open).transpose())?;
         let (batch_buffer, scratch) = (BatchBuffer::default(), ScratchByDevice::default());
         let core = Arc::new(TableCore {
             base,
             placement,
-            storage: Storage { extent, layout, seat, rule, batch_buffer, shard, scratch },
+            storage: Storage { extent, layout, endpoint, rule, batch_buffer, shard, scratch },
             replica,
             packers: Mutex::default(),
             views: Views::default(),
@@ -217,7 +224,8 @@ impl Table {
         });
         // Registered before any rank passes the barrier below: a worker on another host may send a request right after it.
         let use_guard = tables.inner.register(OpenTable::Table(core.clone()));
-        let table = Table { core, group: tables.group.clone(), use_guard, _shutdown: Some(tables.shutdown.clone()) };
+        let table =
+            Table { core, group: tables.group.clone(), use_guard, _shutdown: Some(tables.shutdown.clone()) };
         if creation.is_new() {
             table.initialize(tables, master, &options.init)?;
         }
@@ -279,7 +287,13 @@ impl Table {
     }
 
     /// Broadcasts the master's values in chunks; each host keeps its own rows.
-    fn broadcast_values(&self, tables: &Tables, given: Option<&[u8]>, root: usize, bytes: usize) -> Result<()> {
+    fn broadcast_values(
+        &self,
+        tables: &Tables,
+        given: Option<&[u8]>,
+        root: usize,
+        bytes: usize,
+    ) -> Result<()> {
         let row_bytes = self.core.description.row_bytes();
         let step = (CHUNK / row_bytes).max(1) * row_bytes;
         let keeps = self.core.replica.is_some() || tables.is_host_leader();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::Role;
 use crate::error::Result;
-use crate::transport::arena::{Extent, Seat};
+use crate::transport::arena::{Extent, LocalEndpoint};
 
 /// The shared-heap key of a host's memberships.
 fn key(host: usize) -> u64 {
@@ -39,15 +39,15 @@ pub(super) struct Membership {
 
 impl Membership {
     /// Records what was agreed, and frees memberships without any remaining rank.
-    pub fn write(seat: &Seat, host: usize, nonce: u64, roles: &[Role]) -> Result<()> {
+    pub fn write(endpoint: &LocalEndpoint, host: usize, nonce: u64, roles: &[Role]) -> Result<()> {
         let mut serial = 0;
-        for old in Membership::all(seat, host) {
+        for old in Membership::all(endpoint, host) {
             serial = serial.max(old.serial());
             if old.bytes().iter().all(|byte| byte.load(Ordering::Acquire) & HAS_HANDLES == 0) {
-                seat.free_common(&old.extent)?;
+                endpoint.free_shared(&old.extent)?;
             }
         }
-        let extent = seat.take_common(key(host), size_of::<Head>() + roles.len())?;
+        let extent = endpoint.allocate_shared(key(host), size_of::<Head>() + roles.len())?;
         let membership = Membership { extent };
         let head = membership.head();
         head.nonce.store(nonce, Ordering::Relaxed);
@@ -59,19 +59,21 @@ impl Membership {
         Ok(())
     }
 
-    fn all(seat: &Seat, host: usize) -> impl Iterator<Item = Membership> {
-        let all = seat.find_common(key(host)).into_iter().map(|extent| Membership { extent });
+    fn all(endpoint: &LocalEndpoint, host: usize) -> impl Iterator<Item = Membership> {
+        let all = endpoint.find_shared(key(host)).into_iter().map(|extent| Membership { extent });
         all.filter(|membership| membership.head().ready.load(Ordering::Acquire) == 1)
     }
 
     /// The membership with this nonce.
-    pub fn find(seat: &Seat, host: usize, nonce: u64) -> Option<Membership> {
-        Membership::all(seat, host).find(|membership| membership.nonce() == nonce)
+    pub fn find(endpoint: &LocalEndpoint, host: usize, nonce: u64) -> Option<Membership> {
+        Membership::all(endpoint, host).find(|membership| membership.nonce() == nonce)
     }
 
     /// The last membership that this rank joined.
-    pub fn of(seat: &Seat, host: usize, rank: usize) -> Option<Membership> {
-        Membership::all(seat, host).filter(|membership| membership.has(rank)).max_by_key(Membership::serial)
+    pub fn of(endpoint: &LocalEndpoint, host: usize, rank: usize) -> Option<Membership> {
+        Membership::all(endpoint, host)
+            .filter(|membership| membership.has(rank))
+            .max_by_key(Membership::serial)
     }
 
     fn head(&self) -> &Head {
@@ -132,26 +134,26 @@ mod tests {
     #[test]
     fn thousands_of_roles_are_kept_and_the_last_joining_is_recalled() {
         let transports = local::create(1).unwrap();
-        let seat = &transports[0].seat;
-        assert!(Membership::of(seat, 0, 0).is_none());
+        let endpoint = &transports[0].endpoint;
+        assert!(Membership::of(endpoint, 0, 0).is_none());
         let roles: Vec<Role> = (0..5000).map(|rank| Role::from_number(rank as u8)).collect();
-        Membership::write(seat, 0, 7, &roles[..3]).unwrap();
-        let old = Membership::find(seat, 0, 7).unwrap();
+        Membership::write(endpoint, 0, 7, &roles[..3]).unwrap();
+        let old = Membership::find(endpoint, 0, 7).unwrap();
         old.enter(1);
-        Membership::write(seat, 0, 8, &roles).unwrap();
-        let membership = Membership::find(seat, 0, 8).unwrap();
+        Membership::write(endpoint, 0, 8, &roles).unwrap();
+        let membership = Membership::find(endpoint, 0, 8).unwrap();
         membership.enter(4999);
         membership.enter(1);
         assert_eq!((membership.nonce(), membership.roles()), (8, roles.clone()));
-        let of = |rank| Membership::of(seat, 0, rank).map(|membership| membership.nonce());
+        let of = |rank| Membership::of(endpoint, 0, rank).map(|membership| membership.nonce());
         assert_eq!([4999, 4998, 5000, 1].map(of), [Some(8), None, None, Some(8)]);
         old.leave(1);
         membership.leave(4999);
         assert_eq!([1, 4999].map(of), [Some(8), Some(8)], "who dropped its handles may come back");
         membership.mark_created(membership.next_number());
         assert_eq!(membership.next_number(), 1);
-        Membership::write(seat, 0, 9, &roles).unwrap();
-        assert!(Membership::find(seat, 0, 7).is_none(), "nobody is in it");
-        assert!(Membership::find(seat, 0, 8).is_some(), "rank 1 has handles");
+        Membership::write(endpoint, 0, 9, &roles).unwrap();
+        assert!(Membership::find(endpoint, 0, 7).is_none(), "nobody is in it");
+        assert!(Membership::find(endpoint, 0, 8).is_some(), "rank 1 has handles");
     }
 }

@@ -1,7 +1,7 @@
 //! Which host holds which rows of a table, and at which local index.
 
-use super::row_batch::RowRef;
 use super::role::Roles;
+use super::row_batch::RowRef;
 use super::shards::boundaries;
 
 /// Consecutive rows on one host.

@@ -59,7 +59,7 @@ impl CallQueue {
     /// Waits until all queued work is done; returns the first error since the last `drain`.
     pub fn drain(&self, call: &Call) -> Result<()> {
         let done = |counts: &mut Counts| (counts.waiting == 0).then(|| counts.error.take());
-        let failed = self.counts.wait(call.deadline, done, || call.check_alone())?;
+        let failed = self.counts.wait(call.deadline, done, || call.check_without_peers())?;
         failed.map_or(Ok(()), Err)
     }
 }

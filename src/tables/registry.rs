@@ -50,7 +50,10 @@ impl Drop for UseGuard {
     fn drop(&mut self) {
         let UseGuard(table) = self;
         let registry = &table.inner.registry;
-        if table.inner.has_remote_ranks() && table.inner.is_owner_process() && registry.group.check_open("tables").is_ok() {
+        if table.inner.has_remote_ranks()
+            && table.inner.is_owner_process()
+            && registry.group.check_open("tables").is_ok()
+        {
             // There is no caller left to report an error to.
             let _ = table.finish(&registry.group);
             registry.dropped().push(table.number);
@@ -78,7 +81,13 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Registry {
     pub fn new(group: &Group) -> Registry {
         let (all, pinned, dropped) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Registry { all, pinned, dropped, has_bounds: AtomicBool::new(false), group: group.without_interrupt() }
+        Registry {
+            all,
+            pinned,
+            dropped,
+            has_bounds: AtomicBool::new(false),
+            group: group.without_interrupt(),
+        }
     }
 
     fn pinned(&self) -> MutexGuard<'_, Vec<OpenTable>> {

@@ -5,9 +5,9 @@ use std::sync::PoisonError;
 use super::base::{Base, not_applied};
 use super::core::TableCore;
 use super::description::TableKind;
+use super::remote::compress::{Packer, RowIds, SavedResiduals};
+use super::remote::{RemoteRequest, RequestVerb, RowList};
 use super::row_batch::RowRef;
-use super::remote::compress::{Packer, Remembered, Units};
-use super::remote::{Request, RowList, Verb};
 use super::{AddOptions, Compression, Consistency, Rows};
 use crate::error::{Error, Result};
 use crate::memory::DType;
@@ -15,16 +15,22 @@ use crate::transport::{self, Call};
 
 impl Base {
     /// Notifies the other hosts' clocks of this worker's action, without waiting for them.
-    pub(super) fn notify_remote(&self, call: &Call, worker: usize, verb: Verb) -> Result<()> {
+    pub(super) fn notify_remote(&self, call: &Call, worker: usize, verb: RequestVerb) -> Result<()> {
         self.notify_remote_with(call, worker, verb, &[])
     }
 
     /// As [`Base::notify_remote`], with a payload.
-    pub(super) fn notify_remote_with(&self, call: &Call, worker: usize, verb: Verb, payload: &[u8]) -> Result<()> {
+    pub(super) fn notify_remote_with(
+        &self,
+        call: &Call,
+        worker: usize,
+        verb: RequestVerb,
+        payload: &[u8],
+    ) -> Result<()> {
         // After shutdown no server listens, or only one of a later membership.
         let Some(remote) = self.inner.remote().filter(|_| !self.inner.is_closed()) else { return Ok(()) };
         self.other_server_hosts().try_for_each(|host| {
-            let mut request = Request::new(self.number, worker as u32, verb);
+            let mut request = RemoteRequest::new(self.number, worker as u32, verb);
             request.payload = payload.to_vec();
             remote.post(call, self.server_of(host)?, request)
         })
@@ -65,7 +71,7 @@ impl Base {
     pub(super) fn add_on_all_hosts(
         &self,
         call: &Call,
-        requests: Vec<(usize, Request)>,
+        requests: Vec<(usize, RemoteRequest)>,
         wait: bool,
         local: impl FnOnce() -> Result<()>,
         roll_back: impl FnOnce(),
@@ -80,7 +86,8 @@ impl Base {
             return requests.into_iter().try_for_each(|(to, request)| remote.post_now(call, to, request));
         }
         let prepared = remote.prepare(call, requests).map_err(not_applied);
-        let prepared = prepared.and_then(|prepared| local().map(|()| prepared)).inspect_err(|_| roll_back())?;
+        let prepared =
+            prepared.and_then(|prepared| local().map(|()| prepared)).inspect_err(|_| roll_back())?;
         let words = "add (applied, but not confirmed in time: do not repeat it)";
         prepared.confirm().map_err(|error| error.during(words))?
     }
@@ -105,7 +112,13 @@ impl TableCore {
     }
 
     /// As [`TableCore::request_for`]; `None` if there is nothing to request. Under BSP every host must see every call.
-    fn ask(&self, host: usize, worker: usize, verb: Verb, rows: Rows) -> Option<(Request, Vec<RowRef>)> {
+    fn ask(
+        &self,
+        host: usize,
+        worker: usize,
+        verb: RequestVerb,
+        rows: Rows,
+    ) -> Option<(RemoteRequest, Vec<RowRef>)> {
         let (request, row_refs) = self.request_for(host, worker, verb, rows);
         let is_empty = matches!(rows, Rows::List(_)) && row_refs.is_empty();
         (!is_empty || self.involves_all_hosts()).then_some((request, row_refs))
@@ -116,13 +129,14 @@ impl TableCore {
         &self,
         host: usize,
         worker: usize,
-        verb: Verb,
+        verb: RequestVerb,
         rows: Rows,
-    ) -> (Request, Vec<RowRef>) {
-        let mut request = Request::new(self.number, worker as u32, verb);
+    ) -> (RemoteRequest, Vec<RowRef>) {
+        let mut request = RemoteRequest::new(self.number, worker as u32, verb);
         let Rows::List(list) = rows else { return (request, Vec::new()) };
         let row_refs: Vec<RowRef> = self.placement.row_refs(list, host).collect();
-        request.rows = RowList::List(row_refs.iter().map(|row_ref| list[row_ref.position as usize]).collect());
+        request.rows =
+            RowList::List(row_refs.iter().map(|row_ref| list[row_ref.position as usize]).collect());
         (request, row_refs)
     }
 
@@ -132,13 +146,13 @@ impl TableCore {
         let mut asked = Vec::new();
         let mut requests = Vec::new();
         for host in self.other_hosts() {
-            if let Some((mut request, row_refs)) = self.ask(host, worker, Verb::Get, rows) {
+            if let Some((mut request, row_refs)) = self.ask(host, worker, RequestVerb::Get, rows) {
                 request.reply = self.reply_encoding();
                 requests.push((self.server_of(host)?, request));
                 asked.push((host, row_refs));
             }
         }
-        let _waiting = self.inner.seat.note_wait(transport::Verb::TableGet, call.number);
+        let _waiting = self.inner.endpoint.set_waiting(transport::Verb::TableGet, call.number);
         let bytes = self.description.row_bytes();
         for ((host, row_refs), reply) in asked.iter().zip(remote.call_all(call, requests)?) {
             let count = match rows {
@@ -191,7 +205,9 @@ impl TableCore {
         }
         let (mut requests, mut taken) = (Vec::new(), Vec::new());
         for host in self.other_hosts() {
-            let Some((mut request, row_refs)) = self.ask(host, worker, Verb::Add, rows) else { continue };
+            let Some((mut request, row_refs)) = self.ask(host, worker, RequestVerb::Add, rows) else {
+                continue;
+            };
             let server = self.server_of(host)?;
             request.options = options.to_bytes().to_vec();
             taken.push((host, self.pack(host, rows, &row_refs, delta, &mut request)));
@@ -223,8 +239,8 @@ impl TableCore {
         rows: Rows,
         row_refs: &[RowRef],
         delta: &[u8],
-        request: &mut Request,
-    ) -> Remembered {
+        request: &mut RemoteRequest,
+    ) -> SavedResiduals {
         let bytes = self.description.row_bytes();
         let part: Vec<u8> = match rows {
             Rows::All => self.part_of(host, delta).into_owned(),
@@ -244,10 +260,10 @@ impl TableCore {
         });
         let local: Vec<i64> = row_refs.iter().map(|row_ref| i64::from(row_ref.row)).collect();
         let units = match rows {
-            Rows::All => Units::From(0),
-            Rows::List(_) => Units::List(&local),
+            Rows::All => RowIds::From(0),
+            Rows::List(_) => RowIds::List(&local),
         };
-        let before = packer.remember(units, &part);
+        let before = packer.save_residuals(units, &part);
         (request.payload, request.packed) = packer.pack(units, &part);
         before
     }
@@ -262,7 +278,7 @@ impl TableCore {
         out: &mut [u8],
     ) -> Result<Vec<i64>> {
         let Some(remote) = self.inner.remote() else { return Ok(Vec::new()) };
-        let verb = Verb::GetChanged { buffer: buffer as u8 };
+        let verb = RequestVerb::GetChanged { buffer: buffer as u8 };
         let (mut asked, mut requests, mut changed) = (Vec::new(), Vec::new(), Vec::new());
         for host in self.other_hosts() {
             if let Some((mut request, row_refs)) = self.ask(host, worker, verb, Rows::List(list)) {

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::updater::{Rule, UpdateContext};
+use super::updater::{UpdateContext, UpdateRule};
 use super::{AddOptions, Rows};
 use crate::error::Result;
 use crate::memory::{DType, ReduceOp};
@@ -11,7 +11,7 @@ use crate::world::Group;
 /// The copy and its state, in 8-byte words so that every element type is aligned.
 pub(super) struct Replica {
     memory: Mutex<ReplicaState>,
-    rule: Arc<dyn Rule>,
+    rule: Arc<dyn UpdateRule>,
     dtype: DType,
     row_bytes: usize,
     state_row_bytes: usize,
@@ -25,7 +25,7 @@ struct ReplicaState {
 
 impl Replica {
     pub fn new(
-        rule: Arc<dyn Rule>,
+        rule: Arc<dyn UpdateRule>,
         dtype: DType,
         rows: usize,
         row_bytes: usize,

@@ -59,7 +59,8 @@ impl BatchBuffer {
         // Another thread's call may hold the buffer; after a panic its content does not matter.
         let mut shared = self.0.try_lock().ok();
         let mut own = Vec::new();
-        let sorted = sort_by_group(row_refs, stripes.count, stripe, shared.as_deref_mut().unwrap_or(&mut own));
+        let sorted =
+            sort_by_group(row_refs, stripes.count, stripe, shared.as_deref_mut().unwrap_or(&mut own));
         let cut = sorted.partition_point(|row_ref| stripe(row_ref) < stripes.first);
         let (before, after) = sorted.split_at(cut);
         for mut rest in [after, before] {
@@ -123,20 +124,28 @@ mod tests {
             for first in [0, stripes / 2, stripes - 1] {
                 let (mut seen, mut order) = (Vec::new(), Vec::new());
                 let announced = std::cell::RefCell::new(Vec::new());
-                buffer.by_stripe(
-                    list.iter().copied(),
-                    Stripes { rows: stripe_rows, count: stripes, first },
-                    |group| {
-                        let start = seen.len();
-                        group.each(|row_ref| announced.borrow_mut().push(*row_ref), |row_ref| seen.push(*row_ref));
-                        let row_refs: &[RowRef] = &seen[start..];
-                        assert!(row_refs.iter().all(|row_ref| row_ref.row as usize / stripe_rows == group.stripe));
-                        assert!(row_refs.is_sorted_by_key(|row_ref| row_ref.position));
-                        order.push((group.stripe + stripes - first) % stripes);
-                        Ok::<(), ()>(())
-                    },
-                )
-                .unwrap();
+                buffer
+                    .by_stripe(
+                        list.iter().copied(),
+                        Stripes { rows: stripe_rows, count: stripes, first },
+                        |group| {
+                            let start = seen.len();
+                            group.each(
+                                |row_ref| announced.borrow_mut().push(*row_ref),
+                                |row_ref| seen.push(*row_ref),
+                            );
+                            let row_refs: &[RowRef] = &seen[start..];
+                            assert!(
+                                row_refs
+                                    .iter()
+                                    .all(|row_ref| row_ref.row as usize / stripe_rows == group.stripe)
+                            );
+                            assert!(row_refs.is_sorted_by_key(|row_ref| row_ref.position));
+                            order.push((group.stripe + stripes - first) % stripes);
+                            Ok::<(), ()>(())
+                        },
+                    )
+                    .unwrap();
                 assert!(order.is_sorted_by(|one, other| one < other), "each stripe once: {order:?}");
                 assert!(announced.borrow().iter().all(|row_ref| seen.contains(row_ref)));
                 seen.sort_by_key(|row_ref| row_ref.position);

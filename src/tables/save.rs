@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 
 use super::Tables;
 use super::base::Base;
-use super::checkpoint::{self, Checkpoint, Part, Piece, Share, Source, Tensor};
+use super::checkpoint::{
+    self, Checkpoint, ChecksumShare, PartManifest, PieceSource, TensorPiece, TensorSpec,
+};
 use super::creation::{Purpose, agree};
 use super::registry::OpenTable;
 use crate::error::{Error, Result};
@@ -19,7 +21,7 @@ pub(super) type LoadStep<'a> = Box<dyn FnOnce() -> Result<()> + 'a>;
 
 /// Rows of a tensor that this rank writes.
 pub(super) struct Item<'a> {
-    pub tensor: Tensor,
+    pub tensor: TensorSpec,
     pub first_row: usize,
     pub rows: usize,
     /// Whether the tensor is the concatenation of what the ranks write; its size and this item's first row then follow from the
@@ -118,7 +120,7 @@ impl Base {
 
 struct SaveItems<'a>(Vec<Item<'a>>);
 
-impl Source for SaveItems<'_> {
+impl PieceSource for SaveItems<'_> {
     fn read(&self, piece: usize, offset: usize, out: &mut [u8]) -> Result<()> {
         (self.0[piece].read)(offset, out)
     }
@@ -142,7 +144,7 @@ impl Tables {
     /// # Ok::<(), unisono::Error>(())
     /// ```
     pub fn save(&self, target: &str) -> Result<()> {
-        let _series = self.inner.seat.place().stay.series();
+        let _series = self.inner.endpoint.own_slot().process.series_guard();
         let purpose = Purpose::save(target);
         agree(&self.group, &purpose, self.flush().map(|()| format!("save to {target:?}")))?;
         let id = self.common_id()?;
@@ -151,7 +153,7 @@ impl Tables {
         agree(&self.group, &purpose, items.as_ref().map(|_| "collected".into()).map_err(Error::clone))?;
         let written = items.and_then(|items| {
             let items = self.stack(items.into_iter().flatten().collect())?;
-            let pieces: Vec<Piece> = items.0.iter().map(Item::piece).collect();
+            let pieces: Vec<TensorPiece> = items.0.iter().map(Item::piece).collect();
             // Each host's first rank writes; so does the first worker, if workers have their own copies.
             match pieces.is_empty() {
                 true => Ok(Vec::new()),
@@ -170,8 +172,8 @@ impl Tables {
                 0 => parts
                     .iter()
                     .filter(|part| !part.is_empty())
-                    .map(|part| Part::from_bytes(part))
-                    .collect::<Result<Vec<Part>>>()
+                    .map(|part| PartManifest::from_bytes(part))
+                    .collect::<Result<Vec<PartManifest>>>()
                     .and_then(|parts| checkpoint::commit(target, &id, &parts, &self.metadata(&tables))),
                 _ => Ok(()),
             };
@@ -187,12 +189,12 @@ impl Tables {
     /// Loads all tables from a checkpoint. Collective; every rank passes the same target and has the same tables as when the
     /// checkpoint was saved. The number of ranks may differ. A damaged or foreign checkpoint changes nothing.
     pub fn load(&self, target: &str) -> Result<()> {
-        let _series = self.inner.seat.place().stay.series();
+        let _series = self.inner.endpoint.own_slot().process.series_guard();
         let purpose = Purpose::load(target);
         agree(&self.group, &purpose, self.flush().map(|()| format!("load from {target:?}")))?;
         let tables = self.common_tables()?;
         // Every rank verifies its share of the files, and all ranks see what any of them found.
-        let share = Share { index: self.inner.rank, of: self.group.size() };
+        let share = ChecksumShare { index: self.inner.rank, of: self.group.size() };
         let opened = checkpoint::open_share(target, share);
         // All ranks must have opened the same checkpoint: another job may have saved one in between.
         agree(
@@ -285,7 +287,7 @@ impl Tables {
 }
 
 /// A concatenated item, held in memory.
-pub(super) fn stacked<'a>(tensor: Tensor, bytes: Vec<u8>) -> Item<'a> {
+pub(super) fn stacked<'a>(tensor: TensorSpec, bytes: Vec<u8>) -> Item<'a> {
     Item { rows: tensor.rows(), first_row: 0, tensor, stacked: true, read: reading(bytes) }
 }
 
@@ -298,8 +300,8 @@ pub(super) fn reading<'a>(bytes: Vec<u8>) -> Read<'a> {
 }
 
 impl Item<'_> {
-    fn piece(&self) -> Piece<'_> {
-        Piece { tensor: &self.tensor, first_row: self.first_row, rows: self.rows }
+    fn piece(&self) -> TensorPiece<'_> {
+        TensorPiece { tensor: &self.tensor, first_row: self.first_row, rows: self.rows }
     }
 }
 

@@ -1,10 +1,10 @@
 //! Checkpoints of arrays and matrices: values, updater state, and the number of adds to each row.
 
 use super::base::Base;
-use super::checkpoint::{Checkpoint, Tensor};
+use super::checkpoint::{Checkpoint, TensorSpec};
 use super::core::TableCore;
 use super::description::{Description, TableKind};
-use super::save::{Item, LoadStep, Read, Checkpointable, reading};
+use super::save::{Checkpointable, Item, LoadStep, Read, reading};
 use super::storage::TableSection;
 use super::{Rows, Tables};
 use crate::error::Result;
@@ -15,12 +15,12 @@ use crate::world::Group;
 const CHUNK: usize = 8 << 20;
 
 impl TableCore {
-    fn tensor(&self, part: &str, dtype: DType, rows: usize, cols: usize) -> Tensor {
+    fn tensor(&self, part: &str, dtype: DType, rows: usize, cols: usize) -> TensorSpec {
         let shape = match self.description.kind {
             TableKind::Array => vec![rows],
             _ => vec![rows, cols],
         };
-        Tensor { name: self.tensor_name(part), dtype, shape }
+        TensorSpec { name: self.tensor_name(part), dtype, shape }
     }
 
     /// The sections of this table by tensor name; the state of workers that no longer exist is omitted.
@@ -72,7 +72,8 @@ impl Checkpointable for TableCore {
         for segment in self.placement.on_host(self.host()) {
             let count = segment.end - segment.first;
             for (name, section) in self.sections() {
-                let dtype = if section == TableSection::Values { dtype } else { self.storage.rule.state_dtype() };
+                let dtype =
+                    if section == TableSection::Values { dtype } else { self.storage.rule.state_dtype() };
                 let start = segment.local * cols * dtype.size();
                 items.push(Item {
                     tensor: self.tensor(&name, dtype, rows, cols),
@@ -83,7 +84,8 @@ impl Checkpointable for TableCore {
                 });
             }
             if self.storage.layout.shape.planes > 0 && self.description.kind != TableKind::Array {
-                let tensor = Tensor { name: self.tensor_name("steps"), dtype: DType::I64, shape: vec![rows] };
+                let tensor =
+                    TensorSpec { name: self.tensor_name("steps"), dtype: DType::I64, shape: vec![rows] };
                 let read = self.reading(group, TableSection::Steps, segment.local * 8);
                 items.push(Item { tensor, first_row: segment.first, rows: count, stacked: false, read });
             }
@@ -91,7 +93,7 @@ impl Checkpointable for TableCore {
         // An array is always updated as a unit, so a single number counts its adds.
         let holds_start = self.placement.locate(0).0 == self.host();
         if self.storage.layout.shape.planes > 0 && self.description.kind == TableKind::Array && holds_start {
-            let tensor = Tensor { name: self.tensor_name("steps"), dtype: DType::I64, shape: vec![1] };
+            let tensor = TensorSpec { name: self.tensor_name("steps"), dtype: DType::I64, shape: vec![1] };
             let read = self.reading(group, TableSection::Steps, 0);
             items.push(Item { tensor, first_row: 0, rows: 1, stacked: false, read });
         }
@@ -108,14 +110,17 @@ impl TableCore {
     /// Fails unless the checkpoint has every tensor that the load needs.
     fn has_all(&self, checkpoint: &Checkpoint) -> Result<()> {
         let Description { rows, cols, dtype, kind, .. } = self.description;
-        let holds = |wanted: Tensor, needed: bool| match checkpoint.tensor(&wanted.name) {
+        let holds = |wanted: TensorSpec, needed: bool| match checkpoint.tensor(&wanted.name) {
             Some(found) if *found == wanted => Ok(()),
             None if !needed => Ok(()),
             Some(found) => Err(self.checkpoint_mismatch(format!("{found:?} instead of {wanted:?}"))),
             None => Err(self.checkpoint_mismatch(format!("no {}", wanted.name))),
         };
-        let sections =
-            if self.replica.is_some() { vec![("values".into(), TableSection::Values)] } else { self.sections() };
+        let sections = if self.replica.is_some() {
+            vec![("values".into(), TableSection::Values)]
+        } else {
+            self.sections()
+        };
         for (name, section) in sections {
             let dtype = if section == TableSection::Values { dtype } else { self.storage.rule.state_dtype() };
             // A new worker has no state yet.
@@ -125,7 +130,7 @@ impl TableCore {
             return Ok(());
         }
         let shape = vec![if kind == TableKind::Array { 1 } else { rows }];
-        holds(Tensor { name: self.tensor_name("steps"), dtype: DType::I64, shape }, true)
+        holds(TensorSpec { name: self.tensor_name("steps"), dtype: DType::I64, shape }, true)
     }
 
     /// Loads those parts of the checkpoint that this rank is responsible for writing.
@@ -150,7 +155,8 @@ impl TableCore {
             for (name, section) in self.sections() {
                 let name = self.tensor_name(&name);
                 let size =
-                    if section == TableSection::Values { dtype } else { self.storage.rule.state_dtype() }.size();
+                    if section == TableSection::Values { dtype } else { self.storage.rule.state_dtype() }
+                        .size();
                 if checkpoint.tensor(&name).is_none() {
                     // The state of a worker that did not exist when the checkpoint was saved.
                     let zeroes = vec![0; range.len() * cols * size];

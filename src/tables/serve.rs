@@ -2,52 +2,53 @@
 
 use super::base::Base;
 use super::core::TableCore;
-use super::registry::{Registry, OpenTable};
+use super::registry::{OpenTable, Registry};
+use super::remote::{RemoteRequest, RequestHandler, RequestVerb, RowList};
 use super::row_batch::RowRef;
-use super::remote::{Request, RowList, Store, Verb};
 use super::updater::UpdateContext;
 use super::views::SequenceNumbers;
 use super::{AddOptions, custom};
 use crate::error::{Error, Result};
 use crate::transport::Call;
 
-impl Store for Registry {
-    fn admit(&self, from: usize, request: &Request) -> Result<()> {
+impl RequestHandler for Registry {
+    fn admit(&self, from: usize, request: &RemoteRequest) -> Result<()> {
         let Some(table) = self.find_for(request)? else { return Ok(()) };
         let worker = table.caller(request)?;
         // Ranks that are not workers may query keys, too.
-        let open_to_all = matches!(request.verb, Verb::KeyContains | Verb::KeyLength | Verb::KeyItems);
+        let open_to_all =
+            matches!(request.verb, RequestVerb::KeyContains | RequestVerb::KeyLength | RequestVerb::KeyItems);
         match open_to_all || table.inner.roles.workers[worker] == from {
             true => Ok(()),
             false => Err(Error::internal("table", format!("rank {from} sent a request of worker {worker}"))),
         }
     }
 
-    fn ready(&self, request: &Request) -> Result<bool> {
+    fn ready(&self, request: &RemoteRequest) -> Result<bool> {
         let Some(table) = self.find_for(request)? else { return Ok(true) };
         Ok(table.waits_for(table.caller(request)?, request.verb).is_empty())
     }
 
-    fn check(&self, request: &Request) -> Result<()> {
+    fn check(&self, request: &RemoteRequest) -> Result<()> {
         let Some(table) = self.find_for(request)? else { return Ok(()) };
         let workers = table.waits_for(table.caller(request)?, request.verb);
         let call = table.call(&self.group, "a request from another host");
         if workers.is_empty() { Ok(()) } else { table.check(&call, &workers) }
     }
 
-    fn run(&self, request: &Request) -> Result<Vec<u8>> {
+    fn run(&self, request: &RemoteRequest) -> Result<Vec<u8>> {
         let Some(table) = self.find_for(request)? else { return Ok(Vec::new()) };
         let worker = table.caller(request)?;
         let call = table.call(&self.group, "a request from another host");
         match (request.verb, &table) {
-            (Verb::Tick | Verb::EnterCall | Verb::LeaveCall | Verb::Steps, _) => {
+            (RequestVerb::Tick | RequestVerb::EnterCall | RequestVerb::LeaveCall | RequestVerb::Steps, _) => {
                 table.serve_steps(worker, request)
             }
-            (Verb::Got, _) => {
+            (RequestVerb::GetDone, _) => {
                 table.clock.record_get(worker);
                 Ok(Vec::new())
             }
-            (Verb::Finish, _) => table.finish_local(&call, worker).map(|()| Vec::new()),
+            (RequestVerb::Finish, _) => table.finish_local(&call, worker).map(|()| Vec::new()),
             (_, OpenTable::Table(table)) => table.serve(&call, worker, request),
             (_, OpenTable::KeyValue(table)) => table.serve(&call, worker, request),
             (_, OpenTable::Custom(table)) => table.serve(&call, worker, request),
@@ -58,10 +59,16 @@ impl Store for Registry {
 impl Registry {
     /// The table of a request; `None` if all ranks have dropped it and the request is an add or a clock notification, whose
     /// result does not matter.
-    fn find_for(&self, request: &Request) -> Result<Option<OpenTable>> {
-        let adds = matches!(request.verb, Verb::Add | Verb::KeyAdd | custom::ADD);
-        let steps =
-            matches!(request.verb, Verb::Tick | Verb::Got | Verb::Finish | Verb::EnterCall | Verb::LeaveCall);
+    fn find_for(&self, request: &RemoteRequest) -> Result<Option<OpenTable>> {
+        let adds = matches!(request.verb, RequestVerb::Add | RequestVerb::KeyAdd | custom::ADD);
+        let steps = matches!(
+            request.verb,
+            RequestVerb::Tick
+                | RequestVerb::GetDone
+                | RequestVerb::Finish
+                | RequestVerb::EnterCall
+                | RequestVerb::LeaveCall
+        );
         match self.find(request.table) {
             Err(_) if adds || steps => Ok(None),
             found => found.map(Some),
@@ -71,7 +78,7 @@ impl Registry {
 
 impl Base {
     /// The worker that sent a request.
-    fn caller(&self, request: &Request) -> Result<usize> {
+    fn caller(&self, request: &RemoteRequest) -> Result<usize> {
         let (worker, workers) = (request.worker as usize, self.inner.roles.workers.len());
         match worker < workers {
             true => Ok(worker),
@@ -80,34 +87,36 @@ impl Base {
     }
 
     /// The workers that keep a request of this worker from running now.
-    fn waits_for(&self, worker: usize, verb: Verb) -> Vec<usize> {
+    fn waits_for(&self, worker: usize, verb: RequestVerb) -> Vec<usize> {
         match verb {
-            Verb::Get | Verb::GetChanged { .. } | Verb::KeyGet | custom::GET => {
+            RequestVerb::Get | RequestVerb::GetChanged { .. } | RequestVerb::KeyGet | custom::GET => {
                 self.clock.get_waits_for(worker)
             }
-            Verb::Add | Verb::KeyAdd | custom::ADD => self.clock.add_waits_for(worker),
+            RequestVerb::Add | RequestVerb::KeyAdd | custom::ADD => self.clock.add_waits_for(worker),
             _ => Vec::new(),
         }
     }
 
     /// The error for a request that this kind of table does not support.
-    pub(super) fn unexpected_request(&self, request: &Request) -> Error {
+    pub(super) fn unexpected_request(&self, request: &RemoteRequest) -> Error {
         Error::internal("table", format!("{:?} asked of {}", request.verb, self.description))
     }
 }
 
 impl TableCore {
-    fn serve(&self, call: &Call, worker: usize, request: &Request) -> Result<Vec<u8>> {
+    fn serve(&self, call: &Call, worker: usize, request: &RemoteRequest) -> Result<Vec<u8>> {
         match request.verb {
-            Verb::Get => self.serve_get(call, worker, request),
-            Verb::GetChanged { buffer } => self.serve_changed(call, worker, usize::from(buffer), request),
-            Verb::Add => self.serve_add(call, worker, request).map(|()| Vec::new()),
+            RequestVerb::Get => self.serve_get(call, worker, request),
+            RequestVerb::GetChanged { buffer } => {
+                self.serve_changed(call, worker, usize::from(buffer), request)
+            }
+            RequestVerb::Add => self.serve_add(call, worker, request).map(|()| Vec::new()),
             _ => Err(self.unexpected_request(request)),
         }
     }
 
     /// The listed rows of a request, all of which must be local.
-    pub(super) fn requested_rows(&self, request: &Request) -> Result<Option<Vec<RowRef>>> {
+    pub(super) fn requested_rows(&self, request: &RemoteRequest) -> Result<Option<Vec<RowRef>>> {
         let list = match &request.rows {
             RowList::All => return Ok(None),
             RowList::List(list) => list,
@@ -124,7 +133,7 @@ impl TableCore {
         }
     }
 
-    fn serve_get(&self, call: &Call, worker: usize, request: &Request) -> Result<Vec<u8>> {
+    fn serve_get(&self, call: &Call, worker: usize, request: &RemoteRequest) -> Result<Vec<u8>> {
         let bytes = self.description.row_bytes();
         let row_refs = self.requested_rows(request)?;
         let rows = row_refs.as_ref().map_or(self.placement.rows_on(self.host()), Vec::len);
@@ -136,7 +145,13 @@ impl TableCore {
         Ok(out)
     }
 
-    fn serve_changed(&self, call: &Call, worker: usize, buffer: usize, request: &Request) -> Result<Vec<u8>> {
+    fn serve_changed(
+        &self,
+        call: &Call,
+        worker: usize,
+        buffer: usize,
+        request: &RemoteRequest,
+    ) -> Result<Vec<u8>> {
         let reader = self.reader(worker, buffer)?;
         let row_refs = self.requested_rows(request)?.unwrap_or_default();
         let numbers = SequenceNumbers::from_bytes(&request.payload)?;
@@ -154,7 +169,7 @@ impl TableCore {
         Ok(out)
     }
 
-    fn serve_add(&self, call: &Call, worker: usize, request: &Request) -> Result<()> {
+    fn serve_add(&self, call: &Call, worker: usize, request: &RemoteRequest) -> Result<()> {
         let bytes = self.description.row_bytes();
         let row_refs = self.requested_rows(request)?;
         let rows = row_refs.as_ref().map_or(self.placement.rows_on(self.host()), Vec::len);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::Consistency;
 use super::base::Base;
 use super::registry::Registry;
-use super::remote::{Request, Verb};
+use super::remote::{RemoteRequest, RequestVerb};
 use crate::error::{Error, Missing, Result};
 use crate::transport::Call;
 use crate::world::{Group, Watcher};
@@ -24,7 +24,7 @@ impl Base {
             remote.wait_for_room(&call, servers.collect::<Result<Vec<_>>>()?.into_iter())?;
         }
         let steps = self.clock.tick(worker);
-        self.notify_remote_number(&call, worker, Verb::Tick, steps)
+        self.notify_remote_number(&call, worker, RequestVerb::Tick, steps)
     }
 
     /// Number of steps this worker has made.
@@ -36,10 +36,13 @@ impl Base {
 
     /// Other hosts may have fast-forwarded this worker while it waited in a collective: its count continues from there.
     fn sync_steps(&self, call: &Call, worker: usize) -> Result<()> {
-        let Some(remote) = self.inner.remote().filter(|_| self.maybe_fast_forwarded.load(Ordering::Acquire)) else {
+        let Some(remote) = self.inner.remote().filter(|_| self.maybe_fast_forwarded.load(Ordering::Acquire))
+        else {
             return Ok(());
         };
-        let ask = |host| Ok((self.server_of(host)?, Request::new(self.number, worker as u32, Verb::Steps)));
+        let ask = |host| {
+            Ok((self.server_of(host)?, RemoteRequest::new(self.number, worker as u32, RequestVerb::Steps)))
+        };
         let requests = self.other_server_hosts().map(ask).collect::<Result<Vec<_>>>()?;
         for answer in remote.call_all(call, requests)? {
             self.clock.tick_to(worker, number_in(&answer)?);
@@ -48,7 +51,7 @@ impl Base {
         Ok(())
     }
 
-    fn notify_remote_number(&self, call: &Call, worker: usize, verb: Verb, number: u64) -> Result<()> {
+    fn notify_remote_number(&self, call: &Call, worker: usize, verb: RequestVerb, number: u64) -> Result<()> {
         self.notify_remote_with(call, worker, verb, &number.to_ne_bytes())
     }
 
@@ -67,7 +70,9 @@ impl Base {
         let Some(worker) = self.inner.worker else { return };
         self.clock.enter_call(worker, number);
         // A host that was not notified keeps waiting for this worker, but that wait ends, too.
-        if let Err(error) = self.notify_remote_number(&self.call(group, "enter"), worker, Verb::EnterCall, number) {
+        if let Err(error) =
+            self.notify_remote_number(&self.call(group, "enter"), worker, RequestVerb::EnterCall, number)
+        {
             tracing::debug!(%error, "another host did not hear that this worker waits");
         }
     }
@@ -76,7 +81,7 @@ impl Base {
         let Some(worker) = self.inner.worker else { return };
         self.clock.leave_call(worker);
         self.maybe_fast_forwarded.store(self.inner.remote().is_some(), Ordering::Release);
-        if let Err(error) = self.notify_remote(&self.call(group, "leave"), worker, Verb::LeaveCall) {
+        if let Err(error) = self.notify_remote(&self.call(group, "leave"), worker, RequestVerb::LeaveCall) {
             tracing::debug!(%error, "another host did not hear that this worker goes on");
         }
     }
@@ -101,11 +106,11 @@ impl Base {
     }
 
     /// Runs a step request of a worker on another host.
-    pub(super) fn serve_steps(&self, worker: usize, request: &Request) -> Result<Vec<u8>> {
+    pub(super) fn serve_steps(&self, worker: usize, request: &RemoteRequest) -> Result<Vec<u8>> {
         match request.verb {
-            Verb::Tick => self.clock.tick_to(worker, number_in(&request.payload)?),
-            Verb::EnterCall => self.clock.enter_call(worker, number_in(&request.payload)?),
-            Verb::LeaveCall => self.clock.leave_call(worker),
+            RequestVerb::Tick => self.clock.tick_to(worker, number_in(&request.payload)?),
+            RequestVerb::EnterCall => self.clock.enter_call(worker, number_in(&request.payload)?),
+            RequestVerb::LeaveCall => self.clock.leave_call(worker),
             _ => return Ok(self.clock.ticks(worker).to_ne_bytes().to_vec()),
         }
         Ok(Vec::new())

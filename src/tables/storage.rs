@@ -6,13 +6,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::cuda::{ScratchByDevice, Shard};
+use super::cuda::{DeviceShard, ScratchByDevice};
 use super::header::TableHeader;
-use super::lock_guard::{LockGuard, acquire};
 use super::layout::TableLayout;
-use super::row_batch::{RowRef, BatchBuffer, Stripes};
+use super::lock_guard::{LockGuard, acquire};
 use super::rounds::RoundProgress;
-use super::updater::{Rule, UpdateContext};
+use super::row_batch::{BatchBuffer, RowRef, Stripes};
+use super::updater::{UpdateContext, UpdateRule};
 use super::versions::Versions;
 use super::views::Seen;
 use crate::error::Result;
@@ -20,17 +20,17 @@ use crate::memory::prefetch::prefetch;
 use crate::memory::stream::stream;
 use crate::transport::Call;
 use crate::transport::arena::lock::Lock;
-use crate::transport::arena::{Extent, Seat};
+use crate::transport::arena::{Extent, LocalEndpoint};
 
 /// A table's memory on this host.
 pub(super) struct Storage {
     pub extent: Extent,
     pub layout: TableLayout,
-    pub seat: Arc<Seat>,
-    pub rule: Arc<dyn Rule>,
+    pub endpoint: Arc<LocalEndpoint>,
+    pub rule: Arc<dyn UpdateRule>,
     pub batch_buffer: BatchBuffer,
     /// The rows, if they are in device memory.
-    pub shard: Option<Shard>,
+    pub shard: Option<DeviceShard>,
     /// Per-device buffers of this rank's calls.
     pub scratch: ScratchByDevice,
 }
@@ -57,7 +57,7 @@ impl Storage {
         let offset = self.layout.locks + stripe * size_of::<Lock>();
         // SAFETY: the layout has a lock for each stripe there; zeroes are an unlocked lock, and a lock may be shared.
         let lock = unsafe { &*self.extent.range(offset, size_of::<Lock>()).cast::<Lock>() };
-        acquire(&self.seat, self.header(), call, lock)
+        acquire(&self.endpoint, self.header(), call, lock)
     }
 
     fn row(&self, row: usize, rows: usize) -> *mut u8 {
@@ -91,7 +91,7 @@ impl Storage {
     pub fn get(&self, call: &Call, worker: usize, first: usize, out: &mut [u8]) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
         if let Some(shard) = &self.shard {
-            return self.device_out(call, shard, TableSection::Values, first * bytes, out);
+            return self.device_read(call, shard, TableSection::Values, first * bytes, out);
         }
         let rows = out.len() / bytes;
         let large = out.len() > STREAMING_THRESHOLD;
@@ -197,7 +197,9 @@ impl Storage {
         let versions = self.versions();
         if let Some(shard) = &self.shard {
             let changed = || {
-                versions.iter().for_each(|all| row_refs.clone().for_each(|row_ref| all.change(row_ref.row as usize)))
+                versions
+                    .iter()
+                    .for_each(|all| row_refs.clone().for_each(|row_ref| all.change(row_ref.row as usize)))
             };
             return self.device_add_list(call, shard, row_refs.clone(), delta, context, changed);
         }
@@ -205,7 +207,11 @@ impl Storage {
             let _guard = self.lock(call, group.stripe)?;
             let ahead = |row_ref: &RowRef| self.prefetch_row(row_ref, delta.as_ptr());
             group.each(ahead, |row_ref| {
-                self.update(row_ref.row as usize, &delta[row_ref.position as usize * bytes..][..bytes], context);
+                self.update(
+                    row_ref.row as usize,
+                    &delta[row_ref.position as usize * bytes..][..bytes],
+                    context,
+                );
                 versions.iter().for_each(|versions| versions.change(row_ref.row as usize));
             });
             Ok(())
@@ -402,7 +408,7 @@ impl Storage {
     /// Copies bytes of a section, from `start` on.
     pub fn copy_out(&self, call: &Call, section: TableSection, start: usize, out: &mut [u8]) -> Result<()> {
         if let Some(shard) = &self.shard {
-            return self.device_out(call, shard, section, start, out);
+            return self.device_read(call, shard, section, start, out);
         }
         self.walk(call, section, start..start + out.len(), |place, range| {
             let part = &mut out[range];
@@ -414,7 +420,7 @@ impl Storage {
     /// Overwrites bytes of a section, from `start` on.
     pub fn copy_in(&self, call: &Call, section: TableSection, start: usize, bytes: &[u8]) -> Result<()> {
         if let Some(shard) = &self.shard {
-            return self.device_in(call, shard, section, start, bytes);
+            return self.device_write(call, shard, section, start, bytes);
         }
         self.walk(call, section, start..start + bytes.len(), |place, range| {
             let part = &bytes[range];

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::core::TableCore;
 use super::description::TableKind;
-use super::registry::UseGuard;
 use super::make::TableDefinition;
+use super::registry::UseGuard;
 use super::tables::ShutdownGuard;
 use super::{AddOptions, Consistency, TableOptions, Tables};
 use crate::error::{Error, Result};
@@ -45,7 +45,8 @@ impl Table {
         master: Option<&[u8]>,
         options: TableOptions,
     ) -> Result<Table> {
-        let definition = TableDefinition { kind: TableKind::Array, rows: size, cols: 1, dtype, pipelined: false };
+        let definition =
+            TableDefinition { kind: TableKind::Array, rows: size, cols: 1, dtype, pipelined: false };
         Table::make(tables, definition, master, options)
     }
 
@@ -57,7 +58,13 @@ impl Table {
         master: Option<&[u8]>,
         options: TableOptions,
     ) -> Result<Table> {
-        let definition = TableDefinition { kind: TableKind::Matrix, rows: shape.0, cols: shape.1, dtype, pipelined: false };
+        let definition = TableDefinition {
+            kind: TableKind::Matrix,
+            rows: shape.0,
+            cols: shape.1,
+            dtype,
+            pipelined: false,
+        };
         Table::make(tables, definition, master, options)
     }
 
@@ -71,7 +78,8 @@ impl Table {
         pipelined: bool,
         options: TableOptions,
     ) -> Result<Table> {
-        let definition = TableDefinition { kind: TableKind::SparseMatrix, rows: shape.0, cols: shape.1, dtype, pipelined };
+        let definition =
+            TableDefinition { kind: TableKind::SparseMatrix, rows: shape.0, cols: shape.1, dtype, pipelined };
         Table::make(tables, definition, master, options)
     }
 
@@ -200,7 +208,7 @@ impl Table {
         let (table, mut out) = (self.in_background(), out);
         let worker = self.check("get", Rows::of(&rows), out.as_mut().len());
         self.core.queue.run(move || {
-            promise.keep(|| {
+            promise.fulfil(|| {
                 let call = table.core.call(&table.group, "get");
                 table.get_now(&call, worker?, Rows::of(&rows), out.as_mut())?;
                 Ok(out)
@@ -220,7 +228,7 @@ impl Table {
         let table = self.in_background();
         let worker = self.check_add(Rows::of(&rows), delta.as_ref(), &options);
         self.core.queue.run(move || {
-            promise.keep(|| {
+            promise.fulfil(|| {
                 let call = table.core.call(&table.group, "add");
                 table.add_now(&call, worker?, Rows::of(&rows), delta.as_ref(), &options, true)?;
                 Ok(delta)
@@ -320,7 +328,8 @@ impl Table {
 
     /// A handle for background work, which the caller's interrupt hook does not interrupt.
     pub(super) fn in_background(&self) -> Table {
-        let (core, group, use_guard) = (self.core.clone(), self.group.without_interrupt(), self.use_guard.clone());
+        let (core, group, use_guard) =
+            (self.core.clone(), self.group.without_interrupt(), self.use_guard.clone());
         Table { core, group, use_guard, _shutdown: None }
     }
 

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::cuda::Parked;
 use super::creation::{self, Purpose};
+use super::cuda::RetainedMemory;
 use super::membership::Membership;
-use super::registry::{UseGuard, Registry, OpenTable};
-use super::remote::{Remote, Terms};
+use super::registry::{OpenTable, Registry, UseGuard};
+use super::remote::{Remote, RemotePeers};
 use super::role::{Role, Roles};
 use crate::error::{Error, Result};
-use crate::transport::arena::Seat;
+use crate::transport::arena::LocalEndpoint;
 use crate::transport::{Interrupt, Transport};
 use crate::world::{Group, Watcher, World};
 
@@ -41,7 +41,7 @@ pub struct Tables {
 
 pub(super) struct Inner {
     pub roles: Roles,
-    pub seat: Arc<Seat>,
+    pub endpoint: Arc<LocalEndpoint>,
     /// The host number of each rank.
     pub hosts: Vec<usize>,
     pub rank: usize,
@@ -61,35 +61,35 @@ pub(super) struct Inner {
     closed: AtomicBool,
     workers_group: OnceLock<Group>,
     /// Device memory of tables that this rank dropped before other ranks did.
-    pub parked: Arc<Parked>,
+    pub parked: Arc<RetainedMemory>,
 }
 
 impl Tables {
     /// Sets this rank's role and exchanges roles with the other ranks. Collective.
     pub fn join(world: &World, role: Role) -> Result<Tables> {
         let group = world.group().clone();
-        let common = &group.core.common;
-        let seat = common.seat.clone().ok_or_else(|| {
+        let world_state = &group.core.world;
+        let endpoint = world_state.endpoint.clone().ok_or_else(|| {
             Error::unsupported("tables", "this rank shares memory with nobody", "start it with a launcher")
         })?;
-        let (hosts, rank) = (common.hosts.clone(), world.rank());
+        let (hosts, rank) = (world_state.hosts.clone(), world.rank());
         // A process that replaces one that had joined finds what was agreed; if its predecessor had not joined, it joins
         // collectively.
-        let known = if world.restarts() > 0 { Membership::of(&seat, hosts[rank], rank) } else { None };
+        let known = if world.restarts() > 0 { Membership::of(&endpoint, hosts[rank], rank) } else { None };
         let restarted = known.is_some();
         let membership = match known {
             Some(known) => {
                 known.enter(rank);
                 known
             }
-            None => Tables::agree_on_roles(&group, &seat, &hosts, role)?,
+            None => Tables::agree_on_roles(&group, &endpoint, &hosts, role)?,
         };
         let (nonce, roles) = (membership.nonce(), membership.roles());
         let roles = Roles::new(&roles).inspect_err(|_| membership.leave(rank))?;
         let (worker, server) = (roles.worker_id(rank), roles.server_id(rank));
         let inner = Inner {
             roles,
-            seat,
+            endpoint,
             hosts,
             rank,
             worker,
@@ -105,16 +105,21 @@ impl Tables {
             parked: Arc::default(),
         };
         let watchers: [Arc<dyn Watcher>; 2] = [inner.registry.clone(), inner.parked.clone()];
-        watchers.iter().for_each(|watcher| common.watchers.add(Arc::downgrade(watcher)));
+        watchers.iter().for_each(|watcher| world_state.watchers.add(Arc::downgrade(watcher)));
         let inner = Arc::new(inner);
         let shutdown = ShutdownGuard::start(&inner, &group)?;
         Ok(Tables { inner, group, shutdown })
     }
 
     /// Exchanges the roles of all ranks, and records them where a replacement of this process finds them.
-    fn agree_on_roles(group: &Group, seat: &Seat, hosts: &[usize], role: Role) -> Result<Membership> {
+    fn agree_on_roles(
+        group: &Group,
+        endpoint: &LocalEndpoint,
+        hosts: &[usize],
+        role: Role,
+    ) -> Result<Membership> {
         let rank = group.rank();
-        let _series = seat.place().stay.series();
+        let _series = endpoint.own_slot().process.series_guard();
         let purpose = Purpose::join();
         let (mut all, mut nonce) = (vec![0u8; group.size()], [new_nonce() as i64]);
         purpose.during(|| {
@@ -123,12 +128,12 @@ impl Tables {
         })?;
         let roles: Vec<Role> = all.into_iter().map(Role::from_number).collect();
         let written = match hosts.iter().position(|&host| host == hosts[rank]) == Some(rank) {
-            true => Membership::write(seat, hosts[rank], nonce[0] as u64, &roles),
+            true => Membership::write(endpoint, hosts[rank], nonce[0] as u64, &roles),
             false => Ok(()),
         };
         // Also the barrier that the other ranks pass before they look the membership up.
         creation::agree(group, &purpose, written.map(|()| "joined".into()))?;
-        let membership = Membership::find(seat, hosts[rank], nonce[0] as u64);
+        let membership = Membership::find(endpoint, hosts[rank], nonce[0] as u64);
         let membership = membership.ok_or_else(|| Error::internal("tables", "the roles were not found"))?;
         membership.enter(rank);
         Ok(membership)
@@ -261,7 +266,7 @@ impl Inner {
     }
 
     pub fn transport(&self) -> &dyn Transport {
-        &*self.registry.group.core.common.transport
+        &*self.registry.group.core.world.transport
     }
 
     /// Whether the connection to other hosts was shut down.
@@ -271,7 +276,7 @@ impl Inner {
 
     /// Whether this is the process that joined, and not a forked child of it.
     pub fn is_owner_process(&self) -> bool {
-        self.registry.group.core.common.origin.is_here()
+        self.registry.group.core.world.fork_guard.is_original_process()
     }
 
     /// Registers a table that this rank has created; it is in use as long as the result lives.
@@ -306,8 +311,8 @@ impl Inner {
             return Ok(known.clone());
         }
         let created = group.subgroup(&self.roles.workers)?;
-        let created =
-            created.ok_or_else(|| Error::internal("tables", "a rank that is no worker asked for the workers"))?;
+        let created = created
+            .ok_or_else(|| Error::internal("tables", "a rank that is no worker asked for the workers"))?;
         Ok(self.workers_group.get_or_init(|| created).clone())
     }
 }
@@ -327,8 +332,8 @@ impl ShutdownGuard {
             let callers = if servers.contains(&inner.rank) { inner.hosts.len() } else { 0 };
             let others = |ranks: Vec<usize>| ranks.into_iter().filter(|&rank| rank != inner.rank).collect();
             let callers = others((0..callers).collect());
-            let terms = Terms { context: group.core.context, callers, servers: others(servers) };
-            let remote = Remote::start(group.core.common.transport.clone(), terms, inner.registry.clone())?;
+            let terms = RemotePeers { context: group.core.context, callers, servers: others(servers) };
+            let remote = Remote::start(group.core.world.transport.clone(), terms, inner.registry.clone())?;
             let _ = inner.remote.set(remote);
         }
         Ok(Arc::new(ShutdownGuard { inner: inner.clone(), group: group.without_interrupt() }))

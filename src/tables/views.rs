@@ -24,9 +24,10 @@ impl SequenceNumbers {
     pub fn from_bytes(bytes: &[u8]) -> Result<SequenceNumbers> {
         let (words, rest) = bytes.as_chunks::<8>();
         match (words, rest) {
-            ([own, acknowledged], []) => {
-                Ok(SequenceNumbers { own: u64::from_le_bytes(*own), acknowledged: u64::from_le_bytes(*acknowledged) })
-            }
+            ([own, acknowledged], []) => Ok(SequenceNumbers {
+                own: u64::from_le_bytes(*own),
+                acknowledged: u64::from_le_bytes(*acknowledged),
+            }),
             _ => Err(Error::internal("get_changed", format!("{} bytes of numbers", bytes.len()))),
         }
     }

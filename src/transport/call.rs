@@ -47,7 +47,7 @@ impl Call<'_> {
         self.check_interrupt()?;
         if self.remaining().is_zero() {
             let doing = "its device is still at work".to_string();
-            let waits = Missing { rank: self.rank, pid: Some(process::own()), doing, location: None };
+            let waits = Missing { rank: self.rank, pid: Some(process::own_pid()), doing, location: None };
             return Err(self.timeout(vec![waits]));
         }
         Ok(())

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::mpi::MpiTransport;
 use super::wait::poll_until;
-use super::{Call, Incoming, Outgoing, NonblockingTransport, Slot, Ticket, Transport};
+use super::{Call, Incoming, NonblockingTransport, Outgoing, Slot, Ticket, Transport};
 use crate::error::{Lost, Missing, Result};
 use crate::memory::{DType, ReduceOp};
 
@@ -195,7 +195,8 @@ impl NonblockingTransport for HostsTransport {
 
     fn awaited(&self, ticket: &Ticket) -> Vec<usize> {
         let tickets = self.tickets(ticket);
-        let mut ranks: Vec<usize> = tickets.local.iter().flat_map(|local| self.local.awaited(local)).collect();
+        let mut ranks: Vec<usize> =
+            tickets.local.iter().flat_map(|local| self.local.awaited(local)).collect();
         ranks.extend(tickets.remote.iter().flat_map(|remote| self.remote.awaited(remote)));
         ranks.sort_unstable();
         ranks

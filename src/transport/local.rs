@@ -25,7 +25,11 @@ pub(crate) fn create(size: usize) -> Result<Vec<ArenaTransport>> {
     let name = if size == 1 { "alone" } else { "local" };
     (0..size)
         .map(|local_rank| {
-            Ok(ArenaTransport::new(name, size, LocalEndpoint::attach(arena.clone(), local_rank, (0..size).collect())?))
+            Ok(ArenaTransport::new(
+                name,
+                size,
+                LocalEndpoint::attach(arena.clone(), local_rank, (0..size).collect())?,
+            ))
         })
         .collect()
 }

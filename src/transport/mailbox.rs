@@ -90,7 +90,12 @@ impl Mailbox {
         ticket
     }
 
-    fn take_unexpected(&mut self, from: usize, slot: &Slot, bytes: usize) -> Option<Result<Vec<u8>, MessageMismatch>> {
+    fn take_unexpected(
+        &mut self,
+        from: usize,
+        slot: &Slot,
+        bytes: usize,
+    ) -> Option<Result<Vec<u8>, MessageMismatch>> {
         let index = self.unexpected.iter().position(|message| {
             message.from == from
                 && (message.envelope.context, message.envelope.tag) == (slot.context, slot.tag)
@@ -104,7 +109,8 @@ impl Mailbox {
 
     /// Takes the oldest unexpected message with this context and tag, from any source.
     pub fn take_next(&mut self, context: u32, tag: u32) -> Option<(usize, Vec<u8>)> {
-        let fits = |message: &QueuedMessage| (message.envelope.context, message.envelope.tag) == (context, tag);
+        let fits =
+            |message: &QueuedMessage| (message.envelope.context, message.envelope.tag) == (context, tag);
         let index = self.unexpected.iter().position(fits)?;
         self.unexpected.remove(index).map(|message| (message.from, message.bytes))
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use crate::transport::arena::Seat;
+use crate::transport::arena::LocalEndpoint;
 use crate::transport::wait::Monitor;
 
 /// Assigns call numbers and admits the calls in that order.
@@ -15,7 +15,7 @@ pub(crate) struct CallOrder {
     state: Monitor<OrderState>,
     /// The endpoint whose process record stores the count of finished calls, for a process that resumes when this one
     /// has died.
-    seat: Option<Arc<Seat>>,
+    endpoint: Option<Arc<LocalEndpoint>>,
     /// Collectives completed by earlier processes of this rank; zero once this process has declared its position.
     completed_before: AtomicU64,
 }
@@ -48,11 +48,11 @@ pub(crate) struct CallPermit<'a> {
 
 impl CallOrder {
     /// Continues the call order stored in this endpoint's process record.
-    pub fn restored_from(seat: Arc<Seat>) -> CallOrder {
-        let stay = &seat.place().stay;
-        let (calls, completed_before) = (stay.calls(), AtomicU64::new(stay.collectives()));
+    pub fn restored_from(endpoint: Arc<LocalEndpoint>) -> CallOrder {
+        let process = &endpoint.own_slot().process;
+        let (calls, completed_before) = (process.calls(), AtomicU64::new(process.collectives()));
         let state = OrderState { taken: calls, finished: calls, ..OrderState::default() };
-        CallOrder { state: Monitor::new(state), seat: Some(seat), completed_before }
+        CallOrder { state: Monitor::new(state), endpoint: Some(endpoint), completed_before }
     }
 
     /// The number of collectives completed by earlier processes of this rank; zero once this process has declared that
@@ -70,7 +70,7 @@ impl CallOrder {
     pub fn take(&self) -> u64 {
         self.state.with(|state| {
             state.taken += 1;
-            if self.seat.as_ref().is_some_and(|seat| seat.place().stay.in_series()) {
+            if self.endpoint.as_ref().is_some_and(|endpoint| endpoint.own_slot().process.in_series()) {
                 state.in_series.insert(state.taken);
             }
             state.taken
@@ -85,8 +85,8 @@ impl CallOrder {
             match state.finished + 1 == number {
                 true => {
                     state.finish(number);
-                    if let Some(seat) = &self.seat {
-                        seat.place().stay.count(state.finished);
+                    if let Some(endpoint) = &self.endpoint {
+                        endpoint.own_slot().process.set_calls(state.finished);
                     }
                 }
                 false => drop(state.skipped.insert(number)),
@@ -100,8 +100,8 @@ impl CallOrder {
         let is_next = |state: &mut OrderState| (state.finished + 1 == number).then_some(());
         let keep_waiting = || if Instant::now() >= deadline || stop() { Err(()) } else { Ok(()) };
         self.state.wait(deadline, is_next, keep_waiting).ok()?;
-        if let Some(seat) = &self.seat {
-            seat.place().stay.enter();
+        if let Some(endpoint) = &self.endpoint {
+            endpoint.own_slot().process.enter();
         }
         Some(CallPermit { call_order: self, number })
     }
@@ -112,11 +112,11 @@ impl Drop for CallPermit<'_> {
         self.call_order.state.update(|state| {
             state.finish(self.number);
             let in_series = state.in_series.remove(&self.number);
-            if let Some(seat) = &self.call_order.seat {
+            if let Some(endpoint) = &self.call_order.endpoint {
                 if !in_series {
-                    seat.place().stay.count_collective();
+                    endpoint.own_slot().process.count_collective();
                 }
-                seat.place().stay.leave(state.finished);
+                endpoint.own_slot().process.leave(state.finished);
             }
         });
     }

@@ -22,14 +22,14 @@ impl ForkGuard {
             page[0] = 1;
             Ok(page)
         });
-        page.map_or_else(|_| ForkGuard::CreatorPid(process::own()), ForkGuard::WipedPage)
+        page.map_or_else(|_| ForkGuard::CreatorPid(process::own_pid()), ForkGuard::WipedPage)
     }
 
     #[inline]
     pub fn is_original_process(&self) -> bool {
         match self {
             ForkGuard::WipedPage(page) => page[0] == 1,
-            ForkGuard::CreatorPid(pid) => *pid == process::own(),
+            ForkGuard::CreatorPid(pid) => *pid == process::own_pid(),
         }
     }
 }

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::background::{self, Background};
+use super::call_order::{CallOrder, CallPermit};
 use super::fork_guard::ForkGuard;
 use super::pending::{Pending, pending};
-use super::call_order::{CallPermit, CallOrder};
 use super::watchers::Watchers;
 use crate::error::{Error, Kind, Result};
-use crate::transport::arena::Seat;
+use crate::transport::arena::LocalEndpoint;
 use crate::transport::arena::channel::Channel;
 use crate::transport::{Call, Incoming, Interrupt, Outgoing, Slot, Transport, Verb};
 
@@ -19,7 +19,7 @@ use crate::transport::{Call, Incoming, Interrupt, Outgoing, Slot, Transport, Ver
 pub(crate) struct WorldState {
     pub transport: Arc<dyn Transport>,
     /// This rank's endpoint in the arena of its host; a world with one rank per host has none.
-    pub seat: Option<Arc<Seat>>,
+    pub endpoint: Option<Arc<LocalEndpoint>>,
     /// The host number of each rank; ranks with equal numbers share memory.
     pub hosts: Vec<usize>,
     pub closed: AtomicBool,
@@ -36,13 +36,13 @@ pub(crate) struct WorldState {
 impl WorldState {
     pub fn new(
         transport: Arc<dyn Transport>,
-        seat: Option<Arc<Seat>>,
+        endpoint: Option<Arc<LocalEndpoint>>,
         hosts: Vec<usize>,
         timeout: Duration,
     ) -> WorldState {
         let world = WorldState {
             transport,
-            seat,
+            endpoint,
             hosts,
             closed: AtomicBool::new(false),
             timeout: AtomicU64::new(0),
@@ -124,7 +124,7 @@ impl Group {
         let rank = world.transport.rank();
         let own_rank = members.iter().position(|&member| member == rank).expect("this rank is a member");
         // Only the world's own group can be resumed by a restarted process.
-        let seat = world.seat.clone().filter(|_| context == 0 && channel.is_some());
+        let endpoint = world.endpoint.clone().filter(|_| context == 0 && channel.is_some());
         let core = GroupCore {
             world,
             context,
@@ -132,7 +132,7 @@ impl Group {
             members,
             own_rank,
             channel,
-            call_order: seat.map_or_else(CallOrder::default, CallOrder::restored_from),
+            call_order: endpoint.map_or_else(CallOrder::default, CallOrder::restored_from),
             running: Mutex::new(()),
             background: Background::default(),
             messages: AtomicU64::new(0),
@@ -254,7 +254,8 @@ impl Group {
                 promise.fulfil(|| {
                     // Only earlier calls can block this one, and each of them ends by its own deadline.
                     let forever = Instant::now() + MAX_TIMEOUT;
-                    let permit = group.core.call_order.wait(number, forever, || group.core.broken.get().is_some());
+                    let permit =
+                        group.core.call_order.wait(number, forever, || group.core.broken.get().is_some());
                     group.options.call_number = Some(number);
                     group.options.interrupt = None;
                     let result = work(&group);
@@ -327,15 +328,16 @@ impl Group {
         self.check_usable(verb.name())?;
         let number = self.core.messages.fetch_add(1, Ordering::Relaxed) + 1;
         let call = Call { members: &[], ..self.describe(verb, number, Instant::now()) };
-        let _underway = self.core.world.seat.as_ref().map(|seat| seat.place().stay.message());
+        let _underway =
+            self.core.world.endpoint.as_ref().map(|endpoint| endpoint.own_slot().process.message_guard());
         self.record_activity(verb, number, || body(&call))
     }
 
     /// Fails if messages and groups with one of these world ranks cannot work because that rank, or this one, was
     /// restarted.
     pub(crate) fn check_reachable(&self, call: &Call, ranks: impl Iterator<Item = usize>) -> Result<()> {
-        let Some(seat) = &self.core.world.seat else { return Ok(()) };
-        let lost: Vec<_> = ranks.filter_map(|rank| seat.started_again(rank)).collect();
+        let Some(endpoint) = &self.core.world.endpoint else { return Ok(()) };
+        let lost: Vec<_> = ranks.filter_map(|rank| endpoint.restarted(rank)).collect();
         if lost.is_empty() { Ok(()) } else { Err(call.lost(lost)) }
     }
 
@@ -387,10 +389,10 @@ impl Group {
     }
 
     fn record_activity<R>(&self, verb: Verb, number: u64, body: impl FnOnce() -> R) -> R {
-        let Some(seat) = &self.core.world.seat else { return body() };
-        seat.note(verb, number, self.core.context, true);
+        let Some(endpoint) = &self.core.world.endpoint else { return body() };
+        endpoint.set_activity(verb, number, self.core.context, true);
         let result = body();
-        seat.note(verb, number, self.core.context, false);
+        endpoint.set_activity(verb, number, self.core.context, false);
         result
     }
 

@@ -34,7 +34,8 @@ impl Group {
                 (0..self.size()).filter(|&rank| host(rank) == host(self.rank())).collect();
             let local = self.create_subgroup(call, &host_ranks, Slot::CREATE_LEVELS)?;
             let leads = leaders.contains(&self.rank());
-            let leader_group = if leads { Some(self.create_subgroup(call, &leaders, Slot::CREATE_LEVELS)?) } else { None };
+            let leader_group =
+                if leads { Some(self.create_subgroup(call, &leaders, Slot::CREATE_LEVELS)?) } else { None };
             let position = |rank: usize| leaders.iter().position(|&leader| leader == leader_of(rank));
             let host_of = (0..self.size()).filter_map(position).collect();
             Some(Hierarchy { local, leaders: leader_group, host_of })

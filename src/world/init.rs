@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::group::MAX_TIMEOUT;
-use super::join::{Joined, HostMapping, single_process, over_shared_memory, over_mpi, attach};
+use super::join::{HostMapping, Joined, attach, over_mpi, over_shared_memory, single_process};
 use super::launcher::{self, OWN};
 use super::locator::Locator;
 use super::log;
 use super::settings::{self, DEFAULT_TIMEOUT, TransportChoice};
-use super::{WorldState, Group, World};
+use super::{Group, World, WorldState};
 use crate::error::{Error, Result};
 use crate::transport::arena::Arena;
 use crate::transport::arena::channel::Channel;
@@ -102,18 +102,18 @@ impl World {
     /// Blocks until all ranks have joined. A restarted rank resumes after this barrier, which the other ranks have
     /// already left.
     fn initial_barrier(&self, deadline: Instant) -> Result<()> {
-        let stay = self.state().seat.as_ref().map(|seat| &seat.place().stay);
-        if stay.is_some_and(|stay| stay.has_joined()) {
+        let process = self.state().endpoint.as_ref().map(|endpoint| &endpoint.own_slot().process);
+        if process.is_some_and(|process| process.has_joined()) {
             return Ok(());
         }
-        if let Some(stay) = stay {
-            stay.enter();
+        if let Some(process) = process {
+            process.enter();
         }
         let group = self.group.uncounted().with_timeout(deadline.saturating_duration_since(Instant::now()));
         group.barrier()?;
         group.message_call(Verb::Group, |call| group.hierarchy(call).map(drop))?;
-        if let Some(stay) = stay {
-            stay.leave(0);
+        if let Some(process) = process {
+            process.leave(0);
         }
         Ok(())
     }
@@ -145,13 +145,13 @@ impl World {
     }
 
     fn new(joined: Joined, launcher: &'static str, timeout: Duration) -> World {
-        let Joined { transport, seat, hosts, names, host_ranks, host } = joined;
+        let Joined { transport, endpoint, hosts, names, host_ranks, host } = joined;
         let rank = transport.rank();
         let local_rank = host_ranks.iter().position(|&other| other == rank).unwrap_or(0);
         let share_memory = hosts.iter().all(|&other| other == hosts[rank]);
-        let channel = seat.as_ref().filter(|_| share_memory).map(Channel::of_all);
+        let channel = endpoint.as_ref().filter(|_| share_memory).map(Channel::host_wide);
         let members = (0..transport.size()).collect();
-        let world = WorldState::new(transport, seat, hosts, timeout);
+        let world = WorldState::new(transport, endpoint, hosts, timeout);
         World {
             group: Group::new(Arc::new(world), 0, "world".into(), members, channel, None),
             launcher,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::launcher::{OWN, RankPlacement, TORCHRUN};
 use super::probe;
 use crate::error::{Error, Result};
-use crate::transport::arena::{Arena, ArenaTransport, LOCATION_LIMIT, Seat};
+use crate::transport::arena::{Arena, ArenaTransport, LOCATION_TIMEOUT, LocalEndpoint};
 use crate::transport::hosts::HostsTransport;
 use crate::transport::mpi::{MpiOptions, MpiTransport};
 use crate::transport::{Interrupt, Transport, local, shm};
@@ -17,7 +17,7 @@ const LAUNCHER_CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The result of joining.
 pub(super) struct Joined {
     pub transport: Arc<dyn Transport>,
-    pub seat: Option<Arc<Seat>>,
+    pub endpoint: Option<Arc<LocalEndpoint>>,
     /// The host number of each rank; ranks with equal numbers share memory.
     pub hosts: Vec<usize>,
     /// The host name of each rank.
@@ -25,16 +25,16 @@ pub(super) struct Joined {
     /// The ranks on this rank's host.
     pub host_ranks: Vec<usize>,
     /// Serves the shared memory to the other ranks of this host.
-    pub host: Option<shm::Host>,
+    pub host: Option<shm::FdServer>,
 }
 
 impl Joined {
     /// All ranks share the arena.
     pub fn local(transport: ArenaTransport) -> Joined {
-        let (seat, size) = (transport.seat.clone(), transport.size());
+        let (endpoint, size) = (transport.endpoint.clone(), transport.size());
         Joined {
             transport: Arc::new(transport),
-            seat: Some(seat),
+            endpoint: Some(endpoint),
             hosts: vec![0; size],
             names: vec![host_name(); size],
             host_ranks: (0..size).collect(),
@@ -61,11 +61,11 @@ pub(super) fn over_shared_memory(
         true => (shm::join(&job, deadline.min(Instant::now() + LAUNCHER_CONNECT_TIMEOUT), interrupt)?, None),
         false => share_arena(&job, size, rank == 0, deadline, interrupt)?,
     };
-    if arena.seats() != size {
+    if arena.local_size() != size {
         return Err(Error::usage(
             "init",
             format!("a job of {size} ranks"),
-            format!("shared memory for {} ranks", arena.seats()),
+            format!("shared memory for {} ranks", arena.local_size()),
             "do not change UNISONO_SIZE or UNISONO_JOB by hand",
         ));
     }
@@ -74,9 +74,9 @@ pub(super) fn over_shared_memory(
 
 /// Attaches to a rank's slot in an arena that this process has mapped.
 pub(super) fn attach(arena: Arc<Arena>, rank: usize, restarts: usize) -> Result<Joined> {
-    let size = arena.seats();
-    let seat = Seat::take_again(arena, rank, (0..size).collect(), restarts as u32)?;
-    Ok(Joined::local(ArenaTransport::new("shm", size, seat)))
+    let size = arena.local_size();
+    let endpoint = LocalEndpoint::reattach(arena, rank, (0..size).collect(), restarts as u32)?;
+    Ok(Joined::local(ArenaTransport::new("shm", size, endpoint)))
 }
 
 /// How ranks that use MPI map to hosts.
@@ -106,15 +106,18 @@ pub(super) fn over_mpi(placement: RankPlacement, timeout: Duration, mapping: Hos
     let sharing: Vec<usize> = (0..size).filter(|&other| first[other] == first[rank]).collect();
     let (arena, server) = match sharing.len() {
         1 => (shm::create(1)?.0, None),
-        local_size => share_arena(&mpi.peers.host_key(first[rank]), local_size, first[rank] == rank, deadline, None)?,
+        local_size => {
+            share_arena(&mpi.peers.host_key(first[rank]), local_size, first[rank] == rank, deadline, None)?
+        }
     };
     let index = sharing.iter().position(|&other| other == rank).unwrap_or(0);
-    let arena_transport = ArenaTransport::new("shm", size, Seat::take(arena, index, sharing.clone())?);
-    let seat = arena_transport.seat.clone();
-    let describe = seat.clone();
+    let arena_transport =
+        ArenaTransport::new("shm", size, LocalEndpoint::attach(arena, index, sharing.clone())?);
+    let endpoint = arena_transport.endpoint.clone();
+    let describe = endpoint.clone();
     mpi.peers.describe_with(Box::new(move |rank| {
-        let local_rank = describe.seat_of(rank);
-        local_rank.map(|_| describe.missing(rank, Instant::now() + LOCATION_LIMIT))
+        let local_rank = describe.local_rank_of(rank);
+        local_rank.map(|_| describe.missing(rank, Instant::now() + LOCATION_TIMEOUT))
     }));
 
     let simulated_hosts = match mapping {
@@ -132,7 +135,7 @@ pub(super) fn over_mpi(placement: RankPlacement, timeout: Duration, mapping: Hos
         true => mpi,
         false => Arc::new(HostsTransport::new(Arc::new(arena_transport), mpi, hosts.clone())),
     };
-    Ok(Joined { transport, seat: Some(seat), hosts, names, host_ranks, host: server })
+    Ok(Joined { transport, endpoint: Some(endpoint), hosts, names, host_ranks, host: server })
 }
 
 /// The arena of this host under a third-party launcher: the first rank creates it for the others.
@@ -142,12 +145,12 @@ fn share_arena(
     creates: bool,
     deadline: Instant,
     interrupt: Option<&Interrupt>,
-) -> Result<(Arc<Arena>, Option<shm::Host>)> {
+) -> Result<(Arc<Arena>, Option<shm::FdServer>)> {
     if !creates {
         return Ok((shm::join(name, deadline, interrupt)?, None));
     }
     let (arena, file) = shm::create(local_size)?;
-    Ok((arena, Some(shm::Host::start(name, file)?)))
+    Ok((arena, Some(shm::FdServer::start(name, file)?)))
 }
 
 fn host_name() -> String {

@@ -168,7 +168,7 @@ fn number(launcher: &str, name: &str, text: &str) -> Result<usize> {
 /// namespace.
 fn ancestor(variable: &str) -> Option<String> {
     let prefix = format!("{variable}=");
-    let mut pid = process::own();
+    let mut pid = process::own_pid();
     loop {
         // Processes outside the namespace have pid 0.
         pid = process::parent(pid).filter(|&parent| parent > 0)?;

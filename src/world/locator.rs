@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::transport::arena::Seat;
+use crate::transport::arena::LocalEndpoint;
 
 /// How long the thread sleeps at most before it checks whether to stop.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -17,21 +17,21 @@ pub(super) struct Locator {
 }
 
 impl Locator {
-    pub fn start(&self, seat: &Arc<Seat>, locate: Box<dyn Fn() -> Option<String> + Send>) {
+    pub fn start(&self, endpoint: &Arc<LocalEndpoint>, locate: Box<dyn Fn() -> Option<String> + Send>) {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.is_some() {
             return;
         }
-        let (seat, ended) = (seat.clone(), self.ended.clone());
-        seat.place().listen();
+        let (endpoint, ended) = (endpoint.clone(), self.ended.clone());
+        endpoint.own_slot().enable_location_requests();
         let answer = move || {
-            let question = &seat.place().question;
-            let mut seen = question.load();
+            let location_request = &endpoint.own_slot().location_request;
+            let mut seen = location_request.load();
             while !ended.load(Ordering::Acquire) {
-                question.sleep_while(seen, STOP_CHECK_INTERVAL);
-                let asked = question.load();
+                location_request.sleep_while(seen, STOP_CHECK_INTERVAL);
+                let asked = location_request.load();
                 if asked != seen && !ended.load(Ordering::Acquire) {
-                    seat.place().tell_location(&locate().unwrap_or_default());
+                    endpoint.own_slot().report_location(&locate().unwrap_or_default());
                 }
                 seen = asked;
             }

@@ -1,6 +1,8 @@
 //! Layer 3: the world of ranks, how a process joins it, and groups of ranks.
 
 mod background;
+mod call_order;
+mod fork_guard;
 mod group;
 mod hierarchy;
 mod init;
@@ -8,13 +10,11 @@ mod join;
 mod launcher;
 mod locator;
 mod log;
-mod fork_guard;
 mod pending;
 mod probe;
 mod resume;
 mod settings;
 mod subgroup;
-mod call_order;
 mod usable;
 mod watchers;
 
@@ -23,8 +23,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub(crate) use background::Background;
-pub(crate) use group::WorldState;
 pub use group::Group;
+pub(crate) use group::WorldState;
 pub(crate) use hierarchy::Hierarchy;
 pub use init::InitOptions;
 pub use pending::Pending;
@@ -54,7 +54,7 @@ pub struct World {
     local_size: usize,
     locator: locator::Locator,
     /// Serves the job's shared memory to the other ranks of this host, if our launcher does not.
-    _host: Option<shm::Host>,
+    _host: Option<shm::FdServer>,
 }
 
 impl World {
@@ -117,8 +117,8 @@ impl World {
     /// Allocates memory in this host's arena: collectives on it need no copy.
     pub fn empty(&self, bytes: usize) -> Result<ArenaBuffer> {
         self.group.check_usable("empty")?;
-        match &self.state().seat {
-            Some(seat) => seat.allocate(bytes),
+        match &self.state().endpoint {
+            Some(endpoint) => endpoint.allocate(bytes),
             None => {
                 Err(Error::unsupported("empty", "this rank shares memory with nobody", "use ordinary memory"))
             }
@@ -129,14 +129,14 @@ impl World {
     pub fn arena(&self) -> Result<WholeArena> {
         self.group.check_usable("arena")?;
         let nobody = || Error::unsupported("arena", "this rank shares memory with nobody", "send messages");
-        self.state().seat.as_ref().map(WholeArena::new).ok_or_else(nobody)
+        self.state().endpoint.as_ref().map(WholeArena::new).ok_or_else(nobody)
     }
 
     /// Lets other ranks query where this rank is in its program: `locate` is called on another thread when another rank
     /// times out waiting for this one.
     pub fn set_locator(&self, locate: impl Fn() -> Option<String> + Send + 'static) {
-        if let Some(seat) = &self.state().seat {
-            self.locator.start(seat, Box::new(locate));
+        if let Some(endpoint) = &self.state().endpoint {
+            self.locator.start(endpoint, Box::new(locate));
         }
     }
 
@@ -162,8 +162,8 @@ impl Drop for World {
             let limit = if self.group.is_broken() { LEAVE_TIMEOUT_BROKEN } else { LEAVE_TIMEOUT };
             self.state().transport.leave(self.group.timeout().min(limit));
         }
-        if let Some(seat) = &self.state().seat {
-            seat.leave();
+        if let Some(endpoint) = &self.state().endpoint {
+            endpoint.leave();
         }
     }
 }

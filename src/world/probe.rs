@@ -28,7 +28,7 @@ pub(super) fn shared_memory(mpi: &MpiTransport, deadline: Instant) -> Result<Vec
     let mut offered = None;
     if first == rank && candidates[rank + 1..].contains(&rank) {
         token = fresh_token();
-        offered = shm::offer(&name, &token)
+        offered = shm::serve_probe(&name, &token)
             .inspect_err(|error| log::debug(format_args!("rank {rank} cannot offer shared memory: {error}")))
             .ok();
     }
@@ -71,7 +71,7 @@ fn log_namespaces(mpi: &MpiTransport) {
 fn fresh_token() -> [u8; TOKEN] {
     let time =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_nanos());
-    let own = process::own();
+    let own = process::own_pid();
     let mut token = [0; TOKEN];
     token[..16].copy_from_slice(&time.to_ne_bytes());
     token[16..20].copy_from_slice(&own.to_ne_bytes());
@@ -135,7 +135,11 @@ mod tests {
         assert_eq!(group_by_host(&one, &reports(4, &[], &[])), [0, 0, 0, 0]);
         assert_eq!(group_by_host(&one, &reports(4, &[2], &[])), [0, 0, 2, 0], "one that cannot map is alone");
         assert_eq!(group_by_host(&one, &reports(4, &[], &[(0, 3)])), [0, 0, 0, 3], "seeing is mutual");
-        assert_eq!(group_by_host(&one, &reports(4, &[], &[(2, 1)])), [0, 0, 2, 0], "all members see each other");
+        assert_eq!(
+            group_by_host(&one, &reports(4, &[], &[(2, 1)])),
+            [0, 0, 2, 0],
+            "all members see each other"
+        );
         assert_eq!(group_by_host(&[0, 0, 2, 2], &reports(4, &[], &[(0, 2), (2, 0)])), [0, 0, 2, 2]);
         assert_eq!(group_by_host(&[0, 1, 0], &reports(3, &[2], &[])), [0, 1, 2]);
         for size in [7, 8, 9, 16] {
@@ -145,13 +149,13 @@ mod tests {
 
     #[test]
     fn memory_that_is_offered_can_be_mapped_and_other_memory_is_told_apart() {
-        let name = format!("probe-test-{}", process::own());
+        let name = format!("probe-test-{}", process::own_pid());
         let deadline = Instant::now() + std::time::Duration::from_secs(60);
         assert!(
             shm::probe(&name, &[7; TOKEN], deadline).is_err(),
             "there is none yet, which is known at once"
         );
-        let offered = shm::offer(&name, &[7; TOKEN]).unwrap();
+        let offered = shm::serve_probe(&name, &[7; TOKEN]).unwrap();
         shm::probe(&name, &[7; TOKEN], deadline).unwrap();
         assert!(shm::probe(&name, &[8; TOKEN], deadline).is_err());
         drop(offered);

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use super::{Group, World};
 use crate::error::{Error, Result};
-use crate::transport::arena::Seat;
+use crate::transport::arena::LocalEndpoint;
 
 /// A series of collectives that ends when the value is dropped: see [`World::series`].
-pub struct Series(Option<Arc<Seat>>);
+pub struct Series(Option<Arc<LocalEndpoint>>);
 
 impl Drop for Series {
     fn drop(&mut self) {
-        self.0.iter().for_each(|seat| seat.place().stay.end_series());
+        self.0.iter().for_each(|endpoint| endpoint.own_slot().process.end_series());
     }
 }
 
@@ -43,9 +43,9 @@ impl World {
     /// whose result a restarted rank finds without repeating them. They do not count as completed collectives, and a
     /// rank that dies within the series cannot be restarted.
     pub fn series(&self) -> Series {
-        let seat = self.group.core.world.seat.clone();
-        seat.iter().for_each(|seat| seat.place().stay.begin_series());
-        Series(seat)
+        let endpoint = self.group.core.world.endpoint.clone();
+        endpoint.iter().for_each(|endpoint| endpoint.own_slot().process.begin_series());
+        Series(endpoint)
     }
 }
 
@@ -57,7 +57,8 @@ impl Group {
             return Ok(());
         }
         let rank = self.core.world.transport.rank();
-        let restart = self.core.world.seat.as_ref().map_or(0, |seat| seat.place().stay.restarts());
+        let restart =
+            self.core.world.endpoint.as_ref().map_or(0, |endpoint| endpoint.own_slot().process.restarts());
         let collectives = if completed_before == 1 { "collective" } else { "collectives" };
         let error = Error::usage(
             operation,

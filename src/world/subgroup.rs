@@ -84,14 +84,16 @@ impl Group {
         let world = &self.core.world;
         let ranks: Vec<usize> = members.iter().map(|&member| self.core.members[member]).collect();
         self.check_reachable(call, ranks.iter().copied())?;
-        let local_ranks = world.seat.as_ref().filter(|_| self.share_a_host(&ranks)).and_then(|seat| {
-            let local_ranks: Option<Vec<usize>> = ranks.iter().map(|&rank| seat.seat_of(rank)).collect();
-            local_ranks.map(|local_ranks| (seat, local_ranks))
-        });
+        let local_ranks =
+            world.endpoint.as_ref().filter(|_| self.share_a_host(&ranks)).and_then(|endpoint| {
+                let local_ranks: Option<Vec<usize>> =
+                    ranks.iter().map(|&rank| endpoint.local_rank_of(rank)).collect();
+                local_ranks.map(|local_ranks| (endpoint, local_ranks))
+            });
         let leads = members[0] == self.rank();
         let mut channel = match &local_ranks {
             // If the arena has no room for a channel, the group falls back to messages.
-            Some((seat, local_ranks)) if leads => Channel::found(seat, local_ranks.clone()).ok(),
+            Some((endpoint, local_ranks)) if leads => Channel::create(endpoint, local_ranks.clone()).ok(),
             _ => None,
         };
         let mut terms = [0u64; 2];
@@ -107,8 +109,8 @@ impl Group {
             ];
         }
         self.send_terms(call, members, &mut terms, tag)?;
-        if let (None, Some((seat, local_ranks)), true) = (&channel, local_ranks, terms[1] != NO_CHANNEL) {
-            channel = Some(Channel::join(seat, terms[1] as usize, local_ranks));
+        if let (None, Some((endpoint, local_ranks)), true) = (&channel, local_ranks, terms[1] != NO_CHANNEL) {
+            channel = Some(Channel::join(endpoint, terms[1] as usize, local_ranks));
         }
         let name = format!("group {ranks:?}");
         Ok(Group::new(world.clone(), terms[0] as u32, name, ranks, channel, self.own_timeout()))

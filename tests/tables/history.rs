@@ -207,7 +207,8 @@ fn check_bound(histories: &[History], bound: u64) {
 fn a_bound_holds_also_where_workers_make_different_numbers_of_steps() {
     for (ranks, kind) in [2, 3, 4].into_iter().flat_map(|ranks| KINDS.map(|kind| (ranks, kind))) {
         for (seed, bound) in [(0, 0), (1, 1), (2, 3)] {
-            let record_history = |world: &World, tables: &Tables| record_uneven_history(world, tables, kind, bound, seed);
+            let record_history =
+                |world: &World, tables: &Tables| record_uneven_history(world, tables, kind, bound, seed);
             for histories in on_all_paths(ranks, record_history) {
                 check_common(&histories);
                 check_bound(&histories, bound);
@@ -238,7 +239,9 @@ fn check_common(histories: &[History]) {
 fn recorded_histories_keep_every_promise() {
     for (ranks, kind) in [1, 2, 3, 4].into_iter().flat_map(|ranks| KINDS.map(|kind| (ranks, kind))) {
         for seed in 0..3 {
-            for histories in on_all_paths(ranks, |_, tables| record_history(tables, kind, Consistency::Async, seed)) {
+            for histories in
+                on_all_paths(ranks, |_, tables| record_history(tables, kind, Consistency::Async, seed))
+            {
                 check_common(&histories);
             }
             for histories in on_all_paths(ranks, |_, tables| {
@@ -254,9 +257,9 @@ fn recorded_histories_keep_every_promise() {
                 }
             }
             let bound = seed;
-            for histories in
-                on_all_paths(ranks, |_, tables| record_history(tables, kind, Consistency::Ssp { bound }, seed))
-            {
+            for histories in on_all_paths(ranks, |_, tables| {
+                record_history(tables, kind, Consistency::Ssp { bound }, seed)
+            }) {
                 check_common(&histories);
                 check_bound(&histories, bound);
             }

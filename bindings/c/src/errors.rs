@@ -55,6 +55,7 @@ fn message(panic: &(dyn Any + Send)) -> &str {
 /// thread has failed, and never NULL. Valid until the thread's next error.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_last_error() -> *const c_char {
-    let text = LAST_ERROR.try_with(|last| last.try_borrow().map(|last| last.as_ptr()).unwrap_or(c"".as_ptr()));
+    let text =
+        LAST_ERROR.try_with(|last| last.try_borrow().map(|last| last.as_ptr()).unwrap_or(c"".as_ptr()));
     text.unwrap_or(c"".as_ptr())
 }

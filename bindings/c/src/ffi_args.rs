@@ -64,7 +64,8 @@ impl FfiArgs {
         self.check_pointer(pointer, what)?;
         // SAFETY: not null, and the C caller guarantees a zero-terminated string.
         let text = unsafe { CStr::from_ptr(pointer) };
-        text.to_str().map_err(|_| self.usage_error(&format!("{what} in UTF-8"), format!("{text:?}"), "convert it"))
+        text.to_str()
+            .map_err(|_| self.usage_error(&format!("{what} in UTF-8"), format!("{text:?}"), "convert it"))
     }
 
     /// As [`FfiArgs::text`]; NULL means none.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use unisono::Result;
 use unisono::tables::{Rows, Table};
 
-use crate::ffi_args::FfiArgs;
 use crate::errors::guard;
+use crate::ffi_args::FfiArgs;
 use crate::options::OptionsHandle;
 use crate::pending::{CallerBuffer, PendingHandle};
 use crate::table::{NamedTable, TableHandle};

@@ -2,8 +2,8 @@
 
 use unisono::{Group, Result};
 
-use crate::ffi_args::FfiArgs;
 use crate::errors::guard;
+use crate::ffi_args::FfiArgs;
 use crate::{handles, session};
 
 /// A group: ranks that make the same calls in the same order.

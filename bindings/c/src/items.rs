@@ -6,8 +6,8 @@ use std::sync::Arc;
 use unisono::Result;
 use unisono::tables::{Items, OwnedKeys};
 
-use crate::ffi_args::{FfiArgs, Pod};
 use crate::errors::guard;
+use crate::ffi_args::{FfiArgs, Pod};
 use crate::handles;
 use crate::table::{NamedTable, TableHandle};
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use unisono::tables::{KeyType, KeyValueTable, Keys, OwnedKeys};
 use unisono::{DType, Result};
 
-use crate::ffi_args::{FfiArgs, Pod};
 use crate::errors::guard;
+use crate::ffi_args::{FfiArgs, Pod};
 use crate::group::CallGuard;
 use crate::options::OptionsHandle;
 use crate::pending::{CallerBuffer, PendingHandle};

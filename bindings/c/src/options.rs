@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use unisono::tables::{AddOptions, Compression, Consistency, Init, TableOptions, UpdaterChoice};
 use unisono::{Error, Result};
 
-use crate::ffi_args::FfiArgs;
 use crate::errors::guard;
+use crate::ffi_args::FfiArgs;
 use crate::handles;
 
 /// Options of a table or of an add.
@@ -56,7 +56,11 @@ impl TableSettings {
                     "normal" => Some(Distribution::Normal),
                     other => {
                         let advice = "for a constant, set the number \"init\"";
-                        return Err(args.usage_error("zero, uniform or normal", format!("{other:?}"), advice));
+                        return Err(args.usage_error(
+                            "zero, uniform or normal",
+                            format!("{other:?}"),
+                            advice,
+                        ));
                     }
                 };
                 self.table.init = Init::Zero;
@@ -126,7 +130,11 @@ impl TableSettings {
 }
 
 fn unknown(args: &FfiArgs, name: &str, known: &str) -> Error {
-    args.usage_error(&format!("one of {known}"), format!("{name:?}"), "texts and numbers have different names")
+    args.usage_error(
+        &format!("one of {known}"),
+        format!("{name:?}"),
+        "texts and numbers have different names",
+    )
 }
 
 impl OptionSet {

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use unisono::Result;
 
 use crate::ffi_args::FfiArgs;
-use crate::group::{GroupHandle, CallGuard, collective};
+use crate::group::{CallGuard, GroupHandle, collective};
 
 impl FfiArgs {
     /// The members' counts.
@@ -16,7 +16,9 @@ impl FfiArgs {
     /// The total number of elements.
     pub(crate) fn sum(&self, counts: &[usize]) -> Result<usize> {
         let sum = counts.iter().try_fold(0usize, |sum, &count| sum.checked_add(count));
-        sum.ok_or_else(|| self.usage_error("counts that fit in memory", format!("{counts:?}"), "is one negative?"))
+        sum.ok_or_else(|| {
+            self.usage_error("counts that fit in memory", format!("{counts:?}"), "is one negative?")
+        })
     }
 }
 
@@ -84,8 +86,7 @@ pub extern "C" fn unisono_reduce_scatter_varied(
     op: i32,
 ) -> i32 {
     collective("reduce_scatter", group, |args, call| {
-        let (dtype, op, counts) =
-            (args.dtype(dtype)?, args.operation(op)?, args.counts(counts, &call)?);
+        let (dtype, op, counts) = (args.dtype(dtype)?, args.operation(op)?, args.counts(counts, &call)?);
         let (input, output) =
             args.disjoint((input, args.sum(counts)?), (output, counts[call.rank()]), dtype)?;
         call.disarm().raw().reduce_scatter(input, output, counts, dtype, op)

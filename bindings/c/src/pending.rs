@@ -7,8 +7,8 @@ use std::time::Duration;
 use unisono::error::Missing;
 use unisono::{Error, Pending, Result};
 
-use crate::ffi_args::FfiArgs;
 use crate::errors::guard;
+use crate::ffi_args::FfiArgs;
 use crate::{handles, session};
 
 /// A call that runs in the background.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use unisono::tables::{KeyValueTable, Table, TableKind, TableOptions, Tables};
 use unisono::{DType, Result};
 
-use crate::ffi_args::{FfiArgs, Pod};
 use crate::errors::guard;
+use crate::ffi_args::{FfiArgs, Pod};
 use crate::group::CallGuard;
 use crate::options::{OptionsHandle, TableSettings};
 use crate::{handles, session};
@@ -43,7 +43,10 @@ impl NamedTable {
         NamedTable::with(texts, AnyTable::Keys(table.clone()))
     }
 
-    fn with((name, kind, updater, consistency): (&str, &str, &str, String), any: AnyTable) -> Arc<NamedTable> {
+    fn with(
+        (name, kind, updater, consistency): (&str, &str, &str, String),
+        any: AnyTable,
+    ) -> Arc<NamedTable> {
         // The name comes from C or from this library: it contains no zero byte.
         let text = |text: &str| CString::new(text).unwrap_or_default();
         let (name, kind, updater, consistency) = (text(name), text(kind), text(updater), text(&consistency));

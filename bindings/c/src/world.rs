@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use unisono::Result;
 
-use crate::ffi_args::{FfiArgs, Pod};
 use crate::errors::guard;
+use crate::ffi_args::{FfiArgs, Pod};
 use crate::session::{self, WorldSession};
 
 impl FfiArgs {
@@ -17,9 +17,11 @@ impl FfiArgs {
         const FOREVER: f64 = 1e9;
         match seconds > 0.0 {
             true => Ok(Duration::from_secs_f64(seconds.min(FOREVER))),
-            false => {
-                Err(self.usage_error("a timeout above 0 seconds", seconds.to_string(), "write for example 60.0"))
-            }
+            false => Err(self.usage_error(
+                "a timeout above 0 seconds",
+                seconds.to_string(),
+                "write for example 60.0",
+            )),
         }
     }
 }

@@ -9,9 +9,9 @@ use unisono::cuda::{Device, Event, Span};
 use unisono::{DType, Error, Result};
 
 use crate::array::{BorrowedArray, View};
+use crate::array_factory::{ArrayFactory, first_line};
 use crate::dlpack::{self, AllowedMemory};
 use crate::errors::raise;
-use crate::array_factory::{ArrayFactory, first_line};
 use crate::tensor;
 
 /// An array tagged with its memory space, so that the host never dereferences a device address.
@@ -119,7 +119,14 @@ impl CudaArray {
         let (device, bytes) = (factory.device().ordinal(), borrowed.elements * dtype.size());
         // SAFETY: the owner lends this range of device memory for as long as it is held.
         let span = unsafe { Span::lent(device, borrowed.pointer.addr() as u64, bytes) };
-        Ok(CudaArray { span, dtype, shape: borrowed.shape, ready: borrowed.ready, factory, _owner: borrowed.owner })
+        Ok(CudaArray {
+            span,
+            dtype,
+            shape: borrowed.shape,
+            ready: borrowed.ready,
+            factory,
+            _owner: borrowed.owner,
+        })
     }
 }
 

@@ -115,7 +115,11 @@ impl<'a> BorrowedArray<'a> {
     }
 
     /// An array to read; a copy if it is not contiguous or if its memory does not hold its values (lazy views).
-    pub(crate) fn input(x: &Bound<'_, PyAny>, operation: &'a str, allowed: AllowedMemory) -> PyResult<BorrowedArray<'a>> {
+    pub(crate) fn input(
+        x: &Bound<'_, PyAny>,
+        operation: &'a str,
+        allowed: AllowedMemory,
+    ) -> PyResult<BorrowedArray<'a>> {
         let borrowed = BorrowedArray::of(x, operation, true, allowed)?;
         if tensor::is_lazy(x)? {
             return BorrowedArray::input(&tensor::resolved(x)?, operation, allowed);
@@ -123,10 +127,19 @@ impl<'a> BorrowedArray<'a> {
         if borrowed.is_contiguous && borrowed.is_aligned {
             return Ok(borrowed);
         }
-        BorrowedArray::of(&contiguous_copy(x, borrowed.device.is_some(), operation)?, operation, true, allowed)
+        BorrowedArray::of(
+            &contiguous_copy(x, borrowed.device.is_some(), operation)?,
+            operation,
+            true,
+            allowed,
+        )
     }
 
-    fn of_numpy(array: &Bound<'_, PyUntypedArray>, operation: &'a str, with_shape: bool) -> BorrowedArray<'a> {
+    fn of_numpy(
+        array: &Bound<'_, PyUntypedArray>,
+        operation: &'a str,
+        with_shape: bool,
+    ) -> BorrowedArray<'a> {
         // SAFETY: `cast` has found a NumPy array, whose header is valid while the thread is attached and holds a reference.
         let (pointer, flags) = unsafe {
             let header = _PyArray_GET_ITEM_DATA(array.as_array_ptr());

@@ -8,10 +8,10 @@ use pyo3::types::PyTuple;
 use unisono::cuda::{Device, Event};
 use unisono::{DType, Error, Result};
 
+use crate::any_array::CudaArray;
 use crate::array::BorrowedArray;
 use crate::dlpack::AllowedMemory;
 use crate::errors::raise;
-use crate::any_array::CudaArray;
 use crate::tensor;
 
 /// Allocates arrays on a device through a Python function that knows the caller's library and current stream.
@@ -24,7 +24,11 @@ pub(crate) struct ArrayFactory {
 
 impl ArrayFactory {
     /// A factory for the library of `x`; without `x`, for the library that the program has imported.
-    pub(crate) fn like(py: Python<'_>, x: Option<&Bound<'_, PyAny>>, device: Arc<Device>) -> PyResult<ArrayFactory> {
+    pub(crate) fn like(
+        py: Python<'_>,
+        x: Option<&Bound<'_, PyAny>>,
+        device: Arc<Device>,
+    ) -> PyResult<ArrayFactory> {
         let module = py.import(intern!(py, "unisono.on_device"))?;
         let arguments = (x, device.ordinal()).into_pyobject(py)?;
         let made = tensor::call_uncompiled(&module.getattr(intern!(py, "ordered_maker"))?, arguments)?;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use unisono::cuda::{Event, Stream};
 use unisono::{Cuda, DType, Error, Group, ReduceOp, Result};
 
+use crate::any_array::{AnyArray, CudaArray, mixed};
 use crate::pending::Running;
-use crate::any_array::{CudaArray, AnyArray, mixed};
 use crate::result_array::ResultArray;
 
 /// The error for a result in a different memory space than its input.
@@ -69,7 +69,12 @@ pub(crate) fn reduce_to(
     }
 }
 
-pub(crate) fn all_gather(group: &Group, x: &AnyArray, result: &mut ResultArray, counts: &[usize]) -> Result<()> {
+pub(crate) fn all_gather(
+    group: &Group,
+    x: &AnyArray,
+    result: &mut ResultArray,
+    counts: &[usize],
+) -> Result<()> {
     match (x, result) {
         (AnyArray::Host(x), ResultArray::Host(to)) => {
             group.raw().all_gather(x.bytes(), to.bytes_mut(), counts, x.dtype)

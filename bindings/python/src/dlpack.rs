@@ -87,7 +87,11 @@ pub(crate) enum AllowedMemory {
 }
 
 /// Borrows the memory of an array through DLPack. The capsule is kept: dropping it ends the borrow.
-pub(crate) fn borrow<'a>(x: &Bound<'_, PyAny>, operation: &'a str, allowed: AllowedMemory) -> PyResult<BorrowedArray<'a>> {
+pub(crate) fn borrow<'a>(
+    x: &Bound<'_, PyAny>,
+    operation: &'a str,
+    allowed: AllowedMemory,
+) -> PyResult<BorrowedArray<'a>> {
     let py = x.py();
     let kind = x.get_type();
     if !kind.hasattr(intern!(py, "__dlpack__"))? {
@@ -145,7 +149,8 @@ fn describe_capsule<'a>(
     // SAFETY: a capsule of these names holds such a struct, valid as long as the capsule (the DLPack contract).
     unsafe {
         if PyCapsule_IsValid(capsule.as_ptr(), VERSIONED.as_ptr()) != 0 {
-            let held = PyCapsule_GetPointer(capsule.as_ptr(), VERSIONED.as_ptr()).cast::<DLManagedTensorVersioned>();
+            let held =
+                PyCapsule_GetPointer(capsule.as_ptr(), VERSIONED.as_ptr()).cast::<DLManagedTensorVersioned>();
             if (*held).version[0] == 1 {
                 let writable = (*held).flags & READ_ONLY == 0 && !immutable;
                 return describe(&(*held).tensor, capsule, writable, operation, allowed);
@@ -256,7 +261,8 @@ unsafe fn describe<'a>(
     };
     let (extents, strides) = (list(tensor.shape), list(tensor.strides));
     let size = usize::from(tensor.dtype.bits).div_ceil(8).max(1);
-    let (shape, elements) = sizes(&extents, size).ok_or_else(|| malformed(&format!("the shape {extents:?}")))?;
+    let (shape, elements) =
+        sizes(&extents, size).ok_or_else(|| malformed(&format!("the shape {extents:?}")))?;
     let offset = usize::try_from(tensor.byte_offset).ok().filter(|&offset| isize::try_from(offset).is_ok());
     let offset = offset.ok_or_else(|| malformed(&format!("an offset of {} bytes", tensor.byte_offset)))?;
     let pointer = tensor.data.cast::<u8>().wrapping_add(offset);

@@ -8,7 +8,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use crate::dlpack::{self, VERSIONED, DLManagedTensorVersioned};
+use crate::dlpack::{self, DLManagedTensorVersioned, VERSIONED};
 
 const NAME: &CStr = c"dlpack_exchange_api";
 

@@ -6,12 +6,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use unisono::{Error, Result};
 
-use crate::call::{CallOptions, CallOutcome, number, parse_reduce_op, seconds, repr_of};
-use crate::errors::{guard, raise};
-use crate::fork::{WorldLiveness, ProcessLocal};
-use crate::pending::{Pending, Running};
-use crate::any_array::{ResultPlacement, AnyArray};
+use crate::any_array::{AnyArray, ResultPlacement};
+use crate::call::{CallOptions, CallOutcome, number, parse_reduce_op, repr_of, seconds};
 use crate::call_guard::CallGuard;
+use crate::errors::{guard, raise};
+use crate::fork::{ProcessLocal, WorldLiveness};
+use crate::pending::{Pending, Running};
 use crate::{dispatch, in_place, interrupt, nvidia, out_of_place};
 
 /// The ranks that take part in a call.
@@ -57,7 +57,8 @@ impl Group {
         timeout: Option<f64>,
         start: impl FnOnce(&unisono::Group) -> Result<Running>,
     ) -> PyResult<Py<PyAny>> {
-        let adjusted = self.adjusted(operation, CallOptions::new(false, timeout)).map_err(|error| raise(py, error))?;
+        let adjusted =
+            self.adjusted(operation, CallOptions::new(false, timeout)).map_err(|error| raise(py, error))?;
         let group = adjusted.as_ref().unwrap_or(&self.group);
         let started = guard(operation, || start(group)).map_err(|error| raise(py, error))?;
         Ok(Py::new(py, Pending::new(operation, started))?.into_any())
@@ -198,7 +199,13 @@ impl Group {
         let call_guard = self.begin(x.py(), "all_reduce")?;
         let op = parse_reduce_op(op, "all_reduce").map_err(|error| raise(x.py(), error))?;
         let job = in_place::all_reduce(AnyArray::in_place(x, "all_reduce")?, op);
-        self.run(Some(call_guard), x.py(), "all_reduce", CallOptions::reduction(wait, timeout, deterministic), job)
+        self.run(
+            Some(call_guard),
+            x.py(),
+            "all_reduce",
+            CallOptions::reduction(wait, timeout, deterministic),
+            job,
+        )
     }
 
     #[pyo3(signature = (x, op, root, wait, timeout, deterministic))]
@@ -219,7 +226,13 @@ impl Group {
             false => AnyArray::like_in_place(x, "reduce")?,
         };
         let job = in_place::reduce(array, op, root);
-        self.run(Some(call_guard), x.py(), "reduce", CallOptions::reduction(wait, timeout, deterministic), job)
+        self.run(
+            Some(call_guard),
+            x.py(),
+            "reduce",
+            CallOptions::reduction(wait, timeout, deterministic),
+            job,
+        )
     }
 
     #[pyo3(signature = (x, op, root, wait, timeout, deterministic))]
@@ -236,7 +249,13 @@ impl Group {
         let (call_guard, root) = self.begin_at("reduce", root)?;
         let op = parse_reduce_op(op, "reduce").map_err(|error| raise(x.py(), error))?;
         let job = out_of_place::reduce(AnyArray::input(x, "reduce")?, op, root);
-        self.run(Some(call_guard), x.py(), "reduce", CallOptions::reduction(wait, timeout, deterministic), job)
+        self.run(
+            Some(call_guard),
+            x.py(),
+            "reduce",
+            CallOptions::reduction(wait, timeout, deterministic),
+            job,
+        )
     }
 
     fn gather(
@@ -340,7 +359,8 @@ impl Group {
         let call_guard = self.begin(py, "all_to_all")?;
         let views =
             parts.iter().map(|part| AnyArray::input(part, "all_to_all")).collect::<PyResult<Vec<_>>>()?;
-        let job = out_of_place::all_to_all_varied(views, self.group.size()).map_err(|error| raise(py, error))?;
+        let job =
+            out_of_place::all_to_all_varied(views, self.group.size()).map_err(|error| raise(py, error))?;
         self.run(Some(call_guard), py, "all_to_all", CallOptions::new(wait, timeout), job)
     }
 
@@ -373,8 +393,9 @@ impl Group {
         let (source, tag) = self.begin_message("recv", source, tag)?;
         let array = AnyArray::in_place(x, "recv")?;
         if !wait {
-            return self
-                .start_message(x.py(), "recv", timeout, |group| dispatch::start_recv(group, array, source, tag));
+            return self.start_message(x.py(), "recv", timeout, |group| {
+                dispatch::start_recv(group, array, source, tag)
+            });
         }
         let job = in_place::recv(array, source, tag);
         self.run(None, x.py(), "recv", CallOptions::new(wait, timeout), job)

@@ -6,8 +6,8 @@ use unisono::cuda::Span;
 use unisono::halo::{CudaExchange, Exchange};
 use unisono::{Error, Result};
 
-use crate::array::View;
 use crate::any_array::{AnyArray, mixed};
+use crate::array::View;
 
 /// An operation of an exchange.
 #[derive(Debug, Clone, Copy)]

@@ -6,13 +6,13 @@ use pyo3::prelude::*;
 use unisono::halo::{CudaExchange, Exchange, ExchangeOptions};
 use unisono::{DType, Error};
 
+use crate::any_array::AnyArray;
 use crate::call::seconds;
 use crate::errors::{guard, raise};
 use crate::fork::ProcessLocal;
 use crate::group::Group;
 use crate::halo::HaloPlan;
 use crate::halo_engine::{HaloEngine, HaloStep};
-use crate::any_array::AnyArray;
 
 /// A plan on the ranks of a group, for arrays of one element type in one memory space.
 #[pyclass(frozen, module = "unisono._native")]
@@ -40,7 +40,8 @@ impl HaloExchange {
         outputs: &[Bound<'_, PyAny>],
     ) -> PyResult<()> {
         self.liveness.check("halo").map_err(|error| raise(py, error))?;
-        let limit = seconds(timeout, operation).map_err(|error| raise(py, error))?.unwrap_or(self.default_timeout);
+        let limit =
+            seconds(timeout, operation).map_err(|error| raise(py, error))?.unwrap_or(self.default_timeout);
         let outputs = match step {
             HaloStep::End if py.detach(|| self.lock().keeps_outputs()) => &[],
             _ => outputs,

@@ -61,7 +61,9 @@ impl ArrayHeader {
         let is_cuda = numbers.next() == Some(1);
         let axes = numbers.next().filter(|&axes| axes <= AXES);
         match (dtype, axes) {
-            (Some(dtype), Some(axes)) => Ok(ArrayHeader { dtype, is_cuda, shape: numbers.take(axes).collect() }),
+            (Some(dtype), Some(axes)) => {
+                Ok(ArrayHeader { dtype, is_cuda, shape: numbers.take(axes).collect() })
+            }
             _ => Err(Error::internal(operation, "a header that no rank can have sent")),
         }
     }
@@ -79,7 +81,11 @@ impl ArrayHeader {
     }
 
     /// The headers of all ranks, in rank order; each rank contributes the same number of them.
-    pub(crate) fn all_gather(mine: &[ArrayHeader], group: &Group, operation: &str) -> Result<Vec<ArrayHeader>> {
+    pub(crate) fn all_gather(
+        mine: &[ArrayHeader],
+        group: &Group,
+        operation: &str,
+    ) -> Result<Vec<ArrayHeader>> {
         let input: Vec<u8> = mine.iter().flat_map(ArrayHeader::encode).collect();
         let mut output = vec![0; input.len() * group.size()];
         group.raw().all_gather(&input, &mut output, &vec![input.len(); group.size()], DType::U8)?;

@@ -2,9 +2,9 @@
 
 use unisono::{Group, ReduceOp, Result};
 
+use crate::any_array::AnyArray;
 use crate::call::CallOutcome;
 use crate::dispatch;
-use crate::any_array::AnyArray;
 
 pub(crate) fn barrier() -> impl FnMut(&Group) -> Result<CallOutcome> + Send + 'static {
     |group| group.raw().barrier().map(|()| CallOutcome::Nothing)
@@ -32,7 +32,11 @@ pub(crate) fn reduce(
     move |group| dispatch::reduce(group, &mut x, op, root).map(|()| CallOutcome::Nothing)
 }
 
-pub(crate) fn send(x: AnyArray, to: usize, tag: u32) -> impl FnMut(&Group) -> Result<CallOutcome> + Send + 'static {
+pub(crate) fn send(
+    x: AnyArray,
+    to: usize,
+    tag: u32,
+) -> impl FnMut(&Group) -> Result<CallOutcome> + Send + 'static {
     move |group| dispatch::send(group, &x, to, tag).map(|()| CallOutcome::Nothing)
 }
 

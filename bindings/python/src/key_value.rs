@@ -10,8 +10,8 @@ use unisono::tables::{self, Keys, OwnedKeys};
 use crate::array::View;
 use crate::errors::raise;
 use crate::fork::WorldLiveness;
-use crate::native_table::{NativeTable, numbers};
 use crate::memory::Memory;
+use crate::native_table::{NativeTable, numbers};
 use crate::pending::{Pending, Running};
 use crate::table_options::add_options;
 
@@ -40,7 +40,9 @@ impl CallerKeys {
     fn with<R>(&self, body: impl FnOnce(Keys) -> R) -> R {
         match self {
             CallerKeys::Int(view) => body(Keys::Int(view.numbers())),
-            CallerKeys::Bytes(keys) => body(Keys::Bytes(&keys.iter().map(|key| &key[..]).collect::<Vec<_>>())),
+            CallerKeys::Bytes(keys) => {
+                body(Keys::Bytes(&keys.iter().map(|key| &key[..]).collect::<Vec<_>>()))
+            }
         }
     }
 

@@ -1,18 +1,20 @@
 //! The native part of the Python package `unisono`: array views, the world, its groups and collectives, its tables.
 
+mod any_array;
 mod array;
+mod array_factory;
 mod call;
+mod call_guard;
 mod cuda_interface;
+mod dispatch;
 mod dlpack;
 mod dlpack_exchange_api;
-mod dispatch;
 mod errors;
 mod fork;
 mod group;
 mod halo;
 mod halo_engine;
 mod halo_exchange;
-mod native_table;
 mod header;
 mod heap;
 mod in_place;
@@ -20,19 +22,17 @@ mod interrupt;
 mod job;
 mod key_value;
 mod locate;
-mod array_factory;
 mod memory;
+mod native_table;
 mod nvidia;
-mod pending;
-mod any_array;
 mod out_of_place;
-mod result_array;
+mod pending;
 mod program;
+mod result_array;
 mod table;
 mod table_options;
 mod tables;
 mod tensor;
-mod call_guard;
 mod world;
 
 use pyo3::prelude::*;

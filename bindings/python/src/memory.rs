@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use unisono::{ArenaBuffer, DType, Result, WholeArena};
 
-use crate::dlpack::{self, UNVERSIONED, DLManagedTensor, DLTensor, VERSIONED, DLManagedTensorVersioned};
+use crate::dlpack::{self, DLManagedTensor, DLManagedTensorVersioned, DLTensor, UNVERSIONED, VERSIONED};
 use crate::fork::ProcessLocal;
 use crate::heap::HeapBlock;
 
@@ -170,7 +170,8 @@ impl Memory {
             unsafe { pyo3::ffi::PyCapsule_New(held, VERSIONED.as_ptr(), Some(forget_versioned)) }
         } else {
             let held =
-                Box::into_raw(Box::new(DLManagedTensor { tensor, manager_ctx, deleter: Some(delete_plain) })).cast();
+                Box::into_raw(Box::new(DLManagedTensor { tensor, manager_ctx, deleter: Some(delete_plain) }))
+                    .cast();
             // SAFETY: as above.
             unsafe { pyo3::ffi::PyCapsule_New(held, UNVERSIONED.as_ptr(), Some(forget_plain)) }
         };

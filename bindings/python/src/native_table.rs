@@ -7,12 +7,12 @@ use pyo3::prelude::*;
 use unisono::tables::{KeyValueTable, Table};
 use unisono::{DType, Error, Result};
 
+use crate::any_array::AnyArray;
 use crate::array::View;
 use crate::call::seconds;
 use crate::errors::{guard, raise};
-use crate::fork::{WorldLiveness, ProcessLocal};
+use crate::fork::{ProcessLocal, WorldLiveness};
 use crate::memory::Memory;
-use crate::any_array::AnyArray;
 
 /// The operations that all tables of the library share.
 pub(crate) trait TableApi: Sized + Sync {
@@ -121,8 +121,7 @@ impl<T: TableApi> NativeTable<T> {
         shape: &[usize],
     ) -> PyResult<AnyArray> {
         let array = AnyArray::to_fill(out, operation)?;
-        self.check(operation, array.dtype(), shape, array.shape())
-            .map_err(|error| raise(out.py(), error))?;
+        self.check(operation, array.dtype(), shape, array.shape()).map_err(|error| raise(out.py(), error))?;
         Ok(array)
     }
 

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use unisono::{DType, Error, Group, ReduceOp, Result};
 
+use crate::any_array::{AnyArray, ResultPlacement};
 use crate::call::CallOutcome;
 use crate::dispatch;
 use crate::header::ArrayHeader;
-use crate::any_array::{ResultPlacement, AnyArray};
 use crate::result_array::ResultArray;
 
 /// The rows of each part if `rows` are split as evenly as possible: the first parts get one more.
@@ -147,7 +147,9 @@ pub(crate) fn scatter(
         let placement = match (&x, &placement) {
             (Some(x), _) => x.placement(),
             (None, Some(placement)) => placement.clone(),
-            (None, None) if whole.is_cuda => ResultPlacement::current("scatter").inspect_err(|_| group.skip_call())?,
+            (None, None) if whole.is_cuda => {
+                ResultPlacement::current("scatter").inspect_err(|_| group.skip_call())?
+            }
             (None, None) => ResultPlacement::Host,
         };
         let shape = with_rows(&whole.shape, rows[group.rank()]);
@@ -211,7 +213,8 @@ pub(crate) fn all_to_all_varied(
         let incoming: Vec<&ArrayHeader> = headers.iter().skip(group.rank()).step_by(size).collect();
         let sent: Vec<usize> = mine.iter().map(ArrayHeader::elements).collect();
         let received: Vec<usize> = incoming.iter().map(|header| header.elements()).collect();
-        let mut whole = allocate_result(&group, &parts[0].placement(), dtype, vec![received.iter().sum()], "all_to_all")?;
+        let mut whole =
+            allocate_result(&group, &parts[0].placement(), dtype, vec![received.iter().sum()], "all_to_all")?;
         dispatch::all_to_all_varied(&group, &parts, &mut whole, &sent, &received)?;
         Ok(CallOutcome::Many(whole, incoming.iter().map(|header| header.shape.clone()).collect()))
     })

@@ -6,12 +6,12 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use unisono::{Error, POLL_INTERVAL, Result};
 
+use crate::any_array::CudaArray;
 use crate::array::View;
 use crate::call::{CallOutcome, seconds};
 use crate::errors::raise;
 use crate::fork::ProcessLocal;
 use crate::memory::Memory;
-use crate::any_array::CudaArray;
 use crate::result_array::ResultArray;
 
 /// What is running: a collective, a call that holds the caller's array, or a get into new memory.
@@ -53,7 +53,9 @@ impl Running {
             Running::DeviceMessage(pending) | Running::DeviceGet(pending) => {
                 pending.take()?.map(|_array| CallOutcome::Nothing)
             }
-            Running::Get(pending) => pending.take()?.map(|memory| CallOutcome::One(ResultArray::Host(memory))),
+            Running::Get(pending) => {
+                pending.take()?.map(|memory| CallOutcome::One(ResultArray::Host(memory)))
+            }
         })
     }
 }

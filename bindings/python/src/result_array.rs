@@ -4,8 +4,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PySlice, PyTuple};
 use unisono::{DType, Result};
 
-use crate::memory::Memory;
 use crate::any_array::{CudaArray, ResultPlacement};
+use crate::memory::Memory;
 
 /// A result, before it is returned.
 pub(crate) enum ResultArray {

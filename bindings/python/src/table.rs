@@ -7,12 +7,12 @@ use pyo3::types::PyDict;
 use unisono::tables::{self, CudaRows, Rows};
 use unisono::{Error, Result};
 
+use crate::any_array::{AnyArray, ResultPlacement};
 use crate::errors::raise;
 use crate::fork::WorldLiveness;
-use crate::native_table::{NativeTable, numbers_anywhere};
 use crate::memory::Memory;
+use crate::native_table::{NativeTable, numbers_anywhere};
 use crate::pending::{Pending, Running};
-use crate::any_array::{ResultPlacement, AnyArray};
 use crate::result_array::ResultArray;
 use crate::table_options::add_options;
 
@@ -130,7 +130,9 @@ impl Table {
             let filled = self.0.run(py, "get", adjusted, move |table| {
                 match &mut result {
                     Some(ResultArray::Host(memory)) => table.get(ids.rows("get")?, memory.bytes_mut())?,
-                    Some(ResultArray::Cuda { memory, .. }) => table.cuda().get(ids.on_device(), memory.span)?,
+                    Some(ResultArray::Cuda { memory, .. }) => {
+                        table.cuda().get(ids.on_device(), memory.span)?
+                    }
                     None => {}
                 }
                 result.take().ok_or_else(|| Error::internal("get", "a result that was handed out before"))
@@ -158,17 +160,19 @@ impl Table {
         let table = adjusted.as_ref().unwrap_or(&self.0.table);
         let ids = Ids::of(rows, "get")?;
         let list = ids.to_vec("get").map_err(|error| raise(py, error))?;
-        let (running, made) =
-            match out.map(|out| self.0.target_anywhere(out, "get", &self.shape(&ids))).transpose()? {
-                Some(AnyArray::Host(view)) => (Running::Message(table.start_get(list, view)), None),
-                Some(AnyArray::Cuda(array)) => (Running::DeviceGet(table.cuda().start_get(list, array)), None),
-                None => match self.allocate(py, &ids)? {
-                    ResultArray::Host(memory) => (Running::Get(table.start_get(list, memory)), None),
-                    ResultArray::Cuda { array, memory } => {
-                        (Running::DeviceGet(table.cuda().start_get(list, memory)), Some(array))
-                    }
-                },
-            };
+        let (running, made) = match out
+            .map(|out| self.0.target_anywhere(out, "get", &self.shape(&ids)))
+            .transpose()?
+        {
+            Some(AnyArray::Host(view)) => (Running::Message(table.start_get(list, view)), None),
+            Some(AnyArray::Cuda(array)) => (Running::DeviceGet(table.cuda().start_get(list, array)), None),
+            None => match self.allocate(py, &ids)? {
+                ResultArray::Host(memory) => (Running::Get(table.start_get(list, memory)), None),
+                ResultArray::Cuda { array, memory } => {
+                    (Running::DeviceGet(table.cuda().start_get(list, memory)), Some(array))
+                }
+            },
+        };
         Ok((Pending::new("get", running), made))
     }
 

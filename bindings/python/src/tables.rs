@@ -8,16 +8,16 @@ use unisono::{DType, Result};
 
 use crate::array::View;
 use crate::call::{CallOutcome, seconds};
+use crate::call_guard::CallGuard;
 use crate::errors::{guard, raise};
-use crate::fork::{WorldLiveness, ProcessLocal};
-use crate::native_table::{check_shape, check_type};
+use crate::fork::{ProcessLocal, WorldLiveness};
 use crate::interrupt;
 use crate::key_value::KeyValueTable;
+use crate::native_table::{check_shape, check_type};
 use crate::nvidia;
 use crate::pending::{Pending, Running};
 use crate::table::Table;
 use crate::table_options::TableSpec;
-use crate::call_guard::CallGuard;
 
 /// The tables of a world.
 #[pyclass(frozen, module = "unisono._native")]

@@ -8,7 +8,7 @@ use unisono::{DType, Error, InitOptions, Result, Series};
 
 use crate::call::seconds;
 use crate::errors::{guard, raise, remember_rank};
-use crate::fork::{WorldLiveness, ProcessLocal};
+use crate::fork::{ProcessLocal, WorldLiveness};
 use crate::group::Group;
 use crate::memory::Memory;
 use crate::tables::Tables;

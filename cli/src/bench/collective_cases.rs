@@ -77,7 +77,9 @@ impl Work {
         let whole = part * ranks;
         let (input, output) = match verb {
             Collective::Barrier => (0, 0),
-            Collective::AllReduce | Collective::Broadcast | Collective::Reduce | Collective::SendRecv => (elements, 0),
+            Collective::AllReduce | Collective::Broadcast | Collective::Reduce | Collective::SendRecv => {
+                (elements, 0)
+            }
             Collective::Scatter => (if rank == 0 { whole } else { 0 }, part),
             Collective::Gather => (part, if rank == 0 { whole } else { 0 }),
             Collective::AllGather => (part, whole),
@@ -97,7 +99,11 @@ impl Work {
     fn most_calls(&self) -> usize {
         // Each all_reduce multiplies the result of the previous one by the number of ranks.
         let growth = (self.group.size() as f64).log10();
-        if self.verb == Collective::AllReduce && growth > 0.0 { ((30.0 / growth) as usize).max(1) } else { 1000 }
+        if self.verb == Collective::AllReduce && growth > 0.0 {
+            ((30.0 / growth) as usize).max(1)
+        } else {
+            1000
+        }
     }
 
     /// Fills the input; not timed.
@@ -119,8 +125,12 @@ impl Work {
             Collective::AllReduce => raw.all_reduce(input.bytes_mut(), TYPE, ReduceOp::Sum),
             Collective::Barrier => raw.barrier(),
             Collective::Broadcast => raw.broadcast(input.bytes_mut(), TYPE, 0),
-            Collective::Scatter => raw.scatter(at_root.then(|| input.bytes()), counts, output.bytes_mut(), TYPE, 0),
-            Collective::Gather => raw.gather(input.bytes(), at_root.then(|| output.bytes_mut()), counts, TYPE, 0),
+            Collective::Scatter => {
+                raw.scatter(at_root.then(|| input.bytes()), counts, output.bytes_mut(), TYPE, 0)
+            }
+            Collective::Gather => {
+                raw.gather(input.bytes(), at_root.then(|| output.bytes_mut()), counts, TYPE, 0)
+            }
             Collective::AllGather => raw.all_gather(input.bytes(), output.bytes_mut(), counts, TYPE),
             Collective::Reduce => raw.reduce(input.bytes_mut(), TYPE, ReduceOp::Sum, 0),
             Collective::ReduceScatter => {
@@ -202,9 +212,8 @@ impl Cases for CollectiveCases {
     fn call(&mut self, case: usize) -> Result<()> {
         match self.works.get_mut(case) {
             Some(work) => work.call()?,
-            None => {
-                MemoryKernel::BOTH[case - 2].run(std::hint::black_box(&mut self.y), std::hint::black_box(&self.x))
-            }
+            None => MemoryKernel::BOTH[case - 2]
+                .run(std::hint::black_box(&mut self.y), std::hint::black_box(&self.x)),
         }
         Ok(())
     }

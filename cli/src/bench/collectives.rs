@@ -5,9 +5,9 @@ use std::ffi::OsString;
 use clap::ValueEnum;
 
 use super::CollectiveBench;
-use super::ranks::{Row, report_error, run_bench_ranks, list};
-use super::size::{Size, time};
 use super::collective_cases::Collective;
+use super::ranks::{Row, list, report_error, run_bench_ranks};
+use super::size::{Size, time};
 use crate::bandwidth::MemoryKernel;
 use crate::json::Json;
 use crate::launcher::Signals;

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 
 use super::FrameworkBench;
-use super::figures::{BenchFigure, SpeedTarget, FigureSpec, check_module, figures, lines, records};
+use super::figures::{BenchFigure, FigureSpec, SpeedTarget, check_module, figures, lines, records};
 use super::ranks::{report_error, run_program_ranks};
 use super::size::Size;
 use crate::json::Json;
@@ -24,7 +24,10 @@ const FIGURES: [FigureSpec; 3] = [
 
 pub(super) fn run(options: &FrameworkBench, this_program: &[OsString]) -> i32 {
     let Some(python) = python(this_program) else {
-        return report_error(1, "bench frameworks needs Python, but there is no python3 on PATH; install Python");
+        return report_error(
+            1,
+            "bench frameworks needs Python, but there is no python3 on PATH; install Python",
+        );
     };
     let mut program = vec![python.into_os_string(), "-m".into(), MODULE.into()];
     // Checked once, so that not every rank reports a missing package.

@@ -12,7 +12,10 @@ const MODULE: &str = "unisono.bench.functions";
 
 pub(super) fn run(options: &FunctionBench, this_program: &[OsString]) -> i32 {
     let Some(python) = python(this_program) else {
-        return report_error(1, "bench functions needs Python, but there is no python3 on PATH; install Python");
+        return report_error(
+            1,
+            "bench functions needs Python, but there is no python3 on PATH; install Python",
+        );
     };
     let mut command = Command::new(&python);
     command.args(["-m", MODULE, "--workers", &options.workers.to_string()]);

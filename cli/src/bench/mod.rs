@@ -1,5 +1,6 @@
 //! `unisono bench`: benchmarks with real processes, compared with the memory bandwidth of this machine.
 
+mod collective_cases;
 mod collectives;
 mod figures;
 mod frameworks;
@@ -12,18 +13,17 @@ mod rank;
 mod ranks;
 mod size;
 mod tables;
-mod collective_cases;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use collective_cases::Collective;
 use halo::HaloArray;
 pub(crate) use rank::{BenchRank, bench_rank};
 use size::Size;
 use tables::Sizes;
-use collective_cases::Collective;
 
 #[derive(Args)]
 pub(crate) struct BenchArgs {

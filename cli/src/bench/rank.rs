@@ -3,11 +3,11 @@
 use clap::{Args, Subcommand};
 use unisono::{Result, World};
 
+use super::collective_cases::{Collective, CollectiveCases};
 use super::halo::HaloArray;
 use super::measure::{Cases, Times, measure};
 use super::size::Size;
 use super::tables::Sizes;
-use super::collective_cases::{CollectiveCases, Collective};
 
 #[derive(Args)]
 pub(crate) struct BenchRank {

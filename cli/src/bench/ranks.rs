@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use super::size::Size;
-use crate::launcher::{Listener, JobSpec, Signals, OutputStream, launch};
+use crate::launcher::{JobSpec, Listener, OutputStream, Signals, launch};
 
 /// One line of rank 0's report.
 #[derive(Debug, Clone)]
@@ -66,7 +66,8 @@ pub(super) fn run_program_ranks(
             (OutputStream::Stderr, _) => eprintln!("[{rank}] {line}"),
         }
     });
-    let outcome = launch(&spec, &mut listener, signals).map_err(|error| report_error(1, &error.to_string()))?;
+    let outcome =
+        launch(&spec, &mut listener, signals).map_err(|error| report_error(1, &error.to_string()))?;
     drop(listener);
     if progress {
         eprint!("\r\x1b[K");

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use crate::launcher::{Cause, Listener, LaunchOutcome, JobSpec, Signals, OutputStream, launch, signal_name};
+use crate::launcher::{Cause, JobSpec, LaunchOutcome, Listener, OutputStream, Signals, launch, signal_name};
 
 /// What is needed to run other programs.
 pub(super) struct ProbeRunner<'a> {

@@ -19,7 +19,8 @@ pub(super) fn find() -> Vec<MpiInstallation> {
     for library in mpi_libraries() {
         let (path, interface) = (library.path, library.interface);
         // Wheels contain no symbolic links: their folder holds a copy of the library under each of its names.
-        let is_copy = |mpi: &MpiInstallation| mpi.interface == interface && mpi.library.parent() == path.parent();
+        let is_copy =
+            |mpi: &MpiInstallation| mpi.interface == interface && mpi.library.parent() == path.parent();
         if !found.iter().any(is_copy) {
             found.push(MpiInstallation { launcher: launcher(&path, interface), library: path, interface });
         }

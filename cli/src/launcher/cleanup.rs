@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::rank::RankProcess;
-use super::supervisor::{TERM_GRACE, ShutdownPhase, Supervisor};
-use super::{LaunchOutcome, RankReport, OutputStream, processes};
+use super::supervisor::{ShutdownPhase, Supervisor, TERM_GRACE};
+use super::{LaunchOutcome, OutputStream, RankReport, processes};
 
 /// Upper bound on the time spent terminating orphaned processes.
 const ORPHAN_TIMEOUT: Duration = Duration::from_secs(5);

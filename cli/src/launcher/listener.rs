@@ -1,6 +1,6 @@
 //! A `RankOutput` that delivers complete lines to a callback, for commands that launch ranks of this program.
 
-use super::{RankOutput, OutputStream};
+use super::{OutputStream, RankOutput};
 
 /// Calls a function with each line that a rank prints.
 pub(crate) struct Listener<F> {

@@ -5,29 +5,29 @@
 //! outlives the launcher.
 
 mod cleanup;
-mod termination;
-pub(crate) mod reaper;
 mod listener;
 pub(crate) mod mps;
 mod processes;
 mod rank;
+pub(crate) mod reaper;
 mod restart;
 mod service;
 mod signals;
 mod supervisor;
+mod termination;
 
 use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub(crate) use termination::{Termination, signal_name};
 pub(crate) use listener::Listener;
 pub(crate) use rank::find_program;
 use rustix::io::Errno;
 use rustix::process::Signal;
 pub(crate) use signals::Signals;
 pub(crate) use supervisor::launch;
+pub(crate) use termination::{Termination, signal_name};
 
 /// The environment variable that identifies the job in each of its processes.
 pub(crate) const JOB_VARIABLE: &str = "UNISONO_JOB";

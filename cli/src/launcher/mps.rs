@@ -136,7 +136,8 @@ fn are_uuids(devices: &OsStr) -> bool {
 
 /// Creates a folder that only this user can access, with a path short enough for sockets.
 pub(super) fn private_folder() -> io::Result<String> {
-    let is_short = |path: &String| path.starts_with('/') && path.len() <= MAX_PARENT_LENGTH && !path.contains('\n');
+    let is_short =
+        |path: &String| path.starts_with('/') && path.len() <= MAX_PARENT_LENGTH && !path.contains('\n');
     let asked = std::env::temp_dir().into_os_string().into_string().ok();
     let parent = asked.filter(is_short).unwrap_or_else(|| "/tmp".into());
     let parent = parent.trim_end_matches('/');

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::{Termination, OutputStream};
+use super::{OutputStream, Termination};
 
 pub(crate) struct RankProcess {
     pub(crate) pid: Pid,
@@ -28,7 +28,10 @@ pub(crate) struct RankProcess {
 impl RankProcess {
     /// Starts one rank. Must be called on a thread that lives as long as the launcher: the parent-death signal is sent when
     /// the thread that started the child exits, not when the process does.
-    pub(crate) fn start(program: &[OsString], environment: &[(OsString, OsString)]) -> io::Result<RankProcess> {
+    pub(crate) fn start(
+        program: &[OsString],
+        environment: &[(OsString, OsString)],
+    ) -> io::Result<RankProcess> {
         let (executable, arguments) = program.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(executable);
         command

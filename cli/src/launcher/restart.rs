@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::supervisor::Supervisor;
-use super::{Termination, OutputStream, processes};
+use super::{OutputStream, Termination, processes};
 
 /// How long to wait for the killed processes of a failed rank's process group to exit.
 const GROUP_EXIT_TIMEOUT: Duration = Duration::from_secs(2);

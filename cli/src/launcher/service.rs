@@ -7,7 +7,7 @@ use unisono::{Error, Result};
 
 use super::mps::{Mps, private_folder};
 use super::supervisor::{ShutdownPhase, Supervisor};
-use super::{Termination, JOB_VARIABLE};
+use super::{JOB_VARIABLE, Termination};
 
 /// How long the daemon may take until it listens.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
@@ -55,11 +55,7 @@ impl Supervisor<'_> {
                         None => format!("does not listen after {} s", START_TIMEOUT.as_secs()),
                     };
                     let what = format!("the MPS daemon {program} {how}");
-                    return Err(Error::unsupported(
-                        OPERATION,
-                        what,
-                        format!("{ADVICE}. {}", mps.log_tail()),
-                    ));
+                    return Err(Error::unsupported(OPERATION, what, format!("{ADVICE}. {}", mps.log_tail())));
                 }
                 _ => self.wait(Some(Instant::now() + POLL_INTERVAL)),
             }
@@ -90,7 +86,8 @@ impl Supervisor<'_> {
         let quit_requested = alive && self.phase != ShutdownPhase::Killing && mps.ask_to_quit().is_ok();
         let start = Instant::now();
         while start.elapsed() < QUIT_TIMEOUT + KILL_TIMEOUT {
-            let graceful = quit_requested && self.phase != ShutdownPhase::Killing && start.elapsed() < QUIT_TIMEOUT;
+            let graceful =
+                quit_requested && self.phase != ShutdownPhase::Killing && start.elapsed() < QUIT_TIMEOUT;
             let Some(mps) = &mut self.mps else { return };
             let remaining = mps.processes();
             if remaining.is_empty() && mps.ended.is_some() {

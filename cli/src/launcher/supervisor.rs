@@ -7,10 +7,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, WaitOptions, wait};
 use unisono::launch::Job;
 
-use super::reaper::Reaper;
 use super::mps::Mps;
 use super::rank::RankProcess;
-use super::{RankOutput, Cause, Termination, JOB_VARIABLE, LaunchOutcome, JobSpec, Signals, OutputStream, processes};
+use super::reaper::Reaper;
+use super::{
+    Cause, JOB_VARIABLE, JobSpec, LaunchOutcome, OutputStream, RankOutput, Signals, Termination, processes,
+};
 
 /// Time from SIGTERM to SIGKILL.
 pub(super) const TERM_GRACE: Duration = Duration::from_secs(1);

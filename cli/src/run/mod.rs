@@ -17,7 +17,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
-use crate::launcher::{self, RankOutput, JobSpec, Signals};
+use crate::launcher::{self, JobSpec, RankOutput, Signals};
 use crate::stdout;
 use mps::Service;
 use output::PrefixedOutput;
@@ -76,7 +76,10 @@ pub(crate) fn run(options: RunArgs, this_program: &[OsString]) -> i32 {
         Err(message) => return report_error(USAGE, message),
     };
     if let Some(Err(error)) = options.log_dir.as_ref().map(std::fs::create_dir_all) {
-        return report_error(FAILURE, format!("--log-dir {:?}: {error}", options.log_dir.unwrap_or_default()));
+        return report_error(
+            FAILURE,
+            format!("--log-dir {:?}: {error}", options.log_dir.unwrap_or_default()),
+        );
     }
     let size = options.ranks.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, Into::into));
     let mut signals = match Signals::install() {

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::lines::LineSplitter;
 use super::writer::OutputWriter;
-use crate::launcher::{RankOutput, OutputStream};
+use crate::launcher::{OutputStream, RankOutput};
 
 /// Number of recent lines recorded for each rank.
 const TAIL_LINES: usize = 20;

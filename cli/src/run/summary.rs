@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::launcher::{Cause, Termination, LaunchOutcome, RankReport, signal_name};
+use crate::launcher::{Cause, LaunchOutcome, RankReport, Termination, signal_name};
 
 /// The summary of a failed job; empty for a successful one.
 pub(crate) fn summary<'a, L: Iterator<Item = &'a [u8]>>(
@@ -85,10 +85,20 @@ fn description(report: &RankReport, first: Option<&RankReport>) -> String {
             write!(description, "ended by the launcher with {}", report.termination)
         }
         (Some(signal), _) => {
-            write!(description, "{} after the launcher sent {}", report.termination, signal_name(signal.as_raw()))
+            write!(
+                description,
+                "{} after the launcher sent {}",
+                report.termination,
+                signal_name(signal.as_raw())
+            )
         }
         (None, Some(first)) if report.after >= first.after => {
-            write!(description, "{} by itself, {} later", report.termination, seconds(report.after - first.after))
+            write!(
+                description,
+                "{} by itself, {} later",
+                report.termination,
+                seconds(report.after - first.after)
+            )
         }
         (None, _) => write!(description, "{}, {} after the start", report.termination, seconds(report.after)),
     };

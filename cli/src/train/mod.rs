@@ -2,8 +2,8 @@
 
 mod bar;
 mod comparison;
-mod processes;
 mod parallelism;
+mod processes;
 mod terminal;
 
 use std::ffi::OsString;
@@ -11,8 +11,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use processes::Processes;
 use parallelism::{CheckParallelism, ParallelOverrides, TrainParallelism};
+use processes::Processes;
 use unisono::{Kind, World};
 use unisono_nn::{Experiment, TrainOptions};
 
@@ -108,7 +108,11 @@ fn status(error: &unisono::Error) -> i32 {
 }
 
 /// The experiment of a file with the options applied, and the processes it runs on.
-fn find(parallelism: ParallelOverrides<'_>, file: &Path, changes: &[String]) -> unisono::Result<(Processes, Experiment)> {
+fn find(
+    parallelism: ParallelOverrides<'_>,
+    file: &Path,
+    changes: &[String],
+) -> unisono::Result<(Processes, Experiment)> {
     let experiment = parallelism.read(file, changes)?;
     Ok((Processes::find(&experiment, parallelism.ranks)?, experiment))
 }

@@ -54,14 +54,24 @@ pub(super) struct ParallelOverrides<'a> {
 impl TrainParallelism {
     pub(super) fn parallelism(&self) -> ParallelOverrides<'_> {
         let (mode, consistency) = (self.mode.as_deref(), self.consistency.as_deref());
-        ParallelOverrides { ranks: self.process_grid.ranks, grid: self.process_grid.grid.as_deref(), mode, consistency }
+        ParallelOverrides {
+            ranks: self.process_grid.ranks,
+            grid: self.process_grid.grid.as_deref(),
+            mode,
+            consistency,
+        }
     }
 }
 
 impl CheckParallelism {
     pub(super) fn parallelism(&self) -> ParallelOverrides<'_> {
         let grid = self.process_grid.grid.as_deref();
-        ParallelOverrides { ranks: self.process_grid.ranks, grid, mode: self.mode.as_deref(), consistency: None }
+        ParallelOverrides {
+            ranks: self.process_grid.ranks,
+            grid,
+            mode: self.mode.as_deref(),
+            consistency: None,
+        }
     }
 }
 
@@ -161,7 +171,9 @@ mod tests {
             assert_eq!(found, expected, "{distributed} {}", parallelism.as_typed());
         }
         std::fs::write(&file, format!("distributed: data{MODEL}")).expect("it can be written");
-        let error = ParallelOverrides { mode: Some("data"), ..loose }.read(&file, &[]).expect_err("data has no tables");
+        let error = ParallelOverrides { mode: Some("data"), ..loose }
+            .read(&file, &[])
+            .expect_err("data has no tables");
         assert!(error.to_string().contains("--mode table"), "{error}");
         std::fs::remove_file(&file).expect("it can be removed");
     }

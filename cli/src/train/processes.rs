@@ -9,7 +9,7 @@ use unisono::{Error, Result, World};
 use unisono_nn::{Arrangement, Experiment, NodeValue};
 
 use super::terminal::WIDTH_VARIABLE;
-use crate::launcher::{RankOutput, Termination, LaunchOutcome, JobSpec, Signals, OutputStream, launch};
+use crate::launcher::{JobSpec, LaunchOutcome, OutputStream, RankOutput, Signals, Termination, launch};
 use crate::run::summary;
 
 /// Where a run takes place.

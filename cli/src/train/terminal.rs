@@ -16,7 +16,9 @@ struct ParentTerminal {
 pub(super) fn target() -> ProgressDrawTarget {
     const TIMES_A_SECOND: u8 = 8;
     match std::env::var(WIDTH_VARIABLE).ok().and_then(|width| width.parse().ok()) {
-        Some(width) => ProgressDrawTarget::term_like_with_hz(Box::new(ParentTerminal { width }), TIMES_A_SECOND),
+        Some(width) => {
+            ProgressDrawTarget::term_like_with_hz(Box::new(ParentTerminal { width }), TIMES_A_SECOND)
+        }
         None => ProgressDrawTarget::stderr_with_hz(TIMES_A_SECOND),
     }
 }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use unisono::{Error, Result};
 
 use super::file::{DataSetFile, damaged};
-use super::number_type::NumberType;
 use super::npy::{self, NpyHeader};
+use super::number_type::NumberType;
 use super::records::{RecordFormat, Records, reject_non_finite};
 use super::{DataSet, Inputs, Split, Stored, Targets};
 use crate::shape::Shape;

@@ -13,7 +13,8 @@ use crate::shape::Shape;
 const PICTURE: usize = 3 * 32 * 32;
 
 /// Each record is a label followed by the red, green and blue planes.
-const FORM: RecordFormat = RecordFormat { head: 0, lead: 1, width: PICTURE, kind: NumberType::U1, swapped: false, divisor: 255.0 };
+const FORM: RecordFormat =
+    RecordFormat { head: 0, lead: 1, width: PICTURE, kind: NumberType::U1, swapped: false, divisor: 255.0 };
 
 /// The labels of a file.
 pub(super) fn labels(file: &DataSetFile) -> Result<Vec<u32>> {

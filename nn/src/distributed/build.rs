@@ -3,12 +3,12 @@
 use unisono::Result;
 
 use super::arrangement::Mode;
-use super::topology::Topology;
 use super::convolution::{PartitionedConvolution, SampleBuffers};
-use super::input_parallel::{InputParallelLayer, AllGatherLayer};
 use super::halos::Halos;
-use super::sharding::Sharding;
+use super::input_parallel::{AllGatherLayer, InputParallelLayer};
 use super::partitioned_layer::{ErrorExchange, IdleLayer, PartitionedLayer};
+use super::sharding::Sharding;
+use super::topology::Topology;
 use crate::experiment::{Experiment, LayerKind, LayerSpec};
 use crate::layers::{
     Activation, ActivationLayer, BatchNorm, Convolution, CrossMapResponse, Dropout, FullyConnected, Layer,
@@ -61,8 +61,14 @@ pub(crate) fn build<T: Number>(
     }
     let input = input(topology, shape);
     let (seed, exact) = (experiment.seed, experiment.deterministic);
-    let mut builder =
-        Builder { topology, seed, exact, buffers: SampleBuffers::default(), layers: Vec::new(), output_shardings: Vec::new() };
+    let mut builder = Builder {
+        topology,
+        seed,
+        exact,
+        buffers: SampleBuffers::default(),
+        layers: Vec::new(),
+        output_shardings: Vec::new(),
+    };
     let mut sharding = input;
     for (spec, output) in experiment.layers.iter().zip(&shapes[1..]) {
         sharding = builder.layer(spec, sharding, *output)?;
@@ -70,7 +76,11 @@ pub(crate) fn build<T: Number>(
     if let Sharding::Patch(_) | Sharding::Slice(_) = sharding {
         builder.gather("outputs", sharding);
     }
-    Ok(BuiltNetwork { network: Network::new(builder.layers, experiment.cost), input, output_shardings: builder.output_shardings })
+    Ok(BuiltNetwork {
+        network: Network::new(builder.layers, experiment.cost),
+        input,
+        output_shardings: builder.output_shardings,
+    })
 }
 
 impl<T: Number> Builder<'_, T> {
@@ -143,9 +153,10 @@ impl<T: Number> Builder<'_, T> {
         let output = layer.output();
         let sums = self.topology.data.clone();
         Ok(match spec.kind {
-            LayerKind::BatchNorm { .. } | LayerKind::Own(_) => {
-                self.push(PartitionedLayer::new(layer, (shape, output), None, (sums.clone(), sums)), Sharding::Replicated(output))
-            }
+            LayerKind::BatchNorm { .. } | LayerKind::Own(_) => self.push(
+                PartitionedLayer::new(layer, (shape, output), None, (sums.clone(), sums)),
+                Sharding::Replicated(output),
+            ),
             _ => {
                 self.layers.push(layer);
                 self.output_shardings.push(Sharding::Replicated(output));
@@ -160,8 +171,10 @@ impl<T: Number> Builder<'_, T> {
         let bias = spec.bias.map(|value| spec.vector("bias", output.maps, value, Spread::Whole));
         let topology = self.topology;
         if topology.spatial.group.size() == 1 {
-            return self
-                .push(FullyConnected::new(spec.name.clone(), input, weights, bias), Sharding::Replicated(output));
+            return self.push(
+                FullyConnected::new(spec.name.clone(), input, weights, bias),
+                Sharding::Replicated(output),
+            );
         }
         // A patch does not consist of entire parts of the layer's inputs, and it is the products of these parts that are
         // summed in a fixed order.
@@ -179,7 +192,10 @@ impl<T: Number> Builder<'_, T> {
         let weights = weights.part(Cut { kept, length: size, inner: 1 });
         let inner = FullyConnected::new(spec.name.clone(), own, weights, bias);
         let inner = if let Sharding::Patch(_) = sharding { inner } else { inner.of(size, range) };
-        self.push(InputParallelLayer::new(inner, topology.spatial.clone(), slice), Sharding::Replicated(output))
+        self.push(
+            InputParallelLayer::new(inner, topology.spatial.clone(), slice),
+            Sharding::Replicated(output),
+        )
     }
 
     /// A user-defined layer: partitioned if it is pointwise, otherwise computed in full on every rank of a spatial group.
@@ -201,7 +217,12 @@ impl<T: Number> Builder<'_, T> {
             if pairs.all(same) {
                 let shapes = (sharding.local_shape(topology), Sharding::Patch(output).local_shape(topology));
                 return Ok(self.push(
-                    PartitionedLayer::new(part, shapes, None, (topology.world.clone(), topology.world.clone())),
+                    PartitionedLayer::new(
+                        part,
+                        shapes,
+                        None,
+                        (topology.world.clone(), topology.world.clone()),
+                    ),
                     Sharding::Patch(output),
                 ));
             }
@@ -214,7 +235,8 @@ impl<T: Number> Builder<'_, T> {
     fn partitioned(&mut self, spec: &LayerSpec, shape: Shape, output: Shape) -> Sharding {
         let (topology, name, seed) = (self.topology, spec.name.clone(), self.seed);
         let sharding = Sharding::Patch(output);
-        let (own, own_output) = (Sharding::Patch(shape).local_shape(topology), sharding.local_shape(topology));
+        let (own, own_output) =
+            (Sharding::Patch(shape).local_shape(topology), sharding.local_shape(topology));
         let empty = own_output.size() == 0;
         let bare = |window: &Window| Window { padding: [0, 0], ..*window };
         let mut halos = None;
@@ -247,7 +269,8 @@ impl<T: Number> Builder<'_, T> {
             LayerKind::Convolution { maps, window } => {
                 let bias = spec.bias.map(|value| spec.vector("bias", *maps, value, Spread::Everywhere));
                 let whole = Convolution::new(name, shape, *window, weight(), bias);
-                return self.push(PartitionedConvolution::new(whole, topology, self.buffers.clone()), sharding);
+                return self
+                    .push(PartitionedConvolution::new(whole, topology, self.buffers.clone()), sharding);
             }
             LayerKind::Local { window, unit_rows, maps } => {
                 let places = Shape::new(1, output.rows, output.columns);

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use unisono::halo::Partition;
 
-use super::topology::Topology;
 use super::halos::Halos;
 use super::sharding::Sharding;
 use super::sums::GroupSum;
-use crate::layers::{Im2col, Convolution, Facts, Layer, Pass, Reach};
+use super::topology::Topology;
+use crate::layers::{Convolution, Facts, Im2col, Layer, Pass, Reach};
 use crate::number::Number;
 use crate::shape::{Shape, Window};
 use crate::weight::Weight;
@@ -46,7 +46,9 @@ impl Patches {
         let received: Vec<usize> = self.patches.iter().map(|patch| own * size(patch)).collect();
         let length = own * self.whole.size();
         // The buffers never shrink: growing them again for every batch would fill them with zeros.
-        [&mut *parts, &mut *whole].into_iter().for_each(|buffers| buffers.resize(buffers.len().max(length), T::ZERO));
+        [&mut *parts, &mut *whole]
+            .into_iter()
+            .for_each(|buffers| buffers.resize(buffers.len().max(length), T::ZERO));
         spatial.comm.guard(|| spatial.group.all_to_all_varied(part, &sent, &mut parts[..length], &received));
         let mut rest = &parts[..length];
         for [rows, columns] in self.patches.iter().filter(|patch| size(patch) > 0) {
@@ -96,7 +98,11 @@ pub(crate) struct PartitionedConvolution<T> {
 
 impl<T: Number> PartitionedConvolution<T> {
     /// Partitions a layer over complete images.
-    pub(crate) fn new(filters: Convolution<T>, topology: &Topology, buffers: SampleBuffers<T>) -> PartitionedConvolution<T> {
+    pub(crate) fn new(
+        filters: Convolution<T>,
+        topology: &Topology,
+        buffers: SampleBuffers<T>,
+    ) -> PartitionedConvolution<T> {
         let (form, output) = (filters.columns(), filters.output());
         let window = form.window;
         let input_halos = Halos::new(topology, form.input, window, None);

@@ -10,10 +10,10 @@ use unisono::halo::{
 };
 use unisono::{DType, Group, Result};
 
-use super::topology::Topology;
 use super::comm_status::CommStatus;
 use super::sharding::Sharding;
-use crate::layers::{Padder, Halo, Pool};
+use super::topology::Topology;
+use crate::layers::{Halo, Padder, Pool};
 use crate::number::Number;
 use crate::shape::{Shape, Window};
 
@@ -78,7 +78,12 @@ impl Halos {
         Halos::with_windows(topology, outputs, [along(0), along(1)], Boundary::Zero)
     }
 
-    fn with_windows(topology: &Topology, shape: Shape, windows: [AxisWindow; 2], boundary: Boundary) -> Halos {
+    fn with_windows(
+        topology: &Topology,
+        shape: Shape,
+        windows: [AxisWindow; 2],
+        boundary: Boundary,
+    ) -> Halos {
         let sizes = [shape.rows, shape.columns];
         let needed = |axis: usize, name: &str| {
             let number = topology.grid.axis(name).expect("a halo grid has h and w");

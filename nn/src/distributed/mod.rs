@@ -2,20 +2,20 @@
 
 mod arrangement;
 mod build;
-mod topology;
-mod convolution;
-mod input_parallel;
-mod failure;
 mod comm_status;
+mod convolution;
+mod failure;
 mod halos;
+mod input_parallel;
+mod partitioned_layer;
 mod sharding;
 mod shared_weights;
 mod sums;
-mod partitioned_layer;
+mod topology;
 
 pub use arrangement::{Arrangement, Mode};
 pub(crate) use build::{BuiltNetwork, build};
-pub(crate) use topology::Topology;
 pub use failure::Failure;
 pub(crate) use sharding::Sharding;
 pub(crate) use shared_weights::{SharedWeights, TableTraining};
+pub(crate) use topology::Topology;

@@ -29,7 +29,16 @@ impl<T: Number> PartitionedLayer<T> {
         (sums, gradients): (GroupSum, GroupSum),
     ) -> PartitionedLayer<T> {
         let halos = halos.filter(|halos| !halos.is_trivial);
-        PartitionedLayer { inner, input, output, halos, sums, gradients, padded: Vec::new(), padded_error: Vec::new() }
+        PartitionedLayer {
+            inner,
+            input,
+            output,
+            halos,
+            sums,
+            gradients,
+            padded: Vec::new(),
+            padded_error: Vec::new(),
+        }
     }
 }
 

@@ -44,7 +44,11 @@ impl TableTraining {
     }
 
     /// Creates a table with the weights of worker 0. All workers must call this.
-    pub(crate) fn create_table<T: Number>(&self, network: &mut Network<T>, comm: CommStatus) -> Result<SharedWeights<T>> {
+    pub(crate) fn create_table<T: Number>(
+        &self,
+        network: &mut Network<T>,
+        comm: CommStatus,
+    ) -> Result<SharedWeights<T>> {
         let pulled: Vec<T> = weights(network).flat_map(|weight| weight.values.iter().copied()).collect();
         let consistency = self.consistency;
         let options = TableOptions { name: Some("weights".into()), consistency, ..TableOptions::default() };

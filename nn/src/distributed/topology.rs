@@ -8,8 +8,8 @@ use unisono::halo::{Grid, Partition};
 use unisono::{Error, Group, Kind, ReduceOp, Result};
 
 use super::arrangement::{Arrangement, Mode};
-use super::failure::Failure;
 use super::comm_status::CommStatus;
+use super::failure::Failure;
 use super::sums::GroupSum;
 use crate::experiment::Experiment;
 use crate::layers::Sums;
@@ -44,7 +44,9 @@ impl Topology {
         let comm = CommStatus::default();
         let group_sum = |group: Group| GroupSum { group, comm: comm.clone() };
         let split = |color: usize| -> Result<GroupSum> {
-            Ok(group_sum(group.split(Some(color as u64), group.rank() as i64)?.expect("every rank has a color")))
+            Ok(group_sum(
+                group.split(Some(color as u64), group.rank() as i64)?.expect("every rank has a color"),
+            ))
         };
         let machine = memory::boot_id();
         let mut machines = vec![0; group.size()];

@@ -142,7 +142,8 @@ fn complete_value(node: &Node, kind: &'static ValueType, key: Key<'_>) -> Result
     let refused =
         |expected: &str, advice: &str| Err(node.place.error(&key.what(), expected, node.to_string(), advice));
     let wrong = |expected: &str| refused(expected, &key.advice());
-    let whole = |node: &Node, least: i64| node.whole().is_some_and(|number| (least..=MAX_WHOLE).contains(&number));
+    let whole =
+        |node: &Node, least: i64| node.whole().is_some_and(|number| (least..=MAX_WHOLE).contains(&number));
     let size = |node: &Node| node.number().is_some_and(|number| number >= 0.0);
     match kind {
         ValueType::Whole(least) if !whole(node, *least) => {
@@ -267,7 +268,10 @@ mod tests {
             if let ValueType::OneOf(objects) | ValueType::NumberOr(objects) = kind {
                 tried += objects.iter().map(|object| try_advice(object)).sum::<usize>();
             }
-            if !matches!(field.kind, ValueType::OneOf(_) | ValueType::Many(_) | ValueType::Text | ValueType::Choice(_)) {
+            if !matches!(
+                field.kind,
+                ValueType::OneOf(_) | ValueType::Many(_) | ValueType::Text | ValueType::Choice(_)
+            ) {
                 let node = super::super::yaml::parse("advice", value).expect("it is YAML");
                 complete_value(&node, &field.kind, key).expect(&advice);
                 tried += 1;

@@ -1,7 +1,7 @@
 //! The format of experiment files: every key, with its type, its default and its purpose.
 
 use super::describe::Presence::{Default, Optional, Required};
-use super::describe::{Field, ValueType, Presence, MapSchema};
+use super::describe::{Field, MapSchema, Presence, ValueType};
 
 const fn field(name: &'static str, kind: ValueType, need: Presence, about: &'static str) -> Field {
     Field { name, kind, need, about }
@@ -12,7 +12,12 @@ pub(super) static EXPERIMENT: MapSchema = MapSchema {
     name: "",
     about: "an experiment",
     fields: &[&[
-        field("name", ValueType::Text, Optional, "what run folders are called; the name of the file without it"),
+        field(
+            "name",
+            ValueType::Text,
+            Optional,
+            "what run folders are called; the name of the file without it",
+        ),
         field("seed", ValueType::Seed, Default("0"), "where all random numbers come from"),
         field(
             "precision",
@@ -50,7 +55,12 @@ pub(super) static EXPERIMENT: MapSchema = MapSchema {
             Optional,
             "a .safetensors or .npz file with weights named layer/weights",
         ),
-        field("distributed", ValueType::OneOf(SPREADS), Optional, "how the model is spread over many processes"),
+        field(
+            "distributed",
+            ValueType::OneOf(SPREADS),
+            Optional,
+            "how the model is spread over many processes",
+        ),
         field("test_every", ValueType::Whole(1), Default("1"), "epochs between two tests"),
         field("save_every", ValueType::Whole(1), Default("1"), "epochs between two checkpoints"),
         field("keep", ValueType::Whole(1), Default("2"), "how many checkpoints stay"),
@@ -90,7 +100,12 @@ pub(super) static SPREADS: &[&MapSchema] = &[
 const SAMPLES: &[Field] = &[
     field("sample", ValueType::Number, Default("100"), "percent of the samples, chosen by the seed"),
     field("shuffle", ValueType::Flag, Default("true"), "whether each epoch has an order of its own"),
-    field("test_samples", ValueType::Whole(0), Optional, "how many of the test samples are used, the first ones"),
+    field(
+        "test_samples",
+        ValueType::Whole(0),
+        Optional,
+        "how many of the test samples are used, the first ones",
+    ),
 ];
 
 const DOWNLOAD: &[Field] = &[field(
@@ -194,7 +209,12 @@ pub(super) static MODELS: &[&MapSchema] = &[
         fields: &[
             LAYER_LIST,
             &[
-                field("pretrain_epochs", ValueType::Whole(0), Required, "epochs of pretraining for each group"),
+                field(
+                    "pretrain_epochs",
+                    ValueType::Whole(0),
+                    Required,
+                    "epochs of pretraining for each group",
+                ),
                 field("pretrain_rate", ValueType::NotNegative, Required, "the learning rate of pretraining"),
                 field(
                     "last_layer_epochs",
@@ -202,7 +222,12 @@ pub(super) static MODELS: &[&MapSchema] = &[
                     Default("0"),
                     "first epochs that train the last layer alone",
                 ),
-                field("sparsity", ValueType::NotNegative, Required, "what each pooled unit costs in pretraining"),
+                field(
+                    "sparsity",
+                    ValueType::NotNegative,
+                    Required,
+                    "what each pooled unit costs in pretraining",
+                ),
                 field(
                     "tied_weights",
                     ValueType::Flag,
@@ -290,7 +315,12 @@ pub(super) static LAYERS: &[&MapSchema] = &[
                     "what becomes of a window",
                 ),
                 field("kernel", ValueType::Pair(1), Required, "rows and columns of the window"),
-                field("stride", ValueType::Pair(1), Optional, "how far the window moves; its own size without it"),
+                field(
+                    "stride",
+                    ValueType::Pair(1),
+                    Optional,
+                    "how far the window moves; its own size without it",
+                ),
                 field("padding", ValueType::Pair(0), Default("0"), "places beyond each border"),
             ],
         ],
@@ -323,7 +353,12 @@ pub(super) static LAYERS: &[&MapSchema] = &[
         fields: &[
             NAME,
             &[
-                field("kept", ValueType::Number, Default("0.9"), "what stays of running averages with each batch"),
+                field(
+                    "kept",
+                    ValueType::Number,
+                    Default("0.9"),
+                    "what stays of running averages with each batch",
+                ),
                 field("epsilon", ValueType::NotNegative, Default("0.001"), "added to the variance"),
                 field("rule", ValueType::OneOf(RULES), Optional, "its learning rule"),
             ],

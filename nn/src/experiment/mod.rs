@@ -5,11 +5,11 @@ mod compose;
 mod describe;
 mod extensions;
 mod format;
+mod memory_limit;
 mod neon;
 mod node;
 mod read;
 mod reference;
-mod memory_limit;
 mod schema;
 mod spec;
 #[cfg(test)]
@@ -18,9 +18,9 @@ mod yaml;
 
 pub(crate) use compose::read as read_tree;
 pub use extensions::{Extensions, LayerMaker, LayerPlan, OwnData, OwnLayer};
+pub(crate) use memory_limit::RankShare;
 pub use node::{Node, Place, Value as NodeValue};
 pub use reference::reference;
-pub(crate) use memory_limit::RankShare;
 pub use schema::schema;
 pub use spec::{Experiment, LayerKind, LayerSpec, ModelKind, Precision};
 pub(crate) use yaml::flow;

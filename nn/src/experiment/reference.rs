@@ -1,6 +1,6 @@
 //! Generates the reference tables of the file format: every type, its keys and their purpose.
 
-use super::describe::{Field, ValueType, Presence, MapSchema};
+use super::describe::{Field, MapSchema, Presence, ValueType};
 use super::format::{DATA, EXPERIMENT, LAYERS, MODELS, RULES, SCHEDULES, SPREADS, WEIGHTS};
 
 /// The sets of types, by the word in their heading.
@@ -88,7 +88,9 @@ fn value(kind: &ValueType) -> String {
         ValueType::Text => "text".into(),
         ValueType::Pair(_) => "whole number, or `[rows, columns]`".into(),
         ValueType::Sizes => "size, or `[maps, rows, columns]`".into(),
-        ValueType::Choice(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
+        ValueType::Choice(words) => {
+            words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
+        }
         ValueType::OneOf(objects) => link("type", objects),
         ValueType::NumberOr(objects) => format!("number from 0 on, or a {}", link("schedule", objects)),
         ValueType::Any => "anything".into(),

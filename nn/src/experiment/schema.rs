@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::describe::{ValueType, MAX_WHOLE, Presence, MapSchema};
+use super::describe::{MAX_WHOLE, MapSchema, Presence, ValueType};
 use super::format::EXPERIMENT;
 use super::node::{Node, Value};
 use super::yaml::scalar;

@@ -90,7 +90,13 @@ impl<T: Number> Convolution<T> {
     }
 
     /// The input error as the products of each position, summed where windows overlap, in the order of the positions.
-    pub(crate) fn input_error_by_scatter(&self, threads: usize, form: Im2col, error: &[T], input_error: &mut [T]) {
+    pub(crate) fn input_error_by_scatter(
+        &self,
+        threads: usize,
+        form: Im2col,
+        error: &[T],
+        input_error: &mut [T],
+    ) {
         let (maps, area) = (self.output.maps, form.width());
         let (weights, size) = (&self.weights.values, form.input.size());
         threads::samples(threads, input_error, size, |first, input_error| {
@@ -100,7 +106,10 @@ impl<T: Number> Convolution<T> {
                 for (sample, image) in input_error.chunks_mut(size).enumerate() {
                     multiply(
                         OutputMode::Replace,
-                        (&mut columns, MatrixLayout::new(form.height(), band.width()).strided(band.stride(), 1)),
+                        (
+                            &mut columns,
+                            MatrixLayout::new(form.height(), band.width()).strided(band.stride(), 1),
+                        ),
                         (weights, MatrixLayout::new(maps, form.height()).transposed()),
                         (
                             &error[(first + sample) * maps * area + band.start()..],
@@ -223,7 +232,10 @@ fn convolve<T: Number>(
                         into,
                         (&mut output[start..], MatrixLayout::new(maps, width).strided(area, 1)),
                         (&ordered[done..], MatrixLayout::new(maps, block.height).strided(height, 1)),
-                        (&columns[block.start..], MatrixLayout::new(block.height, width).strided(band.stride(), 1)),
+                        (
+                            &columns[block.start..],
+                            MatrixLayout::new(block.height, width).strided(band.stride(), 1),
+                        ),
                     );
                     (into, done) = (OutputMode::Add, done + block.height);
                 }

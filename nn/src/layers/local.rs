@@ -146,7 +146,10 @@ impl<T: Number> LocalFilter<T> {
                     let errors_layout = MatrixLayout::new(count, rows).strided(self.output.size(), area);
                     multiply(
                         OutputMode::Replace,
-                        (&mut gradient[place * height..], MatrixLayout::new(rows, height).strided(height * area, 1)),
+                        (
+                            &mut gradient[place * height..],
+                            MatrixLayout::new(rows, height).strided(height * area, 1),
+                        ),
                         (errors, errors_layout.transposed()),
                         (columns.get(place..).unwrap_or_default(), self.seen(count)),
                     );

@@ -151,7 +151,8 @@ impl<T: Number> Network<T> {
         above -= usize::from(self.joined);
         // No error is needed below the lowest layer with weights.
         let learns = |layer: &mut Box<dyn Layer<T>>| !layer.weights().is_empty();
-        let lowest_learning = self.layers[lowest..].iter_mut().position(learns).map_or(above, |at| lowest + at);
+        let lowest_learning =
+            self.layers[lowest..].iter_mut().position(learns).map_or(above, |at| lowest + at);
         for index in (lowest_learning..above).rev() {
             let inputs = if index == 0 { inputs } else { &self.outputs[index - 1] };
             let wanted = (index > lowest_learning).then(|| &mut next[..inputs.len()]);

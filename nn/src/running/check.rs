@@ -3,7 +3,7 @@
 use unisono::{Error, Group, ReduceOp, Result};
 
 use super::samples::{batch_of, load_data, must_have_targets, pass};
-use crate::distributed::{BuiltNetwork, Topology, Failure, Sharding, Mode, build};
+use crate::distributed::{BuiltNetwork, Failure, Mode, Sharding, Topology, build};
 use crate::experiment::{Experiment, Precision};
 use crate::models::Network;
 use crate::number::Number;

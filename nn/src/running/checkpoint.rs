@@ -7,7 +7,7 @@ use unisono::{Error, Result};
 
 use super::tensors::{F64Tensor, TensorMap, pack, unpack};
 use super::trainer::Trainer;
-use crate::distributed::{Topology, Mode};
+use crate::distributed::{Mode, Topology};
 use crate::number::Number;
 use crate::weight::{Cut, Weight};
 
@@ -28,7 +28,10 @@ struct Settings {
 }
 
 /// Calls `each` with the name and the weight, for every weight that is saved.
-pub(super) fn for_each_weight<T: Number>(trainer: &mut Trainer<T>, mut each: impl FnMut(String, &mut Weight<T>)) {
+pub(super) fn for_each_weight<T: Number>(
+    trainer: &mut Trainer<T>,
+    mut each: impl FnMut(String, &mut Weight<T>),
+) {
     for layer in trainer.network.layers() {
         let name = layer.name().to_string();
         for weight in layer.weights() {
@@ -45,14 +48,17 @@ pub(super) fn find_non_finite<T: Number>(trainer: &mut Trainer<T>) -> Option<Str
     let non_finite = |values: &[T]| values.iter().any(|value| !value.finite());
     let mut found = None;
     for_each_weight(trainer, |name, weight| {
-        if found.is_none() && (non_finite(&weight.values) || weight.state.iter().any(|state| non_finite(state))) {
+        if found.is_none()
+            && (non_finite(&weight.values) || weight.state.iter().any(|state| non_finite(state)))
+        {
             found = Some(name);
         }
     });
     let mut layers = trainer.network.layers().iter_mut();
     found.or_else(|| {
         layers.find_map(|layer| {
-            let memory = layer.memory().into_iter().find(|(_, values)| non_finite(values)).map(|(name, _)| name);
+            let memory =
+                layer.memory().into_iter().find(|(_, values)| non_finite(values)).map(|(name, _)| name);
             memory.map(|memory| format!("{}/{memory}", layer.name()))
         })
     })
@@ -132,7 +138,10 @@ fn state_name<T: Number>(trainer: &Trainer<T>, tensors: &TensorMap) -> impl Fn(&
 }
 
 /// Serialises a checkpoint, on the root; `None` on the other ranks. All ranks must call this.
-pub(super) fn pack_checkpoint<T: Number>(trainer: &mut Trainer<T>, progress: CheckpointProgress) -> Result<Option<Vec<u8>>> {
+pub(super) fn pack_checkpoint<T: Number>(
+    trainer: &mut Trainer<T>,
+    progress: CheckpointProgress,
+) -> Result<Option<Vec<u8>>> {
     let mut tensors: Vec<NamedTensor<T>> = Vec::new();
     let mut updates = std::collections::BTreeMap::new();
     let topology = trainer.topology.clone();

@@ -93,8 +93,11 @@ impl<T: Number> Trainer<T> {
         for (batch, chosen) in order.chunks(self.experiment.batch_size).enumerate() {
             let costs = self.learn(train, chosen, phase, epoch_of_phase)?;
             // With a shared table, each worker knows only the costs of its own samples.
-            let counted =
-                if self.shared.is_some() { self.local_samples(chosen.len()).len().max(1) } else { chosen.len() };
+            let counted = if self.shared.is_some() {
+                self.local_samples(chosen.len()).len().max(1)
+            } else {
+                chosen.len()
+            };
             let batch_loss = costs.loss / counted as f64;
             // Workers with a shared table detect divergence together, at the end of the epoch.
             if !batch_loss.is_finite() && self.shared.is_none() {

@@ -9,7 +9,8 @@ use unisono::{Error, Result};
 use super::curve::{svg, thinned};
 use super::events::Events;
 use super::files::{
-    CHECKPOINTS, append, checkpoint_name, remove_partial_files, lock, saved, existing_run_files, write_atomically,
+    CHECKPOINTS, append, checkpoint_name, existing_run_files, lock, remove_partial_files, saved,
+    write_atomically,
 };
 use super::metrics::{EpochMetrics, HEADER};
 use super::settings::must_continue;

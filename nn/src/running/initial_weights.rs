@@ -31,7 +31,8 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<(
     let refused = |expected: String, received: String, advice: &str| {
         Err(Error::usage(format!("read {}", path.display()), expected, received, advice))
     };
-    let numbers = |tensor: &F64Tensor| -> Vec<T> { tensor.values.iter().map(|value| T::of(*value)).collect() };
+    let numbers =
+        |tensor: &F64Tensor| -> Vec<T> { tensor.values.iter().map(|value| T::of(*value)).collect() };
     for (name, tensor) in &tensors {
         let Some((_, shape)) = known.iter().find(|(known, _)| known == name) else {
             let names: Vec<&str> = known.iter().map(|(name, _)| name.as_str()).collect();

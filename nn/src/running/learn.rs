@@ -148,7 +148,8 @@ model:
         for fails in [false, true] {
             spawn(2, |group| {
                 let mut trainer: Trainer<f64> = Trainer::on(&group, &experiment).expect("it can be spread");
-                let (data, topology) = (trainer.data.clone(), trainer.topology.clone().expect("there are two"));
+                let (data, topology) =
+                    (trainer.data.clone(), trainer.topology.clone().expect("there are two"));
                 let own = topology.local_samples(4);
                 trainer.fill(&data.train, &own.clone().collect::<Vec<_>>()).expect("all is in memory");
                 if fails {

@@ -6,7 +6,7 @@ use unisono::{Error, Result};
 
 use super::checkpoint;
 use super::files::{CHECKPOINTS, saved};
-use super::samples::{data_place, argmax, load_data};
+use super::samples::{argmax, data_place, load_data};
 use super::trainer::Trainer;
 use crate::experiment::{Experiment, Precision};
 use crate::number::Number;

@@ -20,9 +20,11 @@ impl LevelRange {
     fn bounds(self, picture: &[f64]) -> (f64, f64) {
         match self {
             LevelRange::Fixed(low, high) => (low, high),
-            LevelRange::Own => picture.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
-                (low.min(*value), high.max(*value))
-            }),
+            LevelRange::Own => {
+                picture.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+                    (low.min(*value), high.max(*value))
+                })
+            }
         }
     }
 }
@@ -79,7 +81,8 @@ mod tests {
             (0, GROUND),
             "one level alone is black, and no fourth picture"
         );
-        let fixed = sheet(&pictures, Shape::new(1, 1, 2), (2, 1), LevelRange::Fixed(0.0, 4.0)).expect("pictures");
+        let fixed =
+            sheet(&pictures, Shape::new(1, 1, 2), (2, 1), LevelRange::Fixed(0.0, 4.0)).expect("pictures");
         assert_eq!((at(&fixed, 2, 3), at(&fixed, 2, 6), at(&fixed, 2, 7)), (128, 0, 255));
         assert!(sheet(&[], Shape::flat(1), (1, 1), LevelRange::Own).is_none());
     }

@@ -9,7 +9,12 @@ use crate::random::Stream;
 const STEPS: usize = 60;
 
 /// The response of a unit of the first `layers` layers to an input, and its derivative with respect to that input.
-fn unit_response<T: Number>(network: &mut Network<T>, layers: usize, unit: usize, input: &[T]) -> (f64, Vec<T>) {
+fn unit_response<T: Number>(
+    network: &mut Network<T>,
+    layers: usize,
+    unit: usize,
+    input: &[T],
+) -> (f64, Vec<T>) {
     let pass = Pass::alone(1, false, 0);
     let outputs = network.fprop_through(&pass, input, layers);
     let value = outputs[unit].double();

@@ -14,7 +14,7 @@ use super::results;
 use super::samples::load_data;
 use super::trace;
 use super::trainer::Trainer;
-use crate::distributed::{Topology, Failure, Mode, TableTraining};
+use crate::distributed::{Failure, Mode, TableTraining, Topology};
 use crate::experiment::{Experiment, Precision};
 use crate::number::Number;
 
@@ -202,7 +202,9 @@ fn train_in<T: Number>(
     agree(all, claimed)?;
     let prepared = prepare(experiment, options.resume, &mut folder, topology.clone());
     let (mut trainer, done): (Trainer<T>, usize) = agree(all, prepared)?;
-    let share = |(table_training, all): (TableTraining, &Topology)| table_training.create_table(&mut trainer.network, all.comm.clone());
+    let share = |(table_training, all): (TableTraining, &Topology)| {
+        table_training.create_table(&mut trainer.network, all.comm.clone())
+    };
     let shared = table_training.zip(all).map(share).transpose();
     trainer.shared = agree(all, shared)?;
     let timeline = options.trace.as_ref().map(|_| trainer.record());

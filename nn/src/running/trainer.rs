@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use unisono::{Error, Group, Result};
 
-use super::samples::{mention_largest_class, load_data, must_have_targets};
+use super::samples::{load_data, mention_largest_class, must_have_targets};
 use crate::data::{DataSet, Split, Targets};
-use crate::distributed::{Topology, Sharding, Mode, SharedWeights, build};
+use crate::distributed::{Mode, Sharding, SharedWeights, Topology, build};
 use crate::experiment::{Experiment, ModelKind, RankShare};
 use crate::models::{Network, Phases, Pretraining};
 use crate::number::Number;
@@ -201,7 +201,8 @@ impl<T: Number> Trainer<T> {
     /// collectives of this batch, and are notified in `sum_counts`.
     pub(super) fn fill_or_record_error(&mut self, split: &Split, chosen: &[usize]) {
         if self.read_error.is_none() {
-            self.read_error = self.fill(split, chosen).map_err(|error| self.experiment.locate_data_error(error)).err();
+            self.read_error =
+                self.fill(split, chosen).map_err(|error| self.experiment.locate_data_error(error)).err();
         }
         if self.read_error.is_some() {
             self.resize_buffers(chosen.len());

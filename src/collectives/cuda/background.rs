@@ -23,7 +23,7 @@ impl Cuda<'_> {
         self.raw.message_slot(Verb::Send, values.bytes(), dtype, to, tag)?;
         let ready = self.marks(values)?;
         let work = move |group: &Group| group.cuda().after(ready).send(values, dtype, to, tag);
-        Ok(self.raw.group.start_beside(move |group| work(group).map(|()| owner)))
+        Ok(self.raw.group.start_unordered(move |group| work(group).map(|()| owner)))
     }
 
     /// Starts a receive; as [`Cuda::start_send`].
@@ -38,7 +38,7 @@ impl Cuda<'_> {
         self.raw.message_slot(Verb::Recv, values.bytes(), dtype, from, tag)?;
         let ready = self.marks(values)?;
         let work = move |group: &Group| group.cuda().after(ready).recv(values, dtype, from, tag);
-        Ok(self.raw.group.start_beside(move |group| work(group).map(|()| owner)))
+        Ok(self.raw.group.start_unordered(move |group| work(group).map(|()| owner)))
     }
 
     /// The events that memory passed now waits for, which exclude work that its caller orders later.

@@ -2,8 +2,8 @@
 
 use super::kernels::{self, DeviceCopy};
 use super::rendezvous::Rendezvous;
-use super::spec::{DeviceJob, CollectiveSpec};
 use super::session::{DeviceSession, RankDescriptor};
+use super::spec::{CollectiveSpec, DeviceJob};
 use crate::error::Result;
 use crate::memory::ReduceOp;
 

@@ -97,7 +97,7 @@ impl Handshake<'_> {
     /// Sends one byte without waiting, in order with the slot's other messages.
     fn post(&self, slot: &Slot, byte: u8) -> Result<()> {
         let to = self.group.members()[self.peer];
-        self.group.core.common.transport.post(self.call, to, slot, vec![byte])
+        self.group.core.world.transport.post(self.call, to, slot, vec![byte])
     }
 
     fn receive_byte(&self, slot: &Slot) -> Result<u8> {
@@ -133,7 +133,8 @@ mod tests {
     fn a_receiver_passes_over_offers_that_were_withdrawn() {
         spawn(2, |group| {
             if group.rank() == 0 {
-                let late = handshake(&group, SHORT, |handshake| handshake.offer(&offers(), &answers(1), &[1]));
+                let late =
+                    handshake(&group, SHORT, |handshake| handshake.offer(&offers(), &answers(1), &[1]));
                 assert_eq!(late.unwrap_err().kind(), Kind::Timeout);
                 group.barrier().unwrap();
                 handshake(&group, LONG, |handshake| {

@@ -2,8 +2,8 @@
 
 use super::Cuda;
 use super::rendezvous::internal_error;
-use super::spec::CollectiveSpec;
 use super::session::{DeviceSession, ensure_capacity};
+use super::spec::CollectiveSpec;
 use crate::cuda::PinnedMemory;
 use crate::error::Result;
 use crate::transport::Verb;
@@ -24,7 +24,7 @@ impl Cuda<'_> {
             Ok((input, output))
         });
         // The other ranks are about to make the call below, and would wait for this rank.
-        let (input, output) = begun.inspect_err(|error| raw.group.give_up(error))?;
+        let (input, output) = begun.inspect_err(|error| raw.group.revoke_with(error))?;
         let gives = &mut input[..spec.input.bytes()];
         let gets = &mut output[..spec.output.bytes()];
         let CollectiveSpec { dtype, counts, .. } = *spec;

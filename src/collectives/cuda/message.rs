@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytemuck::{Pod, Zeroable};
 
 use super::Cuda;
-use super::handshake::{COPY, STAGE, Handshake};
-use super::path::{RankFacts, PathChoice};
+use super::handshake::{COPY, Handshake, STAGE};
+use super::path::{PathChoice, RankFacts};
 use super::session::facts;
 use crate::cuda::{self, Device, Exported, Mapped, PinnedMemory, Span};
 use crate::error::Result;
@@ -127,7 +127,7 @@ impl Link<'_> {
         let copy_stream = self.device.copy_stream();
         // SAFETY: the sender lends its bytes, as many as the signature states, until it has the answer; ours are lent too.
         let copied = unsafe { copy_stream.copy(values.address(), address, values.bytes()) }
-            .and_then(|()| copy_stream.wait(&|| self.handshake.call.go_on()));
+            .and_then(|()| copy_stream.wait(&|| self.handshake.call.check_wait()));
         self.handshake.end_copy(&answers, copied).map(|()| true)
     }
 
@@ -137,7 +137,7 @@ impl Link<'_> {
             let from = values.address() + start as u64;
             // SAFETY: the chunk lies inside the span, which is lent for the call, and the copy is waited for.
             unsafe { self.device.copy_stream().copy(pinned.address(), from, bytes)? };
-            self.device.copy_stream().wait(&|| self.handshake.call.go_on())?;
+            self.device.copy_stream().wait(&|| self.handshake.call.check_wait())?;
             self.handshake.send(slot, &pinned[..bytes])?;
         }
         Ok(())
@@ -150,7 +150,7 @@ impl Link<'_> {
             let to = values.address() + start as u64;
             // SAFETY: as in `send_through_host`.
             unsafe { self.device.copy_stream().copy(to, pinned.address(), bytes)? };
-            self.device.copy_stream().wait(&|| self.handshake.call.go_on())?;
+            self.device.copy_stream().wait(&|| self.handshake.call.check_wait())?;
         }
         Ok(())
     }
@@ -218,6 +218,6 @@ mod tests {
     fn answers_have_tags_that_no_message_has() {
         let (one, other) = (answer_tag(true), answer_tag(false));
         assert!(one & 1 != other & 1 && one != answer_tag(true));
-        assert!((Slot::TAGS..Slot::FOUNDING - 100).contains(&one));
+        assert!((Slot::TAGS..Slot::CREATE_GROUP - 100).contains(&one));
     }
 }

@@ -6,15 +6,15 @@
 
 mod background;
 mod direct;
+mod handshake;
 mod hosted;
 mod kernels;
-mod rendezvous;
 mod message;
 mod nccl;
-mod handshake;
-mod spec;
 mod path;
+mod rendezvous;
 mod session;
+mod spec;
 mod staged;
 mod trial;
 mod verbs;
@@ -27,10 +27,10 @@ use crate::cuda::{Device, Event, Span};
 use crate::error::Result;
 use crate::transport::{Call, Verb};
 use crate::world::Group;
-use rendezvous::Rendezvous;
-use spec::CollectiveSpec;
 use path::Path;
+use rendezvous::Rendezvous;
 use session::DeviceSession;
+use spec::CollectiveSpec;
 
 /// The collectives on device memory: as [`Raw`], with a [`Span`] in place of a slice. They return when the work on the
 /// device is done.
@@ -97,7 +97,7 @@ impl Cuda<'_> {
 
     /// Waits until the caller's memory is ready.
     fn wait_for_memory(&self, device: &Device, call: &Call) -> Result<()> {
-        let go_on = || call.go_on();
+        let go_on = || call.check_wait();
         match &self.ready {
             Some(marks) => marks.iter().try_for_each(|mark| mark.wait(&go_on)),
             None => device.stream().mark()?.wait(&go_on),

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::kernels;
 use super::rendezvous::{Rendezvous, internal_error};
-use super::spec::{DeviceJob, CollectiveSpec};
 use super::session::DeviceSession;
+use super::spec::{CollectiveSpec, DeviceJob};
 use super::windows::{Stage, stages};
 use crate::cuda::{DeviceMemory, NCCL, functions};
 use crate::error::{Error, Result};
@@ -208,7 +208,13 @@ impl NcclPass<'_> {
     }
 
     /// Folds one window of every fold, each at its own rank.
-    fn fold(&self, folds: &[&DeviceJob], window: usize, size: usize, (source, output): (u64, u64)) -> Result<()> {
+    fn fold(
+        &self,
+        folds: &[&DeviceJob],
+        window: usize,
+        size: usize,
+        (source, output): (u64, u64),
+    ) -> Result<()> {
         let me = self.session.me;
         let (mut transfers, mut mine) = (Vec::new(), None);
         for job in folds {
@@ -227,7 +233,8 @@ impl NcclPass<'_> {
         let mut scratch = self.nccl.scratch.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let make = |bytes| DeviceMemory::new(&self.session.device, bytes);
         let wanted = size * length.next_multiple_of(256);
-        let scratch = super::session::ensure_capacity(&mut scratch, wanted, DeviceMemory::bytes, make)?.address();
+        let scratch =
+            super::session::ensure_capacity(&mut scratch, wanted, DeviceMemory::bytes, make)?.address();
         let mut from = Vec::with_capacity(size);
         for rank in 0..size {
             if rank == me {
@@ -282,7 +289,9 @@ impl NcclPass<'_> {
             }
             self.nccl.wait_started(self.rendezvous, self.raw).map(|()| None)
         };
-        wait(self.rendezvous.call.deadline, POLL_INTERVAL, poll, || self.rendezvous.check_peers().map(|()| None))
+        wait(self.rendezvous.call.deadline, POLL_INTERVAL, poll, || {
+            self.rendezvous.check_peers().map(|()| None)
+        })
     }
 }
 

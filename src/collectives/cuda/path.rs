@@ -159,7 +159,10 @@ mod tests {
     fn many_ranks_are_too_many_for_a_kernel() {
         let capabilities = vec![Capabilities { nccl: 0, ipc: 1 }; 3];
         assert_eq!(choose(&ranks(&[(0, 1, 7); 3]), &capabilities, 2).unwrap(), Path::Staged);
-        assert_eq!(choose(&ranks(&[(0, 1, 7), (0, 2, 7), (0, 3, 7)]), &capabilities, 2).unwrap(), Path::Staged);
+        assert_eq!(
+            choose(&ranks(&[(0, 1, 7), (0, 2, 7), (0, 3, 7)]), &capabilities, 2).unwrap(),
+            Path::Staged
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::super::all_to_all::compare_counts;
 use crate::error::{Error, Lost, Result};
-use crate::transport::arena::channel::Piece;
+use crate::transport::arena::channel::RawSlice;
 use crate::transport::{Call, Signature};
 use crate::world::Group;
 
@@ -24,14 +24,14 @@ impl Rendezvous<'_> {
             self.group.all_gather_by_messages(self.call, self.signature, &mut all, &counts, 1)?;
             return Ok(all);
         };
-        let copy = |start: usize, pieces: &[Piece]| {
+        let copy = |start: usize, pieces: &[RawSlice]| {
             for (member, piece) in pieces.iter().enumerate() {
                 // SAFETY: members publish vectors of their own, never this one.
                 unsafe { piece.copy_to(&mut all, member * bytes + start) };
             }
         };
         // SAFETY: the bytes are borrowed by this function and not written to.
-        unsafe { channel.share(self.call, self.signature, Piece::of(mine), None, |_| bytes, copy)? };
+        unsafe { channel.share(self.call, self.signature, RawSlice::of(mine), None, |_| bytes, copy)? };
         Ok(all)
     }
 
@@ -47,14 +47,14 @@ impl Rendezvous<'_> {
 
     /// Fails when the call's deadline has passed or its caller interrupts it: for waits on the device.
     pub fn go_on(&self) -> Result<()> {
-        self.call.go_on()
+        self.call.check_wait()
     }
 
     /// Runs a call in which other ranks access this rank's memory. After an error it returns only when no rank does so any
     /// more: past the call's deadline, if a rank has device work in flight. Kernels wait for no rank, so they end.
     pub fn lend<R>(&self, work: impl FnOnce() -> Result<R>) -> Result<R> {
         match &self.group.core.channel {
-            Some(channel) => channel.lend(None, work),
+            Some(channel) => channel.with_exposed(None, work),
             None => work(),
         }
     }
@@ -74,7 +74,7 @@ impl Rendezvous<'_> {
         let (group, core) = (self.group, &self.group.core);
         let lost = |member: usize| match &core.channel {
             Some(channel) => channel.lost(member),
-            None => core.common.transport.lost(group.members()[member]),
+            None => core.world.transport.lost(group.members()[member]),
         };
         let lost: Vec<Lost> =
             (0..group.size()).filter(|&member| member != group.rank()).filter_map(lost).collect();

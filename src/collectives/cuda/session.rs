@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use bytemuck::{Pod, Zeroable};
 
 use super::kernels::MAX_BUFFERS;
-use super::rendezvous::{Rendezvous, internal_error};
 use super::nccl::Nccl;
+use super::path::{Capabilities, Path, PathChoice, RankFacts, choose};
+use super::rendezvous::{Rendezvous, internal_error};
 use super::spec::{CollectiveSpec, Workers};
-use super::path::{Capabilities, RankFacts, Path, PathChoice, choose};
 use super::staged::Staging;
 use crate::cuda::{self, Device, DeviceMemory, Exported, Mapped, NCCL, PinnedMemory, Span, Stream};
 use crate::error::{Error, Result};
@@ -70,7 +70,7 @@ pub(super) fn facts(group: &Group, device: &Device) -> Result<RankFacts> {
     Ok(RankFacts {
         device: device.uuid(),
         process: cuda::process_number(),
-        host: group.core.common.hosts[rank] as u32,
+        host: group.core.world.hosts[rank] as u32,
         choice: PathChoice::parse(choice.as_deref())?,
     })
 }
@@ -105,13 +105,20 @@ impl DeviceSession {
             let facts: Vec<RankFacts> = descriptors.iter().map(|one| one.facts).collect();
             match known.filter(|session| session.facts == facts) {
                 Some(session) => return Ok((session, descriptors, all_counts)),
-                None => store_session(rendezvous.group, Arc::new(DeviceSession::negotiate(rendezvous, device, facts)?)),
+                None => store_session(
+                    rendezvous.group,
+                    Arc::new(DeviceSession::negotiate(rendezvous, device, facts)?),
+                ),
             }
         }
     }
 
     /// All ranks try what they support, exchange the results, and derive the same path from them.
-    fn negotiate(rendezvous: &Rendezvous, device: &Arc<Device>, facts: Vec<RankFacts>) -> Result<DeviceSession> {
+    fn negotiate(
+        rendezvous: &Rendezvous,
+        device: &Arc<Device>,
+        facts: Vec<RankFacts>,
+    ) -> Result<DeviceSession> {
         let me = rendezvous.group.rank();
         let trial = DeviceMemory::new(device, 1)?;
         // SAFETY: nothing reads or writes it; it lives until all ranks have synchronised again.
@@ -165,7 +172,12 @@ impl DeviceSession {
     }
 
     /// What this rank publishes for a call: its buffers, or their stand-ins.
-    fn describe(&self, rendezvous: &Rendezvous, facts: RankFacts, spec: &CollectiveSpec) -> Result<RankDescriptor> {
+    fn describe(
+        &self,
+        rendezvous: &Rendezvous,
+        facts: RankFacts,
+        spec: &CollectiveSpec,
+    ) -> Result<RankDescriptor> {
         let mut cache = self.cache();
         let mut describe = |at: usize, span: &Span, is_input: bool| -> Result<Exported> {
             if span.bytes() == 0 || !matches!(self.path, Path::Direct | Path::Ipc) {
@@ -193,7 +205,12 @@ impl DeviceSession {
     }
 
     /// After the work: copies the result from the output's stand-in to the output itself.
-    pub fn copy_back(&self, rendezvous: &Rendezvous, spec: &CollectiveSpec, descriptor: &RankDescriptor) -> Result<()> {
+    pub fn copy_back(
+        &self,
+        rendezvous: &Rendezvous,
+        spec: &CollectiveSpec,
+        descriptor: &RankDescriptor,
+    ) -> Result<()> {
         let cache = self.cache();
         let stood = cache.proxies.iter().flatten().find(|proxy| descriptor.output.is_at(proxy.address()));
         let Some(proxy) = stood.filter(|_| spec.output.bytes() > 0) else { return Ok(()) };

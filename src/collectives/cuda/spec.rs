@@ -121,7 +121,12 @@ impl CollectiveSpec<'_> {
         let whole = self.input.bytes().max(self.output.bytes());
         let (root, ranks) = (self.root.unwrap_or(0), 0..size);
         let buffer_offset = |rank, offset| BufferOffset { rank, offset };
-        let copy = |from: BufferOffset, to: BufferOffset, bytes| DeviceJob::Copy { worker: workers.of[to.rank], from, to, bytes };
+        let copy = |from: BufferOffset, to: BufferOffset, bytes| DeviceJob::Copy {
+            worker: workers.of[to.rank],
+            from,
+            to,
+            bytes,
+        };
         let jobs: Vec<DeviceJob> = match self.verb {
             Verb::AllReduce => {
                 let share = whole.div_ceil(workers.all.len()).next_multiple_of(GRAIN);
@@ -133,12 +138,22 @@ impl CollectiveSpec<'_> {
                 workers.all.iter().enumerate().map(part).collect()
             }
             Verb::Reduce => {
-                vec![DeviceJob::Fold { worker: workers.of[root], offset: 0, bytes: whole, to: vec![buffer_offset(root, 0)] }]
+                vec![DeviceJob::Fold {
+                    worker: workers.of[root],
+                    offset: 0,
+                    bytes: whole,
+                    to: vec![buffer_offset(root, 0)],
+                }]
             }
             Verb::ReduceScatter => ranks
                 .map(|rank| {
                     let (offset, bytes) = (parts[rank].start, parts[rank].len());
-                    DeviceJob::Fold { worker: workers.of[rank], offset, bytes, to: vec![buffer_offset(rank, 0)] }
+                    DeviceJob::Fold {
+                        worker: workers.of[rank],
+                        offset,
+                        bytes,
+                        to: vec![buffer_offset(rank, 0)],
+                    }
                 })
                 .collect(),
             Verb::Broadcast => ranks
@@ -148,14 +163,18 @@ impl CollectiveSpec<'_> {
             Verb::AllGather => ranks
                 .clone()
                 .flat_map(|to| ranks.clone().map(move |from| (from, to)))
-                .map(|(from, to)| copy(buffer_offset(from, 0), buffer_offset(to, parts[from].start), parts[from].len()))
+                .map(|(from, to)| {
+                    copy(buffer_offset(from, 0), buffer_offset(to, parts[from].start), parts[from].len())
+                })
                 .collect(),
             Verb::Gather => ranks
-                .map(|from| copy(buffer_offset(from, 0), buffer_offset(root, parts[from].start), parts[from].len()))
+                .map(|from| {
+                    copy(buffer_offset(from, 0), buffer_offset(root, parts[from].start), parts[from].len())
+                })
                 .collect(),
-            Verb::Scatter => {
-                ranks.map(|to| copy(buffer_offset(root, parts[to].start), buffer_offset(to, 0), parts[to].len())).collect()
-            }
+            Verb::Scatter => ranks
+                .map(|to| copy(buffer_offset(root, parts[to].start), buffer_offset(to, 0), parts[to].len()))
+                .collect(),
             _ => {
                 let sent = |from: usize, to: usize| all_counts[2 * from * size + to] as usize * element;
                 let before = |from: usize, to: usize| (0..to).map(|other| sent(from, other)).sum();
@@ -164,7 +183,11 @@ impl CollectiveSpec<'_> {
                     .clone()
                     .flat_map(|to| ranks.clone().map(move |from| (from, to)))
                     .map(|(from, to)| {
-                        copy(buffer_offset(from, before(from, to)), buffer_offset(to, behind(from, to)), sent(from, to))
+                        copy(
+                            buffer_offset(from, before(from, to)),
+                            buffer_offset(to, behind(from, to)),
+                            sent(from, to),
+                        )
                     })
                     .collect()
             }
@@ -224,8 +247,18 @@ mod tests {
         assert_eq!(
             jobs,
             [
-                DeviceJob::Copy { worker: 0, from: from(0), to: BufferOffset { rank: 0, offset: 0 }, bytes: 8 },
-                DeviceJob::Copy { worker: 2, from: from(8), to: BufferOffset { rank: 2, offset: 0 }, bytes: 12 },
+                DeviceJob::Copy {
+                    worker: 0,
+                    from: from(0),
+                    to: BufferOffset { rank: 0, offset: 0 },
+                    bytes: 8
+                },
+                DeviceJob::Copy {
+                    worker: 2,
+                    from: from(8),
+                    to: BufferOffset { rank: 2, offset: 0 },
+                    bytes: 12
+                },
             ]
         );
         // Rank 0 sends 1 and 2 elements, rank 1 sends 3 and 4.

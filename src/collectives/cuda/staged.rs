@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use super::kernels;
 use super::rendezvous::{Rendezvous, internal_error};
-use super::spec::{DeviceJob, CollectiveSpec};
 use super::session::DeviceSession;
+use super::spec::{CollectiveSpec, DeviceJob};
 use super::windows::{Stage, common, stages};
 use crate::cuda::{Device, DeviceMemory, Event, Registered, Stream};
 use crate::error::Result;
@@ -71,20 +71,30 @@ impl Staging {
 
     /// This rank's slots in the shared memory, and the offset of their first page.
     fn make(rendezvous: &Rendezvous, session: &DeviceSession) -> Result<(ArenaBuffer, usize)> {
-        let seat = rendezvous.group.core.common.seat.as_ref();
-        let seat = seat.filter(|_| rendezvous.group.core.channel.is_some());
-        let seat = seat.ok_or_else(|| internal_error("ranks share no memory"))?;
-        let buffer = seat.allocate(SLOTS * WINDOW + PAGE)?;
+        let endpoint = rendezvous.group.core.world.endpoint.as_ref();
+        let endpoint = endpoint.filter(|_| rendezvous.group.core.channel.is_some());
+        let endpoint = endpoint.ok_or_else(|| internal_error("ranks share no memory"))?;
+        let buffer = endpoint.allocate(SLOTS * WINDOW + PAGE)?;
         let start = buffer.offset().next_multiple_of(PAGE);
         tracing::debug!(rank = session.me, "staging through {} bytes", SLOTS * WINDOW);
         Ok((buffer, start))
     }
 
-    fn open(rendezvous: &Rendezvous, session: &DeviceSession, mine: ArenaBuffer, offsets: &[u64]) -> Result<Staging> {
+    fn open(
+        rendezvous: &Rendezvous,
+        session: &DeviceSession,
+        mine: ArenaBuffer,
+        offsets: &[u64],
+    ) -> Result<Staging> {
         let device = &session.device;
-        let seat =
-            rendezvous.group.core.common.seat.as_ref().ok_or_else(|| internal_error("a rank without a seat"))?;
-        let arena = WholeArena::new(seat);
+        let endpoint = rendezvous
+            .group
+            .core
+            .world
+            .endpoint
+            .as_ref()
+            .ok_or_else(|| internal_error("a rank without a seat"))?;
+        let arena = WholeArena::new(endpoint);
         // Ranks of one process see the same memory, and it is pinned once: each pins its own, and the first of them pins
         // that of other processes.
         let process = |rank: usize| session.facts[rank].process;
@@ -231,7 +241,9 @@ impl StagedPass<'_> {
             match job {
                 DeviceJob::Copy { from, to, bytes, .. } if from.rank != self.me => {
                     let published = self.stage.published_window(from.rank, WINDOW, window);
-                    let Some(common) = common(&published, &(from.offset..from.offset + bytes)) else { continue };
+                    let Some(common) = common(&published, &(from.offset..from.offset + bytes)) else {
+                        continue;
+                    };
                     let at = self.slot(from.rank, window) + (common.start - published.start) as u64;
                     let to = output + (to.offset + common.start - from.offset) as u64;
                     // SAFETY: the other rank has published these bytes and waits before it publishes others; the output is

@@ -12,7 +12,8 @@ impl Cuda<'_> {
     pub fn all_reduce(&self, values: Span, dtype: DType, operation: ReduceOp) -> Result<()> {
         self.raw.elements(Verb::AllReduce, values.bytes(), dtype)?;
         self.raw.check_operation(Verb::AllReduce, dtype, operation)?;
-        let spec = CollectiveSpec { operation: Some(operation), ..spec(Verb::AllReduce, dtype, values, values) };
+        let spec =
+            CollectiveSpec { operation: Some(operation), ..spec(Verb::AllReduce, dtype, values, values) };
         self.execute(&spec)
     }
 
@@ -96,7 +97,11 @@ impl Cuda<'_> {
         if self.raw.group.rank() == root {
             self.raw.check_length(Verb::Scatter, "an input at the root", input.bytes(), total, dtype)?;
         }
-        self.execute(&CollectiveSpec { counts, root: Some(root), ..spec(Verb::Scatter, dtype, input, output) })
+        self.execute(&CollectiveSpec {
+            counts,
+            root: Some(root),
+            ..spec(Verb::Scatter, dtype, input, output)
+        })
     }
 
     /// Reduces the members' inputs, and gives every member its part of the result; `counts` is the number of elements of

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::spec::{DeviceJob, CollectiveSpec, BufferOffset, Workers};
+use super::spec::{BufferOffset, CollectiveSpec, DeviceJob, Workers};
 use crate::transport::Verb;
 
 /// One pass over the data: every rank publishes bytes of its source, and works on what other ranks publish.
@@ -72,7 +72,8 @@ pub(super) fn stages(spec: &CollectiveSpec, size: usize, counts: &[u64]) -> Vec<
     let at = |rank: usize, offset: usize| BufferOffset { rank, offset };
     if size <= 2 {
         let bytes = spec.input.bytes();
-        let whole = (0..size).map(|worker| DeviceJob::Fold { worker, offset: 0, bytes, to: vec![at(worker, 0)] });
+        let whole =
+            (0..size).map(|worker| DeviceJob::Fold { worker, offset: 0, bytes, to: vec![at(worker, 0)] });
         return vec![Stage::new(size, whole.filter(|_| bytes > 0).collect(), false)];
     }
     let parts = jobs.into_iter().filter_map(|job| match job {
@@ -88,7 +89,12 @@ pub(super) fn stages(spec: &CollectiveSpec, size: usize, counts: &[u64]) -> Vec<
     };
     let collect = |&(from, offset, bytes): &(usize, usize, usize)| {
         let others = (0..size).filter(move |&worker| worker != from);
-        others.map(move |worker| DeviceJob::Copy { worker, from: at(from, offset), to: at(worker, offset), bytes })
+        others.map(move |worker| DeviceJob::Copy {
+            worker,
+            from: at(from, offset),
+            to: at(worker, offset),
+            bytes,
+        })
     };
     vec![
         Stage::new(size, parts.iter().map(fold).collect(), false),

@@ -50,13 +50,23 @@ pub(super) enum BoxSource {
 
 impl BoxCopy {
     /// Copies a box from the own array to the other.
-    pub fn out(pair: &BoxPair, element: usize, own: MemoryBase, (other, skip): (MemoryBase, usize)) -> BoxCopy {
+    pub fn out(
+        pair: &BoxPair,
+        element: usize,
+        own: MemoryBase,
+        (other, skip): (MemoryBase, usize),
+    ) -> BoxCopy {
         let from = BoxSource::Side(BoxSide::new(own, 0, &pair.own, element));
         BoxCopy { extents: pair.extents.clone(), from, to: BoxSide::new(other, skip, &pair.other, element) }
     }
 
     /// Copies a box from the other array to the own.
-    pub fn into(pair: &BoxPair, element: usize, own: MemoryBase, (other, skip): (MemoryBase, usize)) -> BoxCopy {
+    pub fn into(
+        pair: &BoxPair,
+        element: usize,
+        own: MemoryBase,
+        (other, skip): (MemoryBase, usize),
+    ) -> BoxCopy {
         let from = BoxSource::Side(BoxSide::new(other, skip, &pair.other, element));
         BoxCopy { extents: pair.extents.clone(), from, to: BoxSide::new(own, 0, &pair.own, element) }
     }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::super::plan::HaloParcel;
+use super::box_copy::{BoxCopy, MemoryBase};
 use super::cells::{Contribution, cells};
 use super::device_transport::NeighbourLane;
-use super::box_copy::{MemoryBase, BoxCopy};
 use super::program::DeviceProgram;
 use crate::halo::Plan;
 use crate::memory::DType;
@@ -59,14 +59,20 @@ impl ProgramBuilder {
     }
 
     /// Packs parcels from the inputs into the memory that `packed` returns; a lane without any shares that of another lane.
-    pub fn pack(&self, parcels: &[HaloParcel], packed: impl Fn(usize) -> Option<MemoryBase>) -> DeviceProgram {
+    pub fn pack(
+        &self,
+        parcels: &[HaloParcel],
+        packed: impl Fn(usize) -> Option<MemoryBase>,
+    ) -> DeviceProgram {
         let (element, mut program) = (self.dtype.size(), DeviceProgram::default());
         for (lane, &member) in self.members.iter().enumerate() {
             let (Some(parcel), Some(base)) = (of(parcels, member), packed(lane)) else { continue };
             for field in 0..self.fields {
                 let to = (base, field * parcel.elements * element);
                 let boxes = parcel.boxes.iter();
-                program.box_copies.extend(boxes.map(|pair| BoxCopy::out(pair, element, self.input(field), to)));
+                program
+                    .box_copies
+                    .extend(boxes.map(|pair| BoxCopy::out(pair, element, self.input(field), to)));
             }
         }
         program
@@ -116,7 +122,8 @@ impl ProgramBuilder {
     /// partial sums between the two.
     pub fn sums(&self, arrived: impl Fn(usize) -> MemoryBase) -> (DeviceProgram, DeviceProgram, usize) {
         let (element, wide) = (self.dtype.size(), wide_size(self.dtype));
-        let (mut early, mut late, mut partial_bytes) = (DeviceProgram::default(), DeviceProgram::default(), 0);
+        let (mut early, mut late, mut partial_bytes) =
+            (DeviceProgram::default(), DeviceProgram::default(), 0);
         let shape = self.plan.own().shape();
         let partial_sums = MemoryBase::Array(2 * self.fields as u32);
         for field in 0..self.fields {

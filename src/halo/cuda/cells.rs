@@ -4,7 +4,7 @@
 //! Each element is then written once, by one thread that adds its sources in the order of the host exchange.
 
 use super::super::box_pair::{BoxPair, Line, dense};
-use super::box_copy::{BoxSource, BoxSide, MemoryBase, BoxCopy};
+use super::box_copy::{BoxCopy, BoxSide, BoxSource, MemoryBase};
 
 /// A box of the padded array or of a message that is summed into a part.
 pub(super) struct Contribution<'a> {
@@ -154,7 +154,12 @@ impl Cell {
 
     /// Splits the cell into what can be summed at once and what needs parcels that have yet to arrive. Partial sums are
     /// stored in a separate array, from byte `partial_bytes` on.
-    pub fn split_by_arrival(self, wide: usize, partial_sums: MemoryBase, partial_bytes: &mut usize) -> (Option<Cell>, Option<Cell>) {
+    pub fn split_by_arrival(
+        self,
+        wide: usize,
+        partial_sums: MemoryBase,
+        partial_bytes: &mut usize,
+    ) -> (Option<Cell>, Option<Cell>) {
         let late = |one: &Summand| matches!(one.from.base, MemoryBase::Buffer { .. });
         if !self.sources.iter().any(late) {
             return (Some(self), None);
@@ -165,7 +170,8 @@ impl Cell {
         }
         let strides = dense(&self.extents).into_iter().map(|stride| stride as i64 * wide as i64).collect();
         let sums = BoxSide { base: partial_sums, offset: *partial_bytes as i64, strides };
-        *partial_bytes = (*partial_bytes + self.extents.iter().product::<usize>() * wide).next_multiple_of(16);
+        *partial_bytes =
+            (*partial_bytes + self.extents.iter().product::<usize>() * wide).next_multiple_of(16);
         after.insert(0, Summand { from: sums.clone(), repeats: Vec::new(), is_wide: true });
         let early = Cell { extents: self.extents.clone(), to: sums, sources: before, is_wide: true };
         (Some(early), Some(Cell { extents: self.extents, to: self.to, sources: after, is_wide: false }))

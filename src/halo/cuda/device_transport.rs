@@ -8,11 +8,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::super::packing::{PackWith, UnpackWith};
 use super::super::neighbours::StartedCall;
+use super::super::packing::{PackWith, UnpackWith};
 use super::super::wire::{Neighbour, Wire};
-use super::box_copy::MemoryBase;
 use super::all_or_none::all_or_none;
+use super::box_copy::MemoryBase;
 use crate::cuda::{self, Device, DeviceMemory, Exported, Mapped, Stream};
 use crate::error::{Error, Result};
 use crate::memory::{DType, ReduceOp};
@@ -121,9 +121,10 @@ impl DeviceTransport {
         register_buffer(&memory);
         // SAFETY: the memory lives as long as this transport, and neighbours read it only between its tokens.
         let exported = cuda::export(device, &unsafe { memory.span() }).ok();
-        let seat = group.core.common.seat.as_ref();
-        let is_local =
-            |lane: &NeighbourLane| seat.is_some_and(|seat| seat.seat_of(group.members()[lane.member]).is_some());
+        let endpoint = group.core.world.endpoint.as_ref();
+        let is_local = |lane: &NeighbourLane| {
+            endpoint.is_some_and(|endpoint| endpoint.local_rank_of(group.members()[lane.member]).is_some())
+        };
         let supports_direct = exported.is_some() && lanes.iter().all(is_local) && !is_staging_wanted();
         let mut descriptors = vec![<BufferDescriptor as bytemuck::Zeroable>::zeroed(); group.size()];
         for (lane, offset) in lanes.iter().zip(&offsets) {
@@ -200,7 +201,7 @@ impl DeviceTransport {
         let DeviceTransport { lanes, wire, offsets, memory, flip, parity, access, .. } = self;
         let HaloCallContext { group, call, started, dtype, fingerprint } = call_context;
         if matches!(access, PeerAccess::Direct { .. }) {
-            stream.wait(&|| call.go_on())?;
+            stream.wait(&|| call.check_wait())?;
             let mut tokens = PackWith(|_| (TOKEN_BYTES, TOKEN_BYTES), |_, _: &mut [u8]| ());
             return wire.send(group, call, (started, dtype, fingerprint), &mut tokens, false);
         }
@@ -223,7 +224,13 @@ impl DeviceTransport {
         let DeviceTransport { lanes, wire, access, .. } = self;
         let HaloCallContext { group, call, started, .. } = call_context;
         let PeerAccess::Staged { memory, offsets } = access else {
-            return wire.receive(group, call, started, &mut UnpackWith(|_| TOKEN_BYTES, |_, _: &[u8]| ()), false);
+            return wire.receive(
+                group,
+                call,
+                started,
+                &mut UnpackWith(|_| TOKEN_BYTES, |_, _: &[u8]| ()),
+                false,
+            );
         };
         let mut copied = Ok(());
         let unpack = |lane: usize, bytes: &[u8]| {
@@ -241,7 +248,7 @@ impl DeviceTransport {
     /// Waits for the kernels that read the parcels. With a single buffer, no rank goes on before all of its neighbours have
     /// read it.
     pub fn finish(&mut self, call_context: HaloCallContext, stream: &Stream) -> Result<()> {
-        stream.wait(&|| call_context.call.go_on())?;
+        stream.wait(&|| call_context.call.check_wait())?;
         if self.is_double || !self.is_direct() {
             return Ok(());
         }
@@ -279,7 +286,10 @@ fn open(device: &Arc<Device>, descriptor: &BufferDescriptor) -> Result<(MemoryBa
         if memory.device() != device.ordinal() {
             device.reach(&Device::get(memory.device())?.uuid())?;
         }
-        return Ok((MemoryBase::Buffer { address: descriptor.address, flip: descriptor.flip }, KeepAlive::Own(memory)));
+        return Ok((
+            MemoryBase::Buffer { address: descriptor.address, flip: descriptor.flip },
+            KeepAlive::Own(memory),
+        ));
     }
     let (start, mapped) = cuda::open(device, descriptor.process, &descriptor.exported)?;
     let address = start + (descriptor.address - descriptor.start);

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::super::plan::HaloParcel;
-use super::builder::ProgramBuilder;
-use super::device_transport::{HaloCallContext, DeviceTransport};
-use super::program::DeviceProgram;
 use super::all_or_none::all_or_none;
+use super::builder::ProgramBuilder;
+use super::device_transport::{DeviceTransport, HaloCallContext};
+use super::program::DeviceProgram;
 use crate::cuda::{Device, DeviceMemory, Span, Stream};
 use crate::error::Result;
 use crate::world::Group;
@@ -55,7 +55,12 @@ impl Streams {
 }
 
 impl ExchangeSetup {
-    fn transport(&self, sends: &[HaloParcel], receives: &[HaloParcel], fingerprint: u64) -> Result<DeviceTransport> {
+    fn transport(
+        &self,
+        sends: &[HaloParcel],
+        receives: &[HaloParcel],
+        fingerprint: u64,
+    ) -> Result<DeviceTransport> {
         let lanes = self.builder.lanes(sends, receives);
         DeviceTransport::new(&self.group, &self.device, lanes, fingerprint, self.direct)
     }
@@ -120,7 +125,8 @@ impl Direction {
         // before last, which is overwritten here.
         let launched = unsafe {
             let packed = pack.launch((&setup.device, packing), setup.builder.dtype, &addresses, parity);
-            packed.and_then(|()| own.launch((&setup.device, filling), setup.builder.dtype, &addresses, parity))
+            packed
+                .and_then(|()| own.launch((&setup.device, filling), setup.builder.dtype, &addresses, parity))
         };
         let sent = launched.and_then(|()| self.transport.send(call_context, packing));
         if sent.is_err() {
@@ -132,14 +138,19 @@ impl Direction {
 
     /// Waits until the inputs have been read.
     pub fn release(&self, setup: &ExchangeSetup, call_context: HaloCallContext) -> Result<()> {
-        setup.streams.filling.wait(&|| call_context.call.go_on())
+        setup.streams.filling.wait(&|| call_context.call.check_wait())
     }
 
     /// Waits for the parcels and unpacks them.
     ///
     /// # Safety
     /// As [`Direction::begin`].
-    pub unsafe fn end(&mut self, setup: &ExchangeSetup, call_context: HaloCallContext, outputs: &[Span]) -> Result<()> {
+    pub unsafe fn end(
+        &mut self,
+        setup: &ExchangeSetup,
+        call_context: HaloCallContext,
+        outputs: &[Span],
+    ) -> Result<()> {
         let filling = &setup.streams.filling;
         let parity = self.transport.parity();
         let nothing = vec![Span::empty(0); outputs.len()];

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::direction::{BufferMode, Direction, Streams, ExchangeSetup};
-use super::builder::ProgramBuilder;
-use super::job::ARRAYS;
-use super::device_transport::HaloCallContext;
 use super::all_or_none::all_or_none;
+use super::builder::ProgramBuilder;
+use super::device_transport::HaloCallContext;
+use super::direction::{BufferMode, Direction, ExchangeSetup, Streams};
+use super::job::ARRAYS;
 use crate::cuda::{Device, Span};
 use crate::error::{Error, Result};
 use crate::halo::neighbours::StartedCall;
@@ -200,15 +200,29 @@ impl CudaExchange {
     }
 }
 
-fn chosen<'a>(forward: &'a mut Direction, adjoint: &'a mut Option<Direction>, verb: Verb) -> &'a mut Direction {
+fn chosen<'a>(
+    forward: &'a mut Direction,
+    adjoint: &'a mut Option<Direction>,
+    verb: Verb,
+) -> &'a mut Direction {
     match adjoint {
         Some(direction) if verb == Verb::CudaHaloAdjoint => direction,
         _ => forward,
     }
 }
 
-fn call_context<'a>(setup: &'a ExchangeSetup, call: &'a Call<'a>, started: StartedCall) -> HaloCallContext<'a> {
-    HaloCallContext { group: &setup.group, call, started, dtype: setup.builder.dtype, fingerprint: setup.fingerprint }
+fn call_context<'a>(
+    setup: &'a ExchangeSetup,
+    call: &'a Call<'a>,
+    started: StartedCall,
+) -> HaloCallContext<'a> {
+    HaloCallContext {
+        group: &setup.group,
+        call,
+        started,
+        dtype: setup.builder.dtype,
+        fingerprint: setup.fingerprint,
+    }
 }
 
 impl Drop for CudaExchange {

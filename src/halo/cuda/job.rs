@@ -2,8 +2,8 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::box_copy::{BoxCopy, BoxSide, BoxSource, MemoryBase, cut};
 use super::cells::Cell;
-use super::box_copy::{BoxSource, BoxSide, MemoryBase, BoxCopy, cut};
 use crate::error::{Error, Result};
 
 /// The most outer dimensions, those of the rows.
@@ -203,8 +203,11 @@ impl Jobs<SumJob> {
                     let advice = format!("use such a boundary in {REPEATS} dimensions or fewer");
                     return Err(Error::unsupported("halo in CUDA memory", what, advice));
                 }
-                let mut one =
-                    SumSource { from: box_address(end, element, element), repeats: [1; REPEATS], ..SumSource::default() };
+                let mut one = SumSource {
+                    from: box_address(end, element, element),
+                    repeats: [1; REPEATS],
+                    ..SumSource::default()
+                };
                 one.flags = if summand.is_wide { WIDE } else { 0 };
                 for (at, &(extent, stride)) in summand.repeats.iter().enumerate() {
                     (one.repeats[at], one.strides[at]) = (extent as u32, stride);

@@ -1,15 +1,15 @@
 //! Halo exchange in CUDA memory: the same plans, executed by kernels.
 
-mod cells;
-mod direction;
+mod all_or_none;
+mod box_copy;
 mod builder;
+mod cells;
+mod device_transport;
+mod direction;
 mod exchange;
 mod job;
-mod device_transport;
-mod box_copy;
 mod program;
 #[cfg(test)]
 mod tests;
-mod all_or_none;
 
 pub use exchange::CudaExchange;

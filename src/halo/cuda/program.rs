@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use super::box_copy::BoxCopy;
 use super::cells::Cell;
 use super::job::{ARRAYS, CopyJob, Jobs, SumJob, THREADS};
-use super::box_copy::BoxCopy;
 use crate::cuda::{Argument, Device, DeviceMemory, Kernel, Source, Stream};
 use crate::error::Result;
 use crate::memory::DType;

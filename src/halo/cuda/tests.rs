@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use half::f16;
 
-use super::builder::ProgramBuilder;
-use super::job::{CopyJob, Frame, Jobs, BoxAddress, SumSource, SumJob};
-use super::device_transport::NeighbourLane;
 use super::box_copy::MemoryBase;
-use super::program::{JobLists, DeviceProgram};
+use super::builder::ProgramBuilder;
+use super::device_transport::NeighbourLane;
+use super::job::{BoxAddress, CopyJob, Frame, Jobs, SumJob, SumSource};
+use super::program::{DeviceProgram, JobLists};
 use crate::halo::{Exchange, ExchangeOptions, Plan};
 use crate::memory::{DType, Element};
 use crate::testing::spawn;
@@ -171,7 +171,8 @@ impl Buffers {
         }
         let mut theirs = vec![0i64; mine.len()];
         group.all_to_all(&mine, &mut theirs).unwrap();
-        let pair = |lane: &NeighbourLane| (theirs[2 * lane.member] as u64, theirs[2 * lane.member + 1] as u64);
+        let pair =
+            |lane: &NeighbourLane| (theirs[2 * lane.member] as u64, theirs[2 * lane.member + 1] as u64);
         let (theirs, same) = (lanes.iter().map(pair).collect(), lanes.iter().map(|lane| lane.same).collect());
         Buffers { memory, places, flip, same, theirs }
     }
@@ -280,7 +281,8 @@ fn long_rows_of_images_and_moves_of_whole_arrays() {
         for plan in moves {
             compare::<f32>(&group, Arc::new(plan), 0, "a move");
         }
-        let builder = ProgramBuilder::new(Arc::new(Plan::gather(&layout, None, group.rank()).unwrap()), DType::F32, 1);
+        let builder =
+            ProgramBuilder::new(Arc::new(Plan::gather(&layout, None, group.rank()).unwrap()), DType::F32, 1);
         let lanes = builder.lanes(&builder.plan.sends, &builder.plan.receives);
         assert!(lanes.iter().all(|lane| lane.same == 0), "one packed part serves everybody");
     });
@@ -288,8 +290,9 @@ fn long_rows_of_images_and_moves_of_whole_arrays() {
 
 #[test]
 fn rows_are_as_wide_as_alignment_allows() {
-    use super::box_copy::{BoxSource, BoxSide, BoxCopy};
-    let end = |offset, strides: &[i64]| BoxSide { base: MemoryBase::Array(0), offset, strides: strides.to_vec() };
+    use super::box_copy::{BoxCopy, BoxSide, BoxSource};
+    let end =
+        |offset, strides: &[i64]| BoxSide { base: MemoryBase::Array(0), offset, strides: strides.to_vec() };
     let unit = |extents: &[usize], from: BoxSide, to: BoxSide, alignment| {
         let box_copy = BoxCopy { extents: extents.to_vec(), from: BoxSource::Side(from), to };
         let mut jobs = Jobs::default();
@@ -305,7 +308,7 @@ fn rows_are_as_wide_as_alignment_allows() {
 
 #[test]
 fn boxes_that_are_too_large_to_count_are_cut() {
-    use super::box_copy::{BoxSource, BoxSide, BoxCopy};
+    use super::box_copy::{BoxCopy, BoxSide, BoxSource};
     let end = BoxSide { base: MemoryBase::Array(0), offset: 0, strides: vec![1 << 33, 1] };
     let box_copy = BoxCopy { extents: vec![3, 1 << 32], from: BoxSource::Pattern([0; 16]), to: end };
     let mut jobs = Jobs::default();

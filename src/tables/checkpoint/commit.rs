@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::manifest::{self, Manifest, PartManifest, StoredTensor};
 use super::names::{self, MANIFEST};
 use super::open::read_manifest_text;
-use super::store::{NewFile, CheckpointStore, open_store};
+use super::store::{CheckpointStore, NewFile, open_store};
 use crate::error::{Error, Result};
 
 /// Commits these parts as the checkpoint at `target`. Called once, after all writers are done; returns when the new checkpoint
@@ -66,8 +66,12 @@ pub(super) fn reject_foreign(store: &dyn CheckpointStore) -> Result<Option<Strin
 
 /// Merges all parts: concatenates the files, and groups the pieces by tensor.
 fn merge(id: &str, parts: &[PartManifest], tables: &Value) -> Result<Manifest> {
-    let mut content =
-        Manifest { id: id.into(), tables: tables.clone(), files: Vec::new(), tensors: Vec::<StoredTensor>::new() };
+    let mut content = Manifest {
+        id: id.into(),
+        tables: tables.clone(),
+        files: Vec::new(),
+        tensors: Vec::<StoredTensor>::new(),
+    };
     let mut known = HashMap::new();
     let wrong = |expected: String, received: String| {
         Error::usage("save", expected, received, "have all writers write the same tensors under one id")

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::checksum::Checksum;
 use super::header::{self, TensorEntry};
-use super::manifest::{self, Manifest, DataFile};
+use super::manifest::{self, DataFile, Manifest};
 use super::names::MANIFEST;
 use super::store::{Blob, CheckpointStore, open_store};
 use super::{TensorSpec, damaged};

@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use super::checksum::Checksum;
 use super::header::{self, TensorEntry};
-use super::manifest::{DataFile, PieceLocation, PartManifest, StoredTensor};
-use super::store::{NewFile, CheckpointStore, Upload, open_store};
-use super::{TensorPiece, PieceSource, commit, names};
+use super::manifest::{DataFile, PartManifest, PieceLocation, StoredTensor};
+use super::store::{CheckpointStore, NewFile, Upload, open_store};
+use super::{PieceSource, TensorPiece, commit, names};
 use crate::error::{Error, Result};
 
 /// Writes these pieces as part number `part` of the save `id`. The part has no effect before [`commit`](super::commit). Each
@@ -92,7 +92,13 @@ impl PartLayout {
     }
 }
 
-fn write(store: &dyn CheckpointStore, id: &str, part: usize, layout: &PartLayout, source: &dyn PieceSource) -> Result<DataFile> {
+fn write(
+    store: &dyn CheckpointStore,
+    id: &str,
+    part: usize,
+    layout: &PartLayout,
+    source: &dyn PieceSource,
+) -> Result<DataFile> {
     let entries: Vec<TensorEntry> = layout.entries.iter().map(|(_, entry)| entry.clone()).collect();
     let header = header::encode(id, &entries);
     if header.len() as u64 > header::MAX_HEADER_BYTES {

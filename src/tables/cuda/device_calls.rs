@@ -1,12 +1,12 @@
 //! Calls on a table with arrays in CUDA device memory.
 
+use super::launch::DeviceRowIds;
 use super::scratch::KernelFaults;
 use super::shard::DeviceShard;
-use super::launch::DeviceRowIds;
 use crate::cuda::{Device, Event, Span};
 use crate::error::{Error, Result};
 use crate::tables::description::TableKind;
-use crate::tables::storage::Section;
+use crate::tables::storage::TableSection;
 use crate::tables::updater::UpdateContext;
 use crate::tables::{AddOptions, Rows, Table};
 use crate::transport::Call;
@@ -82,7 +82,7 @@ impl<'a> Cuda<'a> {
         let worker = self.check("get", rows, out)?;
         let call = self.table.core.call(&self.table.group, "get");
         self.table.core.queue.drain(&call)?;
-        ready_event(out)?.wait(&|| call.go_on())?;
+        ready_event(out)?.wait(&|| call.check_wait())?;
         self.get_now(&call, worker, rows, out)
     }
 
@@ -92,7 +92,7 @@ impl<'a> Cuda<'a> {
         self.table.check_options(options)?;
         let call = self.table.core.call(&self.table.group, "add");
         self.table.core.queue.drain(&call)?;
-        ready_event(delta)?.wait(&|| call.go_on())?;
+        ready_event(delta)?.wait(&|| call.check_wait())?;
         self.add_now(&call, worker, rows, delta, options)
     }
 
@@ -102,8 +102,8 @@ impl<'a> Cuda<'a> {
         self.table.check_options(options)?;
         let core = &self.table.core;
         let call = core.call(&self.table.group, "add");
-        ready_event(delta)?.wait(&|| call.go_on())?;
-        if core.queue.is_empty() && core.may_add(worker) && !core.clock.has_rounds() {
+        ready_event(delta)?.wait(&|| call.check_wait())?;
+        if core.queue.is_empty() && core.may_add(worker) && !core.clock.has_backup_workers() {
             return self.add_now(&call, worker, rows, delta, options);
         }
         let list = self.download_ids("add", rows)?;
@@ -117,10 +117,10 @@ impl<'a> Cuda<'a> {
         let checked = self.check("get", CudaRows::of(&rows), *out.as_ref());
         let ready = ready_event(*out.as_ref());
         self.table.core.queue.run(move || {
-            promise.keep(|| {
+            promise.fulfil(|| {
                 let call = table.core.call(&table.group, "get");
                 let worker = checked?;
-                ready?.wait(&|| call.go_on())?;
+                ready?.wait(&|| call.check_wait())?;
                 table.cuda().get_now(&call, worker, CudaRows::of(&rows), *out.as_ref())?;
                 Ok(out)
             });
@@ -148,11 +148,13 @@ impl<'a> Cuda<'a> {
     fn get_now(&self, call: &Call, worker: usize, rows: CudaRows, out: Span) -> Result<()> {
         let core = &self.table.core;
         let staleness = match self.access_path(false) {
-            AccessPath::Kernels(shard) => core.get_here(call, worker, || self.gather(call, shard, rows, out))?,
+            AccessPath::Kernels(shard) => {
+                core.get_local(call, worker, || self.gather(call, shard, rows, out))?
+            }
             AccessPath::Pinned => {
                 let list = self.download_ids("get", rows)?;
                 let rows = host_rows(rows, &list);
-                core.get_here(call, worker, || core.staged_get(call, worker, rows, out))?
+                core.get_local(call, worker, || core.staged_get(call, worker, rows, out))?
             }
             AccessPath::Host => {
                 let list = self.download_ids("get", rows)?;
@@ -178,12 +180,12 @@ impl<'a> Cuda<'a> {
         let core = &self.table.core;
         match self.access_path(true) {
             AccessPath::Kernels(shard) => {
-                core.add_here(call, worker, || self.update(call, shard, worker, rows, delta, options))
+                core.add_local(call, worker, || self.update(call, shard, worker, rows, delta, options))
             }
             AccessPath::Pinned => {
                 let list = self.download_ids("add", rows)?;
                 let rows = host_rows(rows, &list);
-                core.add_here(call, worker, || core.staged_add(call, worker, rows, delta, options))
+                core.add_local(call, worker, || core.staged_add(call, worker, rows, delta, options))
             }
             AccessPath::Host => {
                 let list = self.download_ids("add", rows)?;
@@ -200,13 +202,14 @@ impl<'a> Cuda<'a> {
         let storage = &self.table.core.storage;
         let faults = storage.with_shard(call, shard, |scratch| match rows {
             CudaRows::All => {
-                let values = shard.section(Section::Values);
+                let values = shard.section(TableSection::Values);
                 // SAFETY: both have as many bytes as all rows, which was checked; the lock is held.
                 unsafe { scratch.stream().copy(out.address(), values, out.bytes())? };
                 scratch.finish(false)
             }
             CudaRows::List(list) => {
-                let list = DeviceRowIds { address: scratch.upload_ids(list)?, count: list.len(), unchecked: false };
+                let list =
+                    DeviceRowIds { address: scratch.upload_ids(list)?, count: list.len(), unchecked: false };
                 shard.gather(scratch, list, out.address())
             }
             CudaRows::Device(ids) => shard.gather(scratch, device_row_ids(ids), out.address()),
@@ -231,7 +234,8 @@ impl<'a> Cuda<'a> {
         let faults = core.storage.with_shard(call, shard, |scratch| match rows {
             CudaRows::All => shard.update_all(scratch, &args, delta.address()),
             CudaRows::List(list) => {
-                let list = DeviceRowIds { address: scratch.upload_ids(list)?, count: list.len(), unchecked: false };
+                let list =
+                    DeviceRowIds { address: scratch.upload_ids(list)?, count: list.len(), unchecked: false };
                 shard.update_rows(scratch, &args, list, delta.address())
             }
             CudaRows::Device(ids) => shard.update_rows(scratch, &args, device_row_ids(ids), delta.address()),
@@ -246,7 +250,7 @@ impl<'a> Cuda<'a> {
             (KernelFaults { row: u64::MAX, nan }, _) => Err(self.table.found_nan(nan as usize)),
             (KernelFaults { row, .. }, CudaRows::Device(ids)) => {
                 let id = self.download(ids.part(row as usize * 8, 8)?)?;
-                Err(self.table.no_row(operation, bytemuck::pod_read_unaligned(&id), row as usize))
+                Err(self.table.row_out_of_range(operation, bytemuck::pod_read_unaligned(&id), row as usize))
             }
             _ => Err(Error::internal(operation, "a fault in a list that was checked")),
         }

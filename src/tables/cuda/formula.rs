@@ -65,9 +65,9 @@ impl Formula {
                 let (beta1, beta2) = (set.of("beta1"), set.of("beta2"));
                 padded([set.of("learning_rate"), set.of("lambda"), beta1, beta2, 1.0 - beta1, 1.0 - beta2])
             }),
-            "ftrl" => {
-                formula("Ftrl", |set| padded(["alpha", "beta", "lambda1", "lambda2"].map(|name| set.of(name))))
-            }
+            "ftrl" => formula("Ftrl", |set| {
+                padded(["alpha", "beta", "lambda1", "lambda2"].map(|name| set.of(name)))
+            }),
             "dcasgd" => formula("Dcasgd", |set| padded([set.of("lambda") / set.of("learning_rate")])),
             "dcasgda" => formula("Dcasgda", |set| {
                 let momentum = set.of("momentum");

@@ -1,13 +1,13 @@
 //! A table's rows on a device, for callers whose arrays are in host memory: through pinned memory, chunk by chunk.
 
-use super::transfer::CHUNK_BYTES;
-use super::scratch::{KernelFaults, ScratchBuffer, Scratch};
+use super::launch::{DeviceRowIds, UpdateArgs};
+use super::scratch::{KernelFaults, Scratch, ScratchBuffer};
 use super::shard::DeviceShard;
-use super::launch::{UpdateArgs, DeviceRowIds};
+use super::transfer::CHUNK_BYTES;
 use crate::cuda::Argument;
 use crate::error::{Error, Result};
-use crate::tables::picks::Pick;
-use crate::tables::storage::{Section, Storage};
+use crate::tables::row_batch::RowRef;
+use crate::tables::storage::{Storage, TableSection};
 use crate::tables::updater::UpdateContext;
 use crate::transport::Call;
 
@@ -15,8 +15,8 @@ use crate::transport::Call;
 const BATCH_BYTES: usize = 64 << 20;
 
 /// The rows that a host caller lists, and their positions in its list.
-fn split(picks: impl Iterator<Item = Pick>) -> (Vec<i64>, Vec<usize>) {
-    picks.map(|pick| (i64::from(pick.row), pick.position as usize)).unzip()
+fn split(row_refs: impl Iterator<Item = RowRef>) -> (Vec<i64>, Vec<usize>) {
+    row_refs.map(|row_ref| (i64::from(row_ref.row), row_ref.position as usize)).unzip()
 }
 
 /// No device-side check was requested, so no fault can be reported.
@@ -36,14 +36,19 @@ impl Storage {
         shard: &DeviceShard,
         work: impl FnOnce(&mut Scratch) -> Result<R>,
     ) -> Result<R> {
-        shard.check(call, &self.seat)?;
+        shard.check(call, &self.endpoint)?;
         let _guard = self.lock(call, 0)?;
         let mut guard = self.scratch.take(shard.device.ordinal())?;
         work(guard.scratch())
     }
 
     /// A worker's add in the form that kernels need.
-    pub(super) fn update_args(&self, shard: &DeviceShard, context: &UpdateContext, reject_nan: bool) -> UpdateArgs {
+    pub(super) fn update_args(
+        &self,
+        shard: &DeviceShard,
+        context: &UpdateContext,
+        reject_nan: bool,
+    ) -> UpdateArgs {
         UpdateArgs {
             memory: shard.memory(self.shared_planes(), self.worker_planes(context.worker)),
             numbers: shard.formula.numbers(context.options),
@@ -56,15 +61,16 @@ impl Storage {
         &self,
         call: &Call,
         shard: &DeviceShard,
-        picks: impl Iterator<Item = Pick>,
+        row_refs: impl Iterator<Item = RowRef>,
         mut take: impl FnMut(usize, &[u8]),
     ) -> Result<()> {
-        let (rows, positions) = split(picks);
+        let (rows, positions) = split(row_refs);
         let bytes = shard.shape.row_bytes;
         let step = (BATCH_BYTES / bytes).max(1);
         self.with_shard(call, shard, |scratch| {
             for (rows, positions) in rows.chunks(step).zip(positions.chunks(step)) {
-                let list = DeviceRowIds { address: scratch.upload_ids(rows)?, count: rows.len(), unchecked: false };
+                let list =
+                    DeviceRowIds { address: scratch.upload_ids(rows)?, count: rows.len(), unchecked: false };
                 let buffer = scratch.buffer(ScratchBuffer::Rows, rows.len() * bytes)?;
                 expect_no_faults(shard.gather(scratch, list, buffer)?)?;
                 let chunk = (CHUNK_BYTES / bytes).max(1) * bytes;
@@ -119,18 +125,19 @@ impl Storage {
         &self,
         call: &Call,
         shard: &DeviceShard,
-        picks: impl Iterator<Item = Pick>,
+        row_refs: impl Iterator<Item = RowRef>,
         delta: &[u8],
         context: &UpdateContext,
         done: impl FnOnce(),
     ) -> Result<()> {
-        let (rows, positions) = split(picks);
+        let (rows, positions) = split(row_refs);
         let bytes = shard.shape.row_bytes;
         let step = (BATCH_BYTES / bytes).max(1);
         let args = self.update_args(shard, context, false);
         self.with_shard(call, shard, |scratch| {
             for (rows, positions) in rows.chunks(step).zip(positions.chunks(step)) {
-                let list = DeviceRowIds { address: scratch.upload_ids(rows)?, count: rows.len(), unchecked: false };
+                let list =
+                    DeviceRowIds { address: scratch.upload_ids(rows)?, count: rows.len(), unchecked: false };
                 let buffer = scratch.buffer(ScratchBuffer::Rows, rows.len() * bytes)?;
                 let chunk = (CHUNK_BYTES / bytes).max(1) * bytes;
                 let fill = |start: usize, part: &mut [u8]| {
@@ -140,10 +147,15 @@ impl Storage {
                     }
                     Ok(())
                 };
-                scratch.transfer.upload_chunks(rows.len() * bytes, chunk, fill, |_, staging, start, length| {
-                    // SAFETY: the buffer is large enough, and this call alone uses it.
-                    unsafe { staging.copy_to(buffer + start as u64, length) }
-                })?;
+                scratch.transfer.upload_chunks(
+                    rows.len() * bytes,
+                    chunk,
+                    fill,
+                    |_, staging, start, length| {
+                        // SAFETY: the buffer is large enough, and this call alone uses it.
+                        unsafe { staging.copy_to(buffer + start as u64, length) }
+                    },
+                )?;
                 expect_no_faults(shard.update_rows(scratch, &args, list, buffer)?)?;
             }
             done();
@@ -156,7 +168,7 @@ impl Storage {
         &self,
         call: &Call,
         shard: &DeviceShard,
-        section: Section,
+        section: TableSection,
         start: usize,
         out: &mut [u8],
     ) -> Result<()> {
@@ -171,7 +183,7 @@ impl Storage {
         &self,
         call: &Call,
         shard: &DeviceShard,
-        section: Section,
+        section: TableSection,
         start: usize,
         bytes: &[u8],
     ) -> Result<()> {

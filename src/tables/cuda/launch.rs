@@ -2,11 +2,11 @@
 
 use super::formula::NUMBERS;
 use super::kernels::{FLIGHT, THREADS, TILE};
-use super::scratch::{KernelFaults, ScratchBuffer, Scratch};
+use super::scratch::{KernelFaults, Scratch, ScratchBuffer};
 use super::shard::{DeviceShard, step_units};
 use crate::cuda::{Argument, Stream};
 use crate::error::{Error, Result};
-use crate::tables::storage::Section;
+use crate::tables::storage::TableSection;
 
 /// Null pointer instead of a fault record: the call performs no checks.
 const NULL_FAULTS: Argument = Argument::Address(0);
@@ -87,7 +87,7 @@ impl DeviceShard {
         let (units, lanes) = (bytes / unit, lanes(bytes / unit));
         let threads = list.count.div_ceil(FLIGHT) * lanes as usize;
         let arguments = [
-            Argument::Address(self.section(Section::Values)),
+            Argument::Address(self.section(TableSection::Values)),
             Argument::Address(list.address),
             Argument::U64(list.count as u64),
             Argument::U32(units as u32),
@@ -101,7 +101,12 @@ impl DeviceShard {
     }
 
     /// Counts an add to every row; returns the address of the scales that rules derive from the counts.
-    pub(super) fn count_all(&self, scratch: &mut Scratch, args: &UpdateArgs, faults: Argument) -> Result<u64> {
+    pub(super) fn count_all(
+        &self,
+        scratch: &mut Scratch,
+        args: &UpdateArgs,
+        faults: Argument,
+    ) -> Result<u64> {
         if self.shape.planes == 0 {
             return Ok(0);
         }
@@ -111,7 +116,7 @@ impl DeviceShard {
             false => 0,
         };
         let arguments = [
-            Argument::Address(self.section(Section::Steps)),
+            Argument::Address(self.section(TableSection::Steps)),
             Argument::Address(scales),
             Argument::U64(units as u64),
             Argument::Bytes(bytemuck::bytes_of(&args.numbers)),
@@ -165,7 +170,12 @@ impl DeviceShard {
     }
 
     /// Updates all rows by a delta on the device.
-    pub(super) fn update_all(&self, scratch: &mut Scratch, args: &UpdateArgs, delta: u64) -> Result<KernelFaults> {
+    pub(super) fn update_all(
+        &self,
+        scratch: &mut Scratch,
+        args: &UpdateArgs,
+        delta: u64,
+    ) -> Result<KernelFaults> {
         let count = self.shape.rows * self.cols();
         let faults = if args.reject_nan { scratch.clear_faults()? } else { NULL_FAULTS };
         if args.reject_nan {
@@ -210,7 +220,7 @@ impl DeviceShard {
         let (rows, positions) = self.sort(scratch, list)?;
         let arguments = [
             Argument::Bytes(bytemuck::cast_slice(&args.memory)),
-            Argument::Address(self.section(Section::Steps)),
+            Argument::Address(self.section(TableSection::Steps)),
             delta,
             Argument::Address(rows),
             Argument::Address(positions),

@@ -9,15 +9,15 @@ mod device_calls;
 mod formula;
 mod host;
 mod kernels;
-mod transfer;
+mod launch;
 mod scratch;
 mod shard;
 mod staged;
 #[cfg(test)]
 mod tests;
-mod launch;
+mod transfer;
 
 pub use device_calls::{Cuda, CudaRows};
 pub(super) use formula::check;
 pub(super) use scratch::ScratchByDevice;
-pub(super) use shard::{RetainedMemory, PublishedShard, DeviceShard};
+pub(super) use shard::{DeviceShard, PublishedShard, RetainedMemory};

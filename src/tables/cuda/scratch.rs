@@ -98,7 +98,9 @@ impl Scratch {
         let stream = self.stream();
         if checked {
             // SAFETY: both belong to this rank alone, and the stream is waited for below.
-            unsafe { stream.copy(self.host_faults.address(), self.faults.address(), size_of::<KernelFaults>())? };
+            unsafe {
+                stream.copy(self.host_faults.address(), self.faults.address(), size_of::<KernelFaults>())?
+            };
         }
         stream.wait(&|| Ok(()))?;
         Ok(if checked { bytemuck::pod_read_unaligned(&self.host_faults) } else { KernelFaults::NONE })

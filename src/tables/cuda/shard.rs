@@ -7,14 +7,14 @@ use bytemuck::{Pod, Zeroable};
 
 use super::formula::Formula;
 use super::kernels::UpdateKernels;
-use crate::cuda::{Device, DeviceMemory, Exported, Mapped, export, forget, open, process_number};
+use crate::cuda::{Device, DeviceMemory, Exported, Mapped, export, open, process_number, release_mapping};
 use crate::error::{Error, Result};
 use crate::memory::DType;
-use crate::tables::header::Header;
-use crate::tables::layout::Shape;
-use crate::tables::storage::Section;
+use crate::tables::header::TableHeader;
+use crate::tables::layout::TableShape;
+use crate::tables::storage::TableSection;
 use crate::transport::Call;
-use crate::transport::arena::{Extent, Seat};
+use crate::transport::arena::{Extent, LocalEndpoint};
 use crate::world::Watcher;
 
 /// Alignment of sections: sufficient for every element type and for wide accesses.
@@ -44,7 +44,7 @@ struct Sections {
 }
 
 impl Sections {
-    fn of(shape: &Shape) -> Sections {
+    fn of(shape: &TableShape) -> Sections {
         let mut end = 0;
         let mut section = |bytes: usize| {
             let start = end;
@@ -59,7 +59,7 @@ impl Sections {
 }
 
 /// The number of step counters: an array has one for all of its elements.
-pub(super) fn step_units(shape: &Shape) -> usize {
+pub(super) fn step_units(shape: &TableShape) -> usize {
     if shape.counts_stripes { 1 } else { shape.rows }
 }
 
@@ -78,7 +78,7 @@ pub(in crate::tables) struct DeviceShard {
     pub(super) device: Arc<Device>,
     pub(super) formula: Formula,
     pub(super) kernels: UpdateKernels,
-    pub(super) shape: Shape,
+    pub(super) shape: TableShape,
     pub(super) dtype: DType,
     sections: Sections,
     address: u64,
@@ -91,18 +91,28 @@ pub(in crate::tables) struct DeviceShard {
 
 impl DeviceShard {
     /// Allocates the memory of a shard, zeroed. Called by the first rank of a host.
-    pub fn allocate(ordinal: u32, shape: &Shape, retained_memory: &RetainedMemory) -> Result<DeviceMemory> {
+    pub fn allocate(
+        ordinal: u32,
+        shape: &TableShape,
+        retained_memory: &RetainedMemory,
+    ) -> Result<DeviceMemory> {
         retained_memory.free_unused();
         let device = Device::get(ordinal)?;
         let memory = DeviceMemory::new(&device, Sections::of(shape).total)?;
         // SAFETY: the memory is new, and the stream is waited for.
-        unsafe { device.courier().fill(memory.address(), 0, memory.bytes())? };
-        device.courier().synchronize()?;
+        unsafe { device.copy_stream().fill(memory.address(), 0, memory.bytes())? };
+        device.copy_stream().synchronize()?;
         Ok(memory)
     }
 
     /// Publishes the memory to the other ranks of this host.
-    pub fn publish(memory: &DeviceMemory, ordinal: u32, seat: &Seat, rank: usize, record: (&Extent, usize)) {
+    pub fn publish(
+        memory: &DeviceMemory,
+        ordinal: u32,
+        endpoint: &LocalEndpoint,
+        rank: usize,
+        record: (&Extent, usize),
+    ) {
         let Ok(device) = Device::get(ordinal) else { return };
         // SAFETY: the span is only looked up.
         let exported = export(&device, &unsafe { memory.span() });
@@ -111,7 +121,7 @@ impl DeviceShard {
             exported: exported.unwrap_or_else(|_| Exported::zeroed()),
             address: memory.address(),
             process: process_number(),
-            token: seat.token(),
+            token: endpoint.token(),
             rank: rank as u32,
             uuid: device.uuid(),
         };
@@ -124,8 +134,8 @@ impl DeviceShard {
     pub fn open(
         ordinal: u32,
         memory: Option<DeviceMemory>,
-        (updater, dtype, shape): (&str, DType, Shape),
-        seat: &Seat,
+        (updater, dtype, shape): (&str, DType, TableShape),
+        endpoint: &LocalEndpoint,
         record: (&Extent, usize),
         retained_memory: &Arc<RetainedMemory>,
     ) -> Result<DeviceShard> {
@@ -134,7 +144,7 @@ impl DeviceShard {
         let formula =
             Formula::of(updater).ok_or_else(|| Error::internal("table", "an updater without kernels"))?;
         let kernels = UpdateKernels::new(&device, &formula, dtype)?;
-        let owner_dead = seat.is_dead(published.token);
+        let owner_dead = endpoint.is_dead(published.token);
         let (address, ownership) = match memory {
             Some(memory) => (memory.address(), Ownership::Own(Some(memory))),
             None if owner_dead => return Err(owner_ended(published.rank)),
@@ -171,33 +181,33 @@ impl DeviceShard {
     }
 
     /// Fails if the process that owned the memory has died: the memory died with it.
-    pub fn check(&self, call: &Call, seat: &Seat) -> Result<()> {
-        let lost = matches!(self.ownership, Ownership::Opened(_)) && seat.is_dead(self.published.token);
+    pub fn check(&self, call: &Call, endpoint: &LocalEndpoint) -> Result<()> {
+        let lost = matches!(self.ownership, Ownership::Opened(_)) && endpoint.is_dead(self.published.token);
         match lost {
             false => Ok(()),
             true => {
                 let how = "its process ended, and with it the device memory that it held of this table";
-                Err(call.lost(vec![seat.lost_because(self.published.rank as usize, how)]))
+                Err(call.lost(vec![endpoint.lost_because(self.published.rank as usize, how)]))
             }
         }
     }
 
     /// The address of a section's first byte.
-    pub(super) fn section(&self, section: Section) -> u64 {
+    pub(super) fn section(&self, section: TableSection) -> u64 {
         let offset = match section {
-            Section::Values => 0,
-            Section::Plane(plane) => self.sections.planes[plane],
-            Section::Steps => self.sections.steps,
+            TableSection::Values => 0,
+            TableSection::Plane(plane) => self.sections.planes[plane],
+            TableSection::Steps => self.sections.steps,
         };
         self.address + offset as u64
     }
 
     /// The address of some bytes of a section.
-    pub(super) fn range(&self, section: Section, start: usize, bytes: usize) -> u64 {
+    pub(super) fn range(&self, section: TableSection, start: usize, bytes: usize) -> u64 {
         let length = match section {
-            Section::Values => self.shape.rows * self.shape.row_bytes,
-            Section::Plane(_) => self.shape.rows * self.shape.state_row_bytes,
-            Section::Steps => 8 * step_units(&self.shape),
+            TableSection::Values => self.shape.rows * self.shape.row_bytes,
+            TableSection::Plane(_) => self.shape.rows * self.shape.state_row_bytes,
+            TableSection::Steps => 8 * step_units(&self.shape),
         };
         assert!(start + bytes <= length, "outside the section");
         self.section(section) + start as u64
@@ -205,9 +215,9 @@ impl DeviceShard {
 
     /// The addresses of the values and of the planes that a worker's add changes; zero for a plane that does not exist.
     pub(super) fn memory(&self, shared: Range<usize>, own: Range<usize>) -> [u64; 3] {
-        let mut addresses = [self.section(Section::Values), 0, 0];
+        let mut addresses = [self.section(TableSection::Values), 0, 0];
         for (address, plane) in addresses[1..].iter_mut().zip(shared.chain(own)) {
-            *address = self.section(Section::Plane(plane));
+            *address = self.section(TableSection::Plane(plane));
         }
         addresses
     }
@@ -242,12 +252,11 @@ impl Drop for DeviceShard {
         match &mut self.ownership {
             Ownership::Own(memory) => {
                 let record = self.record.clone();
-                memory
-                    .take()
-                    .into_iter()
-                    .for_each(|memory| self.retained_memory.retain(Retained { memory, record: record.clone() }));
+                memory.take().into_iter().for_each(|memory| {
+                    self.retained_memory.retain(Retained { memory, record: record.clone() })
+                });
             }
-            Ownership::Opened(mapped) => forget(mapped),
+            Ownership::Opened(mapped) => release_mapping(mapped),
             Ownership::SameProcess => {}
         }
     }
@@ -263,7 +272,7 @@ impl Retained {
     /// Whether any rank uses it: the table's extent is cleared when the last rank has dropped the table.
     fn is_used(&self) -> bool {
         let (extent, offset) = (&self.record.0, self.record.1);
-        Header::of(extent).is_used() && read((extent, offset)).address == self.memory.address()
+        TableHeader::of(extent).is_used() && read((extent, offset)).address == self.memory.address()
     }
 }
 

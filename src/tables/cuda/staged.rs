@@ -4,12 +4,12 @@
 use super::transfer::CHUNK_BYTES;
 use crate::cuda::Span;
 use crate::error::Result;
-use crate::tables::core::Core;
+use crate::tables::core::TableCore;
 use crate::tables::updater::UpdateContext;
 use crate::tables::{AddOptions, Rows};
 use crate::transport::Call;
 
-impl Core {
+impl TableCore {
     /// Bytes per chunk. A call on all rows does not split stripes, because adds are counted per stripe.
     fn chunk(&self, rows: Rows) -> usize {
         let bytes = self.description.row_bytes();
@@ -54,11 +54,13 @@ impl Core {
         let step = self.chunk(rows);
         // SAFETY: the span is borrowed for the call.
         unsafe {
-            guard.scratch().transfer.download_chunks(delta.address(), delta.bytes(), step, |start, chunk| match rows {
-                Rows::All => self.storage.add(call, start / bytes, chunk, &context, &|_| false),
-                Rows::List(list) => {
-                    let part = &list[start / bytes..][..chunk.len() / bytes];
-                    self.write(call, worker, Rows::List(part), chunk, options)
+            guard.scratch().transfer.download_chunks(delta.address(), delta.bytes(), step, |start, chunk| {
+                match rows {
+                    Rows::All => self.storage.add(call, start / bytes, chunk, &context, &|_| false),
+                    Rows::List(list) => {
+                        let part = &list[start / bytes..][..chunk.len() / bytes];
+                        self.write(call, worker, Rows::List(part), chunk, options)
+                    }
                 }
             })
         }

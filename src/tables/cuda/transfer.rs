@@ -18,7 +18,11 @@ pub(super) struct StagingBuffer {
 
 impl StagingBuffer {
     fn new(device: &Arc<Device>, bytes: usize) -> Result<StagingBuffer> {
-        Ok(StagingBuffer { stream: Stream::new(device)?, pinned: PinnedMemory::new(device, bytes)?, memory: None })
+        Ok(StagingBuffer {
+            stream: Stream::new(device)?,
+            pinned: PinnedMemory::new(device, bytes)?,
+            memory: None,
+        })
     }
 
     /// Copies the chunk to device memory.
@@ -63,7 +67,11 @@ pub(super) struct HostTransfer {
 impl HostTransfer {
     pub fn new(device: &Arc<Device>) -> Result<HostTransfer> {
         let staging = || StagingBuffer::new(device, CHUNK_BYTES);
-        Ok(HostTransfer { device: device.clone(), main: Stream::new(device)?, buffers: [staging()?, staging()?] })
+        Ok(HostTransfer {
+            device: device.clone(),
+            main: Stream::new(device)?,
+            buffers: [staging()?, staging()?],
+        })
     }
 
     /// Ensures room for chunks of this size, and orders the staging streams after the work on the main stream.
@@ -106,7 +114,9 @@ impl HostTransfer {
             if chunk < chunks {
                 let (staging, range) = (&self.buffers[chunk % 2], range(chunk));
                 // SAFETY: the buffer's previous chunk was consumed; the caller guarantees the source.
-                unsafe { staging.stream.copy(staging.pinned.address(), from + range.start as u64, range.len())? };
+                unsafe {
+                    staging.stream.copy(staging.pinned.address(), from + range.start as u64, range.len())?
+                };
             }
             let Some(before) = chunk.checked_sub(1) else { return Ok(()) };
             let (staging, range) = (&self.buffers[before % 2], range(before));

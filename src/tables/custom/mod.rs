@@ -4,15 +4,15 @@
 //! hosts.
 
 mod core;
-mod remote_calls;
 mod halves;
+mod remote_calls;
 mod save;
 mod saved;
 mod shards;
 mod table;
 
 pub(super) use self::core::CustomCore;
-pub(super) use remote_calls::{ADD, GET};
 pub use halves::{Requests, ServerHalf, WorkerHalf};
+pub(super) use remote_calls::{ADD, GET};
 pub use saved::SavedShards;
 pub use table::CustomTable;

@@ -6,19 +6,19 @@
 use super::core::{CustomCore, HalfOutcome};
 use super::halves::Requests;
 use crate::error::{Error, Result};
-use crate::tables::remote::{Request, RowList, Verb};
+use crate::tables::remote::{RemoteRequest, RequestVerb, RowList};
 use crate::transport::Call;
 
 /// Get from a host's shards.
-pub(in crate::tables) const GET: Verb = Verb::Custom(0);
+pub(in crate::tables) const GET: RequestVerb = RequestVerb::Custom(0);
 /// Add to a host's shards.
-pub(in crate::tables) const ADD: Verb = Verb::Custom(1);
+pub(in crate::tables) const ADD: RequestVerb = RequestVerb::Custom(1);
 
 /// A message to another host: its server's rank, the request, and the positions of its parts in the call's list.
-type HostRequest = (usize, Request, Vec<usize>);
+type HostRequest = (usize, RemoteRequest, Vec<usize>);
 
 impl CustomCore {
-    fn ask(&self, worker: usize, verb: Verb, requests: &Requests) -> Result<Vec<HostRequest>> {
+    fn ask(&self, worker: usize, verb: RequestVerb, requests: &Requests) -> Result<Vec<HostRequest>> {
         let mut asked = Vec::new();
         for host in self.other_server_hosts() {
             let is_there = |position: &usize| self.shards.host(requests[*position].0) == host;
@@ -27,7 +27,7 @@ impl CustomCore {
                 continue;
             }
             let parts = || positions.iter().map(|&position| &requests[position]);
-            let mut request = Request::new(self.number, worker as u32, verb);
+            let mut request = RemoteRequest::new(self.number, worker as u32, verb);
             let sizes = parts().flat_map(|(server, part)| [*server as i64, part.len() as i64]);
             request.rows = RowList::List(sizes.collect());
             parts().for_each(|(_, part)| request.payload.extend_from_slice(part));
@@ -54,7 +54,7 @@ impl CustomCore {
         let mut outcome = Ok(());
         for (positions, reply) in places.iter().zip(remote.call_each(call, sent)?) {
             outcome = outcome.and(reply.and_then(|reply| {
-                let (lengths, bytes) = RowList::open(reply)?;
+                let (lengths, bytes) = RowList::decode(reply)?;
                 let parts = split(&lengths, &bytes, |[length]| Some((0, usize::try_from(*length).ok()?)))?;
                 if parts.len() != positions.len() {
                     return Err(Error::internal("get", "another number of replies than of requests"));
@@ -68,7 +68,11 @@ impl CustomCore {
     }
 
     /// The messages of an add to other hosts' shards.
-    pub(super) fn remote_changes(&self, worker: usize, requests: &Requests) -> Result<Vec<(usize, Request)>> {
+    pub(super) fn remote_changes(
+        &self,
+        worker: usize,
+        requests: &Requests,
+    ) -> Result<Vec<(usize, RemoteRequest)>> {
         match self.inner.remote() {
             Some(_) => {
                 let asked = self.ask(worker, ADD, requests)?;
@@ -79,7 +83,12 @@ impl CustomCore {
     }
 
     /// Runs a request of another host's worker.
-    pub(in crate::tables) fn serve(&self, call: &Call, worker: usize, request: &Request) -> Result<Vec<u8>> {
+    pub(in crate::tables) fn serve(
+        &self,
+        call: &Call,
+        worker: usize,
+        request: &RemoteRequest,
+    ) -> Result<Vec<u8>> {
         let parts = split(&request.rows, &request.payload, |[server, length]| {
             Some((usize::try_from(*server).ok()?, usize::try_from(*length).ok()?))
         })?;
@@ -96,7 +105,7 @@ impl CustomCore {
                 })?;
                 let replies = replies?;
                 let lengths = replies.iter().map(|reply| reply.len() as i64).collect();
-                Ok(RowList::List(lengths).seal(replies.concat()))
+                Ok(RowList::List(lengths).encode(replies.concat()))
             }
             ADD => {
                 let mut outcome = Ok(());

@@ -7,13 +7,13 @@ use crate::error::{Error, Result};
 use crate::memory::DType;
 use crate::tables::Tables;
 use crate::tables::base::Base;
-use crate::tables::checkpoint::{Checkpoint, Tensor};
-use crate::tables::save::{Item, LoadStep, Checkpointable, reading};
+use crate::tables::checkpoint::{Checkpoint, TensorSpec};
+use crate::tables::save::{Checkpointable, Item, LoadStep, reading};
 
 impl CustomCore {
-    fn tensor(&self, server: usize, bytes: usize) -> Tensor {
+    fn tensor(&self, server: usize, bytes: usize) -> TensorSpec {
         let name = self.tensor_name(&format!("shard-{server}"));
-        Tensor { name, dtype: DType::U8, shape: vec![bytes] }
+        TensorSpec { name, dtype: DType::U8, shape: vec![bytes] }
     }
 
     /// Adds the table's name to an error of the half.
@@ -34,7 +34,7 @@ impl CustomCore {
         let mut sizes = Vec::new();
         for server in 0..servers as usize {
             let found = checkpoint.tensor(&self.tensor(server, 0).name);
-            let bytes = found.map_or(0, Tensor::rows);
+            let bytes = found.map_or(0, TensorSpec::rows);
             if found != Some(&self.tensor(server, bytes)) {
                 return Err(self.checkpoint_mismatch(format!("{found:?} as the shard of server {server}")));
             }

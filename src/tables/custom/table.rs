@@ -9,10 +9,10 @@ use super::shards::Shards;
 use crate::error::{Error, Result};
 use crate::memory::DType;
 use crate::tables::base::Base;
-use crate::tables::description::{Description, TableKind};
 use crate::tables::creation::TableCreation;
-use crate::tables::registry::{UseGuard, OpenTable};
+use crate::tables::description::{Description, TableKind};
 use crate::tables::make::check_consistency;
+use crate::tables::registry::{OpenTable, UseGuard};
 use crate::tables::tables::ShutdownGuard;
 use crate::tables::{AddOptions, Consistency, TableOptions, Tables};
 use crate::transport::{Call, Interrupt};
@@ -208,7 +208,8 @@ impl<W: WorkerHalf> CustomTable<W> {
             false => Ok(()),
         };
         // A call that one host has counted must be counted by all.
-        let everywhere = core.add_on_all_hosts(call, core.remote_changes(worker, requests)?, wait, local, || ());
+        let everywhere =
+            core.add_on_all_hosts(call, core.remote_changes(worker, requests)?, wait, local, || ());
         changed.and(everywhere)
     }
 

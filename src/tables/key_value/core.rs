@@ -4,17 +4,17 @@ use std::ops::Deref;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use super::remote_calls::KeyPackers;
-use super::layout::KeyValueLayout;
 use super::key_placement::{KeyPlacement, LocalKey};
 use super::keys::{KeyRef, Keys};
+use super::layout::KeyValueLayout;
 use super::memory::KeyValueHeap;
 use super::part::{LockedPart, PartHeader};
+use super::remote_calls::KeyPackers;
 use crate::error::Result;
 use crate::tables::base::Base;
-use crate::tables::row_batch::sort_by_group;
 use crate::tables::rounds::RoundProgress;
-use crate::tables::updater::{Rule, UpdateContext};
+use crate::tables::row_batch::sort_by_group;
+use crate::tables::updater::{UpdateContext, UpdateRule};
 use crate::tables::{AddOptions, Init};
 use crate::transport::Call;
 
@@ -28,7 +28,7 @@ pub(crate) struct KeyValueCore {
     pub(super) layout: KeyValueLayout,
     pub(super) key_placement: KeyPlacement,
     pub(super) memory: KeyValueHeap,
-    pub(super) rule: Arc<dyn Rule>,
+    pub(super) rule: Arc<dyn UpdateRule>,
     pub(super) init: Init,
     pub(super) key_packers: Mutex<KeyPackers>,
 }
@@ -62,7 +62,9 @@ impl KeyValueCore {
     /// Those of the keys that this host holds.
     pub(super) fn local_keys(&self, keys: Keys) -> Vec<LocalKey> {
         let mut local_keys = Vec::with_capacity(keys.len());
-        let local_key = |position: usize| self.key_placement.local_key(keys.at(position), position, self.layout.server_parts);
+        let local_key = |position: usize| {
+            self.key_placement.local_key(keys.at(position), position, self.layout.server_parts)
+        };
         local_keys.extend((0..keys.len()).filter_map(local_key));
         local_keys
     }
@@ -86,8 +88,14 @@ impl KeyValueCore {
             for group in local_keys.chunk_by(|one, other| one.part == other.part) {
                 let mut part = self.part(call, group[0].part as usize)?;
                 for (at, &local_key) in group.iter().enumerate() {
-                    group.get(at + 2 * PREFETCH_DISTANCE).iter().for_each(|later| part.prefetch_slot(later.hash));
-                    group.get(at + PREFETCH_DISTANCE).iter().for_each(|later| part.prefetch_entry(later.hash));
+                    group
+                        .get(at + 2 * PREFETCH_DISTANCE)
+                        .iter()
+                        .for_each(|later| part.prefetch_slot(later.hash));
+                    group
+                        .get(at + PREFETCH_DISTANCE)
+                        .iter()
+                        .for_each(|later| part.prefetch_entry(later.hash));
                     each(&mut part, keys.at(local_key.position as usize), local_key)?;
                 }
             }
@@ -191,7 +199,8 @@ impl KeyValueCore {
         let own = rule.worker_planes() * layout.plane_bytes;
         let (shared, others) = state.split_at_mut(rule.shared_planes() * layout.plane_bytes);
         let own = &mut others[context.worker * own..][..own];
-        let planes = shared.chunks_exact_mut(layout.plane_bytes).chain(own.chunks_exact_mut(layout.plane_bytes));
+        let planes =
+            shared.chunks_exact_mut(layout.plane_bytes).chain(own.chunks_exact_mut(layout.plane_bytes));
         let planes = planes.map(|plane| &mut plane[..layout.shape.state_row_bytes]);
         let context = UpdateContext { step, ..*context };
         let values = &mut values[..delta.len()];

@@ -84,7 +84,10 @@ mod tests {
                         found[position] += usize::from(local_key.is_some());
                         let server = key.rem_euclid(hosts.len() as i64) as usize;
                         assert_eq!(local_key.is_some(), hosts[server] == host);
-                        assert!(local_key.is_none_or(|local_key| (local_key.part as usize) < servers * server_parts));
+                        assert!(
+                            local_key
+                                .is_none_or(|local_key| (local_key.part as usize) < servers * server_parts)
+                        );
                     }
                     let remote_positions = key_placement.remote_positions(Keys::Int(&numbers));
                     assert!(!remote_positions.contains_key(&host));

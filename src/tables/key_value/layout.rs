@@ -119,7 +119,8 @@ impl KeyValueLayout {
 
     /// The offset and size of a part's first key block; `None` if keys are integers.
     pub fn first_key_block(&self, part: usize) -> Option<(usize, usize)> {
-        (self.shape.keys == KeyType::Bytes).then_some((self.key_blocks + part * INITIAL_KEY_BYTES, INITIAL_KEY_BYTES))
+        (self.shape.keys == KeyType::Bytes)
+            .then_some((self.key_blocks + part * INITIAL_KEY_BYTES, INITIAL_KEY_BYTES))
     }
 
     /// The segment of an entry, and its index there.

@@ -3,19 +3,19 @@
 use std::sync::{Arc, Mutex};
 
 use super::core::KeyValueCore;
-use super::layout::{KeyValueLayout, KeyValueShape};
 use super::key_placement::KeyPlacement;
 use super::keys::KeyType;
+use super::layout::{KeyValueLayout, KeyValueShape};
 use super::memory::KeyValueHeap;
 use super::part::PartHeader;
 use super::table::KeyValueTable;
 use crate::error::{Error, Result};
 use crate::memory::DType;
 use crate::tables::base::{Base, heap_key};
-use crate::tables::description::TableKind;
 use crate::tables::creation::TableCreation;
+use crate::tables::description::TableKind;
+use crate::tables::make::{TableDefinition, TablePlan};
 use crate::tables::registry::OpenTable;
-use crate::tables::make::{TablePlan, TableDefinition};
 use crate::tables::rounds::accumulates;
 use crate::tables::{TableOptions, Tables};
 
@@ -40,7 +40,8 @@ impl KeyValueTable {
         options: TableOptions,
     ) -> Result<KeyValueTable> {
         tables.group.check_open("table")?;
-        let definition = TableDefinition { kind: TableKind::KeyValue, rows: 1, cols: dim, dtype, pipelined: false };
+        let definition =
+            TableDefinition { kind: TableKind::KeyValue, rows: 1, cols: dim, dtype, pipelined: false };
         let more = format!(", {} keys, at first {:?}", keys.name(), options.init);
         let fits = dim.checked_mul(dtype.size()).is_some_and(|bytes| bytes <= MAX_ROW_BYTES);
         let creation = TableCreation::begin(tables, options.name.as_deref(), definition.kind);
@@ -55,7 +56,8 @@ impl KeyValueTable {
             workers: tables.workers(),
             servers: key_placement.local_servers(),
         });
-        let memory = KeyValueHeap { seat: tables.inner.seat.clone(), name: heap_key(tables, &description) };
+        let memory =
+            KeyValueHeap { endpoint: tables.inner.endpoint.clone(), name: heap_key(tables, &description) };
         let extent = creation.allocate(&description, layout.total, |extent| {
             for part in 0..layout.parts {
                 PartHeader::at(extent, layout.header(part)).prepare(&memory, &layout, part, extent.start);
@@ -64,11 +66,24 @@ impl KeyValueTable {
         let accumulates = accumulates(options.consistency, rule.is_linear());
         let base = Base::new(&creation, description, extent, layout.clock, add, &options, accumulates);
         let key_packers = Mutex::default();
-        let core = Arc::new(KeyValueCore { base, layout, key_placement, memory, rule, init: options.init, key_packers });
+        let core = Arc::new(KeyValueCore {
+            base,
+            layout,
+            key_placement,
+            memory,
+            rule,
+            init: options.init,
+            key_packers,
+        });
         let use_guard = tables.inner.register(OpenTable::KeyValue(core.clone()));
         creation.barrier()?;
         core.complete();
-        Ok(KeyValueTable { core, group: tables.group.clone(), use_guard, _shutdown: Some(tables.shutdown.clone()) })
+        Ok(KeyValueTable {
+            core,
+            group: tables.group.clone(),
+            use_guard,
+            _shutdown: Some(tables.shutdown.clone()),
+        })
     }
 }
 
@@ -85,7 +100,8 @@ mod tests {
             for keys in [KeyType::Int, KeyType::Bytes] {
                 let options = TableOptions { name: Some("large".into()), ..TableOptions::default() };
                 let table = KeyValueTable::create(&tables, keys, 100, DType::F64, options).unwrap();
-                let (seat, name, heap_key) = (&tables.inner.seat, tables.key("large"), table.core.heap_key);
+                let (endpoint, name, heap_key) =
+                    (&tables.inner.endpoint, tables.key("large"), table.core.heap_key);
                 let numbers: Vec<i64> = (0..10_000).collect();
                 let texts: Vec<Vec<u8>> =
                     numbers.iter().map(|number| number.to_ne_bytes().repeat(5)).collect();
@@ -94,13 +110,13 @@ mod tests {
                 table.add(keys, &vec![0; 8 * 1_000_000], &AddOptions::default()).unwrap();
                 tables.barrier().unwrap();
                 // Old indexes are freed: each part has one index, a few segments and, for byte strings, a few key blocks.
-                let taken = seat.find_common(heap_key).len();
+                let taken = endpoint.find_shared(heap_key).len();
                 assert!((60..250).contains(&taken), "{taken}");
-                assert_eq!(seat.find_common(name).len(), 1);
+                assert_eq!(endpoint.find_shared(name).len(), 1);
                 tables.barrier().unwrap();
                 drop(table);
                 tables.barrier().unwrap();
-                assert!(seat.find_common(heap_key).is_empty() && seat.find_common(name).is_empty());
+                assert!(endpoint.find_shared(heap_key).is_empty() && endpoint.find_shared(name).is_empty());
             }
         });
     }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use crate::error::Result;
-use crate::transport::arena::Seat;
+use crate::transport::arena::LocalEndpoint;
 
 /// Allocates and accesses the memory of one table.
 pub(super) struct KeyValueHeap {
-    pub seat: Arc<Seat>,
+    pub endpoint: Arc<LocalEndpoint>,
     /// The shared-heap key of everything the table allocates, by which it is finally freed.
     pub name: u64,
 }
@@ -17,19 +17,22 @@ pub(super) struct KeyValueHeap {
 impl KeyValueHeap {
     /// Allocates zeroed memory.
     pub fn allocate(&self, bytes: usize) -> Result<usize> {
-        Ok(self.seat.take_common(self.name, bytes)?.start)
+        Ok(self.endpoint.allocate_shared(self.name, bytes)?.start)
     }
 
     /// Frees allocated memory; offsets in the table's first extent are ignored.
     pub fn free(&self, offset: usize) -> Result<()> {
-        let taken = self.seat.find_common(self.name);
-        taken.iter().filter(|piece| piece.start == offset).try_for_each(|piece| self.seat.free_common(piece))
+        let taken = self.endpoint.find_shared(self.name);
+        taken
+            .iter()
+            .filter(|piece| piece.start == offset)
+            .try_for_each(|piece| self.endpoint.free_shared(piece))
     }
 
     /// Words shared by all processes.
     #[inline]
     pub fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
-        let start = self.seat.common_range(offset, 8 * count).cast();
+        let start = self.endpoint.shared_range(offset, 8 * count).cast();
         // SAFETY: the range is within the arena, offsets of words are multiples of 8, and the words are atomic.
         unsafe { std::slice::from_raw_parts(start, count) }
     }
@@ -37,7 +40,7 @@ impl KeyValueHeap {
     /// Prefetches memory that will be accessed soon.
     #[inline]
     pub fn prefetch(&self, offset: usize) {
-        let address = self.seat.common_range(offset, 1);
+        let address = self.endpoint.shared_range(offset, 1);
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a prefetch has no side effects and cannot fault.
         unsafe {
@@ -54,7 +57,7 @@ impl KeyValueHeap {
     #[inline]
     pub unsafe fn bytes(&self, offset: usize, length: usize) -> &[u8] {
         // SAFETY: the range is within the arena; the caller guarantees the rest.
-        unsafe { std::slice::from_raw_parts(self.seat.common_range(offset, length), length) }
+        unsafe { std::slice::from_raw_parts(self.endpoint.shared_range(offset, length), length) }
     }
 
     /// Bytes guarded by a lock, for modification.
@@ -65,6 +68,6 @@ impl KeyValueHeap {
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn bytes_mut(&self, offset: usize, length: usize) -> &mut [u8] {
         // SAFETY: the range is within the arena; the caller guarantees the rest.
-        unsafe { std::slice::from_raw_parts_mut(self.seat.common_range(offset, length), length) }
+        unsafe { std::slice::from_raw_parts_mut(self.endpoint.shared_range(offset, length), length) }
     }
 }

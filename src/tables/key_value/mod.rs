@@ -5,19 +5,19 @@
 //! `part.rs` is how a part is searched and grows.
 
 mod core;
-mod remote_calls;
-mod layout;
-mod key_placement;
 mod items;
+mod key_placement;
+mod key_storage;
 mod keys;
+mod layout;
 mod make;
 mod memory;
 mod part;
+mod remote_calls;
 mod rounds;
 mod save;
 mod serve;
 mod table;
-mod key_storage;
 
 pub(super) use self::core::KeyValueCore;
 pub use items::Items;

@@ -11,10 +11,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::layout::KeyValueLayout;
-use super::keys::{KeyRef, KeyType};
-use super::memory::KeyValueHeap;
 use super::key_storage;
+use super::keys::{KeyRef, KeyType};
+use super::layout::KeyValueLayout;
+use super::memory::KeyValueHeap;
 use crate::error::{Error, Result};
 use crate::tables::lock_guard::LockGuard;
 use crate::transport::arena::Extent;
@@ -72,7 +72,12 @@ pub(super) struct LockedPart<'a> {
 }
 
 impl<'a> LockedPart<'a> {
-    pub fn new(memory: &'a KeyValueHeap, layout: &'a KeyValueLayout, header: &'a PartHeader, guard: LockGuard<'a>) -> LockedPart<'a> {
+    pub fn new(
+        memory: &'a KeyValueHeap,
+        layout: &'a KeyValueLayout,
+        header: &'a PartHeader,
+        guard: LockGuard<'a>,
+    ) -> LockedPart<'a> {
         let owner_died = guard.owner_died;
         let mut part = LockedPart { memory, layout, header, _guard: guard };
         if owner_died {
@@ -277,7 +282,7 @@ mod tests {
             let table = KeyValueTable::create(&tables, KeyType::Bytes, 1, DType::I64, options).unwrap();
             let (core, call) = (&table.core, table.core.call(&tables.group, "add"));
             let taken = || -> usize {
-                core.memory.seat.find_common(core.memory.name).iter().map(|piece| piece.bytes).sum()
+                core.memory.endpoint.find_shared(core.memory.name).iter().map(|piece| piece.bytes).sum()
             };
             let mut most = 0;
             for round in 0..12 {

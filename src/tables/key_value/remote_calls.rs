@@ -8,8 +8,8 @@ use super::items::Items;
 use super::keys::{KeyType, Keys, OwnedKeys};
 use crate::error::{Error, Result};
 use crate::tables::AddOptions;
-use crate::tables::remote::compress::{Packer, Remembered, Units};
-use crate::tables::remote::{Request, RowList, Verb};
+use crate::tables::remote::compress::{Packer, RowIds, SavedResiduals};
+use crate::tables::remote::{RemoteRequest, RequestVerb, RowList};
 use crate::transport::Call;
 
 /// Per remote host, the packer with the compression residuals of this worker's adds, carried over to later adds to the same keys
@@ -24,14 +24,14 @@ pub(super) struct KeyPackers {
 /// A request to another host.
 struct HostRequest {
     host: usize,
-    request: Request,
+    request: RemoteRequest,
     /// The positions of its keys in the caller's list.
     positions: Vec<u32>,
 }
 
 impl KeyValueCore {
     /// The requests for those of these keys that other hosts hold; every other host gets one if `all_hosts`.
-    fn ask(&self, worker: usize, verb: Verb, keys: Keys, all_hosts: bool) -> Vec<HostRequest> {
+    fn ask(&self, worker: usize, verb: RequestVerb, keys: Keys, all_hosts: bool) -> Vec<HostRequest> {
         let mut remote_positions = self.key_placement.remote_positions(keys);
         if all_hosts {
             for host in self.other_server_hosts() {
@@ -40,7 +40,7 @@ impl KeyValueCore {
         }
         let asked = remote_positions.into_iter().map(|(host, positions)| {
             let picked = positions.iter().map(|&position| position as usize);
-            let mut request = Request::new(self.number, worker as u32, verb);
+            let mut request = RemoteRequest::new(self.number, worker as u32, verb);
             request.rows = match keys {
                 Keys::Int(keys) => RowList::List(picked.map(|position| keys[position]).collect()),
                 Keys::Bytes(keys) => RowList::Keys(picked.map(|position| keys[position].to_vec()).collect()),
@@ -81,7 +81,7 @@ impl KeyValueCore {
             return Ok(());
         }
         let bytes = self.layout.shape.row_bytes;
-        let mut asked = self.ask(worker, Verb::KeyGet, keys, self.involves_all_hosts());
+        let mut asked = self.ask(worker, RequestVerb::KeyGet, keys, self.involves_all_hosts());
         asked.iter_mut().for_each(|asked| asked.request.reply = self.reply_encoding());
         self.fetch(call, asked, bytes, |position, row| out[position * bytes..][..bytes].copy_from_slice(row))
     }
@@ -91,7 +91,7 @@ impl KeyValueCore {
         if self.inner.remote().is_none() {
             return Ok(());
         }
-        let asked = self.ask(self.requester_id(), Verb::KeyContains, keys, false);
+        let asked = self.ask(self.requester_id(), RequestVerb::KeyContains, keys, false);
         self.fetch(call, asked, 1, |position, answer| found[position] = answer[0] != 0)
     }
 
@@ -107,7 +107,7 @@ impl KeyValueCore {
     ) -> Result<()> {
         let (mut requests, mut taken) = (Vec::new(), Vec::new());
         if self.inner.remote().is_some() {
-            for mut asked in self.ask(worker, Verb::KeyAdd, keys, self.involves_all_hosts()) {
+            for mut asked in self.ask(worker, RequestVerb::KeyAdd, keys, self.involves_all_hosts()) {
                 let server = self.server_of(asked.host)?;
                 asked.request.options = options.to_bytes().to_vec();
                 taken.push((asked.host, self.pack(&mut asked, delta)));
@@ -129,7 +129,7 @@ impl KeyValueCore {
 
     /// Sets a request's payload to its compressed part of a delta. Returns the previous residuals of its keys, to restore them if
     /// the add is not made.
-    fn pack(&self, asked: &mut HostRequest, delta: &[u8]) -> Remembered {
+    fn pack(&self, asked: &mut HostRequest, delta: &[u8]) -> SavedResiduals {
         let bytes = self.layout.shape.row_bytes;
         let mut part = Vec::with_capacity(asked.positions.len() * bytes);
         for &position in &asked.positions {
@@ -144,18 +144,18 @@ impl KeyValueCore {
         let request = &mut asked.request;
         let numbered: Vec<i64>;
         let units = match &request.rows {
-            RowList::List(keys) => Units::List(keys),
-            RowList::Keys(keys) if packer.remembers() => {
+            RowList::List(keys) => RowIds::List(keys),
+            RowList::Keys(keys) if packer.has_feedback() => {
                 let mut number = |key: &Vec<u8>| {
                     let next = numbers.len() as i64;
                     *numbers.entry(key.clone()).or_insert(next)
                 };
                 numbered = keys.iter().map(&mut number).collect();
-                Units::List(&numbered)
+                RowIds::List(&numbered)
             }
-            _ => Units::From(0),
+            _ => RowIds::From(0),
         };
-        let before = packer.remember(units, &part);
+        let before = packer.save_residuals(units, &part);
         (request.payload, request.packed) = packer.pack(units, &part);
         before
     }
@@ -167,7 +167,7 @@ impl KeyValueCore {
 
     /// Number of keys on the other hosts.
     pub(super) fn remote_len(&self, call: &Call) -> Result<usize> {
-        let replies = self.ask_all(call, Verb::KeyLength)?;
+        let replies = self.ask_all(call, RequestVerb::KeyLength)?;
         replies.into_iter().try_fold(0, |sum: usize, reply| {
             let count =
                 reply.try_into().ok().and_then(|reply| usize::try_from(u64::from_le_bytes(reply)).ok());
@@ -178,8 +178,8 @@ impl KeyValueCore {
 
     /// Appends all keys and values of the other hosts.
     pub(super) fn append_remote_items(&self, call: &Call, items: &mut Items) -> Result<()> {
-        for reply in self.ask_all(call, Verb::KeyItems)? {
-            let (keys, values) = RowList::open(reply)?;
+        for reply in self.ask_all(call, RequestVerb::KeyItems)? {
+            let (keys, values) = RowList::decode(reply)?;
             let keys = self.owned(keys)?;
             if values.len() != keys.len() * self.layout.shape.row_bytes {
                 return Err(Error::internal("items", "keys and values of different number"));
@@ -190,10 +190,10 @@ impl KeyValueCore {
     }
 
     /// The replies of all other hosts.
-    fn ask_all(&self, call: &Call, verb: Verb) -> Result<Vec<Vec<u8>>> {
+    fn ask_all(&self, call: &Call, verb: RequestVerb) -> Result<Vec<Vec<u8>>> {
         let Some(remote) = self.inner.remote() else { return Ok(Vec::new()) };
-        let request = || Request::new(self.number, self.requester_id() as u32, verb);
-        let requests: Result<Vec<(usize, Request)>> =
+        let request = || RemoteRequest::new(self.number, self.requester_id() as u32, verb);
+        let requests: Result<Vec<(usize, RemoteRequest)>> =
             self.other_server_hosts().map(|host| Ok((self.server_of(host)?, request()))).collect();
         remote.call_all(call, requests?)
     }

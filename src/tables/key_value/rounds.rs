@@ -6,8 +6,8 @@ use super::core::KeyValueCore;
 use super::keys::{Keys, OwnedKeys};
 use crate::error::Result;
 use crate::tables::AddOptions;
-use crate::tables::remote::{Request, RowList, Verb};
-use crate::tables::rounds::{RoundProgress, RoundAdds, RoundSum};
+use crate::tables::remote::{RemoteRequest, RequestVerb, RowList};
+use crate::tables::rounds::{RoundAdds, RoundProgress, RoundSum};
 use crate::tables::updater::UpdateContext;
 use crate::transport::Call;
 
@@ -34,7 +34,7 @@ impl KeyValueCore {
     }
 
     /// Puts an add to this host's keys into its round.
-    pub(super) fn join_round(&self, call: &Call, worker: usize, request: Request) -> Result<()> {
+    pub(super) fn join_round(&self, call: &Call, worker: usize, request: RemoteRequest) -> Result<()> {
         self.add_to_round(call, worker, request, &|adds, progress| self.step(call, adds, progress))
     }
 
@@ -45,10 +45,11 @@ impl KeyValueCore {
         keys: Keys,
         delta: &[u8],
         options: &AddOptions,
-    ) -> Request {
+    ) -> RemoteRequest {
         let bytes = self.layout.shape.row_bytes;
-        let local: Vec<usize> = self.local_keys(keys).iter().map(|local_key| local_key.position as usize).collect();
-        let mut request = Request::new(self.number, worker as u32, Verb::KeyAdd);
+        let local: Vec<usize> =
+            self.local_keys(keys).iter().map(|local_key| local_key.position as usize).collect();
+        let mut request = RemoteRequest::new(self.number, worker as u32, RequestVerb::KeyAdd);
         request.rows = match keys {
             Keys::Int(keys) => RowList::List(local.iter().map(|&at| keys[at]).collect()),
             Keys::Bytes(keys) => RowList::Keys(local.iter().map(|&at| keys[at].to_vec()).collect()),

@@ -7,8 +7,8 @@ use crate::error::Result;
 use crate::memory::DType;
 use crate::tables::Tables;
 use crate::tables::base::Base;
-use crate::tables::checkpoint::{Checkpoint, Tensor};
-use crate::tables::save::{Item, LoadStep, Checkpointable, stacked};
+use crate::tables::checkpoint::{Checkpoint, TensorSpec};
+use crate::tables::save::{Checkpointable, Item, LoadStep, stacked};
 use crate::transport::Call;
 
 /// Approximate number of bytes read at a time.
@@ -67,8 +67,8 @@ impl KeyValueCore {
         Ok((keys, named.map(|(column, bytes)| (column.name, column.dtype, column.width, bytes)).collect()))
     }
 
-    fn tensor(&self, part: &str, dtype: DType, shape: Vec<usize>) -> Tensor {
-        Tensor { name: self.base.tensor_name(part), dtype, shape }
+    fn tensor(&self, part: &str, dtype: DType, shape: Vec<usize>) -> TensorSpec {
+        TensorSpec { name: self.base.tensor_name(part), dtype, shape }
     }
 
     /// Number of keys in a checkpoint, if it contains everything that belongs to them.
@@ -88,7 +88,9 @@ impl KeyValueCore {
             match checkpoint.tensor(&wanted.name) {
                 Some(found) if *found == wanted => {}
                 None if !column.needed => {}
-                found => return Err(self.base.checkpoint_mismatch(format!("{found:?} instead of {wanted:?}"))),
+                found => {
+                    return Err(self.base.checkpoint_mismatch(format!("{found:?} instead of {wanted:?}")));
+                }
             }
         }
         Ok(count)
@@ -115,7 +117,8 @@ impl KeyValueCore {
         let mut keys = Vec::with_capacity(lengths.len());
         for length in lengths {
             let split = usize::try_from(length).ok().and_then(|length| rest.split_at_checked(length));
-            let (key, behind) = split.ok_or_else(|| self.base.checkpoint_mismatch("lengths that do not fit its keys"))?;
+            let (key, behind) =
+                split.ok_or_else(|| self.base.checkpoint_mismatch("lengths that do not fit its keys"))?;
             keys.push(key.to_vec());
             rest = behind;
         }
@@ -126,7 +129,12 @@ impl KeyValueCore {
     }
 
     /// One column's rows of these keys.
-    fn saved_rows(&self, checkpoint: &Checkpoint, column: &Column, local_keys: &[LocalKey]) -> Result<Vec<u8>> {
+    fn saved_rows(
+        &self,
+        checkpoint: &Checkpoint,
+        column: &Column,
+        local_keys: &[LocalKey],
+    ) -> Result<Vec<u8>> {
         let (name, bytes) = (self.base.tensor_name(&column.name), column.bytes());
         let step = (CHUNK / bytes).max(1);
         let mut rows = Vec::with_capacity(local_keys.len() * bytes);

@@ -4,23 +4,28 @@ use super::core::KeyValueCore;
 use super::keys::{Keys, OwnedKeys};
 use crate::error::{Error, Result};
 use crate::tables::AddOptions;
-use crate::tables::remote::{Request, RowList, Verb};
+use crate::tables::remote::{RemoteRequest, RequestVerb, RowList};
 use crate::transport::Call;
 
 impl KeyValueCore {
-    pub(in crate::tables) fn serve(&self, call: &Call, worker: usize, request: &Request) -> Result<Vec<u8>> {
-        if !matches!(request.verb, Verb::KeyGet | Verb::KeyAdd) {
+    pub(in crate::tables) fn serve(
+        &self,
+        call: &Call,
+        worker: usize,
+        request: &RemoteRequest,
+    ) -> Result<Vec<u8>> {
+        if !matches!(request.verb, RequestVerb::KeyGet | RequestVerb::KeyAdd) {
             self.apply_complete_rounds(call)?;
         }
         match request.verb {
-            Verb::KeyLength => Ok((self.len() as u64).to_le_bytes().to_vec()),
-            Verb::KeyItems => {
+            RequestVerb::KeyLength => Ok((self.len() as u64).to_le_bytes().to_vec()),
+            RequestVerb::KeyItems => {
                 let items = self.local_items(call)?;
                 let keys = match items.keys {
                     OwnedKeys::Int(keys) => RowList::List(keys),
                     OwnedKeys::Bytes(keys) => RowList::Keys(keys),
                 };
-                Ok(keys.seal(items.values))
+                Ok(keys.encode(items.values))
             }
             _ => match &request.rows {
                 RowList::List(keys) => self.serve_keys(call, worker, request, Keys::Int(keys)),
@@ -33,18 +38,19 @@ impl KeyValueCore {
         }
     }
 
-    fn serve_keys(&self, call: &Call, worker: usize, request: &Request, keys: Keys) -> Result<Vec<u8>> {
-        if keys.key_type() != self.layout.shape.keys || !self.key_placement.remote_positions(keys).is_empty() {
+    fn serve_keys(&self, call: &Call, worker: usize, request: &RemoteRequest, keys: Keys) -> Result<Vec<u8>> {
+        if keys.key_type() != self.layout.shape.keys || !self.key_placement.remote_positions(keys).is_empty()
+        {
             return Err(Error::internal("table", "a request for keys that cannot be here"));
         }
         let bytes = keys.len() * self.layout.shape.row_bytes;
         match request.verb {
-            Verb::KeyGet => {
+            RequestVerb::KeyGet => {
                 let mut out = vec![0; bytes];
                 self.get_local(call, worker, || self.read(call, worker, keys, &mut out))?;
                 Ok(out)
             }
-            Verb::KeyAdd => {
+            RequestVerb::KeyAdd => {
                 let delta = request.delta(self.description.dtype, bytes)?;
                 let options = AddOptions::from_bytes(&request.options)?;
                 if self.accumulates() {
@@ -58,7 +64,9 @@ impl KeyValueCore {
                 })?;
                 outcome.map(|()| Vec::new())
             }
-            Verb::KeyContains => Ok(self.contains(call, worker, keys)?.into_iter().map(u8::from).collect()),
+            RequestVerb::KeyContains => {
+                Ok(self.contains(call, worker, keys)?.into_iter().map(u8::from).collect())
+            }
             _ => Err(self.unexpected_request(request)),
         }
     }

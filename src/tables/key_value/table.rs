@@ -155,7 +155,7 @@ impl KeyValueTable {
         let (table, mut out) = (self.in_background(), out);
         let worker = keys.with(|keys| self.check("get", keys, out.as_mut().len()));
         self.core.queue.run(move || {
-            promise.keep(|| {
+            promise.fulfil(|| {
                 let call = table.core.call(&table.group, "get");
                 let worker = worker?;
                 keys.with(|keys| table.get_now(&call, worker, keys, out.as_mut()))?;
@@ -176,7 +176,7 @@ impl KeyValueTable {
         let table = self.in_background();
         let worker = keys.with(|keys| self.check_add(keys, delta.as_ref(), &options));
         self.core.queue.run(move || {
-            promise.keep(|| {
+            promise.fulfil(|| {
                 let call = table.core.call(&table.group, "add");
                 let worker = worker?;
                 keys.with(|keys| table.add_now(&call, worker, keys, delta.as_ref(), &options, true))?;
@@ -251,7 +251,8 @@ impl KeyValueTable {
 
     /// A handle for background work, which the caller's interrupt hook does not interrupt.
     fn in_background(&self) -> KeyValueTable {
-        let (core, group, use_guard) = (self.core.clone(), self.group.without_interrupt(), self.use_guard.clone());
+        let (core, group, use_guard) =
+            (self.core.clone(), self.group.without_interrupt(), self.use_guard.clone());
         KeyValueTable { core, group, use_guard, _shutdown: None }
     }
 

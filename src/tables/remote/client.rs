@@ -35,7 +35,11 @@ impl Client {
         Ok(replies)
     }
 
-    pub fn call_each(&self, call: &Call, requests: Vec<(usize, RemoteRequest)>) -> Result<Vec<Result<Vec<u8>>>> {
+    pub fn call_each(
+        &self,
+        call: &Call,
+        requests: Vec<(usize, RemoteRequest)>,
+    ) -> Result<Vec<Result<Vec<u8>>>> {
         let mut replies = Vec::with_capacity(requests.len());
         self.call_many(call, requests, |reply| {
             replies.push(reply.map_err(|error| error.at_rank(self.transport.rank())));
@@ -95,8 +99,9 @@ impl Client {
     pub fn confirm(&self, call: &Call, sent: Vec<(usize, u64)>) -> Result<Result<()>> {
         let (mut numbers, mut outcome) = (Vec::with_capacity(sent.len()), Ok(()));
         for (server, prepared) in sent {
-            let number =
-                self.open.with(|state| state.open(OpenRequest { server, bytes: 0, posted: false, reply: None }));
+            let number = self
+                .open
+                .with(|state| state.open(OpenRequest { server, bytes: 0, posted: false, reply: None }));
             let message = server::confirmation(prepared, number);
             match self.transport.post(call, server, &self.slot(), message) {
                 Ok(()) => numbers.push(number),
@@ -156,7 +161,8 @@ impl Client {
     }
 
     pub fn flush(&self, call: &Call) -> Result<()> {
-        let answered = |state: &mut RequestState| state.pending_servers().is_empty().then(|| state.take_errors());
+        let answered =
+            |state: &mut RequestState| state.pending_servers().is_empty().then(|| state.take_errors());
         let failed = self.wait(call, answered, |state| state.pending_servers())?;
         match failed.into_iter().next() {
             Some(error) => Err(error.at_rank(self.transport.rank())),

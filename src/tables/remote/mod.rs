@@ -30,7 +30,7 @@ mod wire;
 use std::sync::Arc;
 
 pub(crate) use reply::{RemoteReply, with_server_rank};
-pub(crate) use request::{RemoteRequest, RowList, RequestVerb};
+pub(crate) use request::{RemoteRequest, RequestVerb, RowList};
 
 use crate::error::Result;
 use crate::transport::{Call, Transport};
@@ -77,7 +77,11 @@ pub(crate) struct Remote {
 
 impl Remote {
     /// Starts the server thread.
-    pub fn start(transport: Arc<dyn Transport>, peers: RemotePeers, handler: Arc<dyn RequestHandler>) -> Result<Remote> {
+    pub fn start(
+        transport: Arc<dyn Transport>,
+        peers: RemotePeers,
+        handler: Arc<dyn RequestHandler>,
+    ) -> Result<Remote> {
         let client = Arc::new(Client::new(transport.clone(), peers.context, peers.servers));
         let server = ServerThread::start(transport, peers.context, peers.callers, handler, client.clone())?;
         Ok(Remote { client, server })
@@ -97,13 +101,21 @@ impl Remote {
     }
 
     /// As [`Remote::call_all`], but an error of one server does not affect the other requests.
-    pub fn call_each(&self, call: &Call, requests: Vec<(usize, RemoteRequest)>) -> Result<Vec<Result<Vec<u8>>>> {
+    pub fn call_each(
+        &self,
+        call: &Call,
+        requests: Vec<(usize, RemoteRequest)>,
+    ) -> Result<Vec<Result<Vec<u8>>>> {
         self.client.call_each(call, requests)
     }
 
     /// First phase of an all-or-nothing call: servers queue the requests until they are confirmed. Waits until all of them are
     /// ready to run. The returned value confirms them, or cancels them when it is dropped. After an error none of them ever runs.
-    pub fn prepare<'a>(&'a self, call: &'a Call, requests: Vec<(usize, RemoteRequest)>) -> Result<PreparedRequests<'a>> {
+    pub fn prepare<'a>(
+        &'a self,
+        call: &'a Call,
+        requests: Vec<(usize, RemoteRequest)>,
+    ) -> Result<PreparedRequests<'a>> {
         let sent = self.client.prepare(call, requests)?;
         Ok(PreparedRequests { client: &self.client, call, sent })
     }

@@ -57,11 +57,16 @@ impl RequestQueue {
     }
 
     /// Replies to the requests for which waiting is pointless.
-    pub fn check(&mut self, handler: &dyn RequestHandler, mut reply: impl FnMut(&QueuedRequest, Result<Vec<u8>>)) {
+    pub fn check(
+        &mut self,
+        handler: &dyn RequestHandler,
+        mut reply: impl FnMut(&QueuedRequest, Result<Vec<u8>>),
+    ) {
         let mut seen = HashSet::new();
         for queued in std::mem::take(&mut self.requests) {
             // A request behind another one of the same key waits for that one first.
-            let checked = if seen.insert(queued.fifo_key()) { check(handler, &queued.request) } else { Ok(()) };
+            let checked =
+                if seen.insert(queued.fifo_key()) { check(handler, &queued.request) } else { Ok(()) };
             match checked {
                 Ok(()) => self.requests.push_back(queued),
                 Err(error) => reply(&queued, Err(error)),
@@ -70,12 +75,17 @@ impl RequestQueue {
     }
 
     /// Runs the ready requests until none is left: each may make others ready.
-    pub fn run(&mut self, handler: &dyn RequestHandler, mut reply: impl FnMut(&QueuedRequest, Result<Vec<u8>>)) {
+    pub fn run(
+        &mut self,
+        handler: &dyn RequestHandler,
+        mut reply: impl FnMut(&QueuedRequest, Result<Vec<u8>>),
+    ) {
         loop {
             let mut ran = false;
             let mut blocked = HashSet::new();
             for mut queued in std::mem::take(&mut self.requests) {
-                let waits = blocked.contains(&queued.fifo_key()) || (queued.request.needs_confirm && queued.ready_sent);
+                let waits = blocked.contains(&queued.fifo_key())
+                    || (queued.request.needs_confirm && queued.ready_sent);
                 let outcome = if waits { None } else { attempt(handler, &queued.request) };
                 let keeps = queued.request.needs_confirm && matches!(outcome, Some(Ok(_)));
                 if let Some(outcome) = outcome {

@@ -110,7 +110,8 @@ impl RemoteRequest {
 
     /// Encodes the request for the wire, with this number.
     pub fn encode(self, number: u64) -> Vec<u8> {
-        let RemoteRequest { table, worker, verb, rows, options, packed, needs_confirm, reply, payload } = self;
+        let RemoteRequest { table, worker, verb, rows, options, packed, needs_confirm, reply, payload } =
+            self;
         wire::append_trailer(payload, |writer| {
             writer.u64(number);
             writer.u32(table);
@@ -143,7 +144,10 @@ impl RemoteRequest {
                 Ok((dtype, Compression::from_number(reader.u8()?)?))
             })?;
             let payload = Vec::new();
-            Ok((number, RemoteRequest { table, worker, verb, rows, options, packed, needs_confirm, reply, payload }))
+            Ok((
+                number,
+                RemoteRequest { table, worker, verb, rows, options, packed, needs_confirm, reply, payload },
+            ))
         })?;
         request.payload = payload;
         Ok((number, request))

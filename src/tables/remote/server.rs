@@ -79,7 +79,8 @@ impl ServerThread {
                 ended: false,
             }),
         });
-        let serve_loop = ServeLoop { shared: shared.clone(), handler, client, queue: RequestQueue::default() };
+        let serve_loop =
+            ServeLoop { shared: shared.clone(), handler, client, queue: RequestQueue::default() };
         let thread = Builder::new().name("unisono-tables".into());
         let thread = thread.spawn(move || serve_loop.run()).map_err(|error| {
             Error::io(
@@ -107,7 +108,9 @@ impl ServerThread {
         let limit = call.deadline.saturating_duration_since(call.started);
         let check = || {
             call.check_interrupt()?;
-            if !call.remaining().is_zero() || progress.with(|progress| progress.last_message.elapsed()) < limit {
+            if !call.remaining().is_zero()
+                || progress.with(|progress| progress.last_message.elapsed()) < limit
+            {
                 return Ok(());
             }
             let mut late: Vec<usize> = progress.with(|progress| progress.callers.iter().copied().collect());
@@ -190,7 +193,7 @@ impl ServeLoop {
             let lost = Lost { rank: call.rank, pid: None, how };
             self.send_reply(&call, queued, Err(call.lost(vec![lost])));
         }
-        let _ = self.shared.transport.settle(&call, FINAL_REPLY_TIMEOUT);
+        let _ = self.shared.transport.flush(&call, FINAL_REPLY_TIMEOUT);
     }
 
     fn serve(&mut self, call: &Call) -> Result<()> {

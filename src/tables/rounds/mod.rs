@@ -25,7 +25,7 @@ pub(super) use sum::RoundSum;
 
 use super::base::{Base, not_applied};
 use super::clock::AddDecision;
-use super::remote::Request;
+use super::remote::RemoteRequest;
 use super::{AddOptions, Consistency};
 use crate::error::Result;
 use crate::transport::{Call, Verb};
@@ -65,8 +65,8 @@ pub(super) struct RoundAdds<'a> {
 }
 
 impl RoundAdds<'_> {
-    pub fn iter(&self) -> impl Iterator<Item = Result<Request>> + '_ {
-        self.offsets.iter().map(|&offset| pending::read(&self.base.inner.seat, offset))
+    pub fn iter(&self) -> impl Iterator<Item = Result<RemoteRequest>> + '_ {
+        self.offsets.iter().map(|&offset| pending::read(&self.base.inner.endpoint, offset))
     }
 
     /// The divisor of the sum.
@@ -96,7 +96,7 @@ impl Base {
         &self,
         call: &Call,
         worker: usize,
-        request: Request,
+        request: RemoteRequest,
         step: &Step,
     ) -> Result<()> {
         self.clock.reactivate(worker);
@@ -151,8 +151,11 @@ impl Base {
     /// The heap offsets of a round's adds, in worker order.
     fn pending_adds(&self, round: u64) -> Vec<usize> {
         let counted = (0..self.clock.workers()).filter(|&worker| self.clock.adds(worker) > round);
-        let offsets = counted.map(|worker| self.clock.pending(worker, round).load(Ordering::Acquire) as usize);
-        offsets.filter(|&offset| offset != 0 && pending::round(&self.inner.seat, offset) == round).collect()
+        let offsets =
+            counted.map(|worker| self.clock.pending(worker, round).load(Ordering::Acquire) as usize);
+        offsets
+            .filter(|&offset| offset != 0 && pending::round(&self.inner.endpoint, offset) == round)
+            .collect()
     }
 }
 
@@ -160,7 +163,7 @@ impl Base {
 mod tests {
     use std::time::Duration;
 
-    use super::{PendingAdd, AddDecision};
+    use super::{AddDecision, PendingAdd};
     use crate::error::Kind;
     use crate::tables::{
         AddOptions, Consistency, MatrixTable, Role, Rows, TableOptions, Tables, UpdaterChoice,
@@ -253,7 +256,7 @@ mod tests {
             drop(held);
             table.get(&mut values).unwrap();
             assert!(values.iter().all(|value| *value == -1.9), "one step everywhere");
-            assert!(core.inner.seat.find_common(core.heap_key).is_empty(), "no add is left");
+            assert!(core.inner.endpoint.find_shared(core.heap_key).is_empty(), "no add is left");
         });
     }
 }

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Result;
 use crate::tables::base::Base;
-use crate::tables::remote::Request;
-use crate::transport::arena::{Extent, Seat};
+use crate::tables::remote::RemoteRequest;
+use crate::transport::arena::{Extent, LocalEndpoint};
 
 const HEAD: usize = 2 * size_of::<u64>();
 
@@ -17,9 +17,9 @@ pub(super) struct PendingAdd<'a> {
 
 impl<'a> PendingAdd<'a> {
     /// Writes an add for this round to the shared heap.
-    pub fn new(base: &'a Base, request: Request, round: u64) -> Result<PendingAdd<'a>> {
+    pub fn new(base: &'a Base, request: RemoteRequest, round: u64) -> Result<PendingAdd<'a>> {
         let bytes = request.encode(round);
-        let extent = base.inner.seat.take_common(base.heap_key, HEAD + bytes.len())?;
+        let extent = base.inner.endpoint.allocate_shared(base.heap_key, HEAD + bytes.len())?;
         // SAFETY: the memory was allocated for this, and no other rank has its offset yet.
         unsafe {
             extent.range(0, HEAD).cast::<[u64; 2]>().write([bytes.len() as u64, round]);
@@ -45,22 +45,22 @@ impl Drop for PendingAdd<'_> {
 }
 
 /// The length and the round of a pending add.
-fn head(seat: &Seat, offset: usize) -> [u64; 2] {
+fn head(endpoint: &LocalEndpoint, offset: usize) -> [u64; 2] {
     // SAFETY: offsets are those of pending adds, which are immutable and not freed before their round is applied.
-    unsafe { seat.common_range(offset, HEAD).cast::<[u64; 2]>().read() }
+    unsafe { endpoint.shared_range(offset, HEAD).cast::<[u64; 2]>().read() }
 }
 
 /// The round of a pending add.
-pub(super) fn round(seat: &Seat, offset: usize) -> u64 {
-    head(seat, offset)[1]
+pub(super) fn round(endpoint: &LocalEndpoint, offset: usize) -> u64 {
+    head(endpoint, offset)[1]
 }
 
 /// Decodes a pending add.
-pub(super) fn read(seat: &Seat, offset: usize) -> Result<Request> {
-    let length = head(seat, offset)[0] as usize;
+pub(super) fn read(endpoint: &LocalEndpoint, offset: usize) -> Result<RemoteRequest> {
+    let length = head(endpoint, offset)[0] as usize;
     // SAFETY: as for the head, which contains the length.
-    let bytes = unsafe { std::slice::from_raw_parts(seat.common_range(offset + HEAD, length), length) };
-    Ok(Request::decode(bytes.to_vec())?.1)
+    let bytes = unsafe { std::slice::from_raw_parts(endpoint.shared_range(offset + HEAD, length), length) };
+    Ok(RemoteRequest::decode(bytes.to_vec())?.1)
 }
 
 /// Frees the pending add at this offset, if there is one.
@@ -68,8 +68,8 @@ pub(super) fn free(base: &Base, offset: usize) {
     if offset == 0 {
         return;
     }
-    for piece in base.inner.seat.find_common(base.heap_key).iter().filter(|piece| piece.start == offset) {
+    for piece in base.inner.endpoint.find_shared(base.heap_key).iter().filter(|piece| piece.start == offset) {
         // The memory is freed with the table at the latest.
-        let _ = base.inner.seat.free_common(piece);
+        let _ = base.inner.endpoint.free_shared(piece);
     }
 }

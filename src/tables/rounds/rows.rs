@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use super::{RoundProgress, RoundAdds, RoundSum};
+use super::{RoundAdds, RoundProgress, RoundSum};
 use crate::error::Result;
 use crate::tables::AddOptions;
 use crate::tables::Rows;
 use crate::tables::core::TableCore;
+use crate::tables::remote::{RemoteRequest, RequestVerb};
 use crate::tables::row_batch::RowRef;
-use crate::tables::remote::{Request, Verb};
 use crate::tables::updater::UpdateContext;
 use crate::transport::Call;
 
@@ -42,7 +42,12 @@ impl TableCore {
     }
 
     /// Puts an add to this host's rows into its round.
-    pub(in crate::tables) fn join_round(&self, call: &Call, worker: usize, request: Request) -> Result<()> {
+    pub(in crate::tables) fn join_round(
+        &self,
+        call: &Call,
+        worker: usize,
+        request: RemoteRequest,
+    ) -> Result<()> {
         self.add_to_round(call, worker, request, &|adds, progress| self.step(call, adds, progress))
     }
 
@@ -53,14 +58,15 @@ impl TableCore {
         rows: Rows,
         delta: &[u8],
         options: &AddOptions,
-    ) -> Request {
+    ) -> RemoteRequest {
         let bytes = self.description.row_bytes();
-        let (mut request, row_refs) = self.request_for(self.host(), worker, Verb::Add, rows);
+        let (mut request, row_refs) = self.request_for(self.host(), worker, RequestVerb::Add, rows);
         request.options = options.to_bytes().to_vec();
         request.payload = match rows {
             Rows::All => self.part_of(self.host(), delta).into_owned(),
             Rows::List(_) => {
-                let rows = row_refs.iter().map(|row_ref| &delta[row_ref.position as usize * bytes..][..bytes]);
+                let rows =
+                    row_refs.iter().map(|row_ref| &delta[row_ref.position as usize * bytes..][..bytes]);
                 rows.flatten().copied().collect()
             }
         };
@@ -74,7 +80,8 @@ impl TableCore {
         for add in adds.iter() {
             let add = add?;
             let mut row_refs = self.requested_rows(&add)?;
-            let delta = add.delta(self.description.dtype, row_refs.as_ref().map_or(local_rows, Vec::len) * bytes)?;
+            let delta =
+                add.delta(self.description.dtype, row_refs.as_ref().map_or(local_rows, Vec::len) * bytes)?;
             if row_refs.is_none() && self.storage.versions().is_some() {
                 // Rows of zeroes have no effect on a sparse matrix.
                 let filled = |row: &usize| delta[row * bytes..][..bytes].iter().any(|&byte| byte != 0);

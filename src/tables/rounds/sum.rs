@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crate::memory::DType;
-use crate::tables::updater::Rule;
+use crate::tables::updater::UpdateRule;
 
 /// Rows of sums.
 pub(in crate::tables) struct RoundSum {
-    rule: Arc<dyn Rule>,
+    rule: Arc<dyn UpdateRule>,
     /// Elements per row.
     cols: usize,
     /// The sums' bytes, in words so that they are aligned for every type.
@@ -16,7 +16,7 @@ pub(in crate::tables) struct RoundSum {
 }
 
 impl RoundSum {
-    pub fn new(rule: &Arc<dyn Rule>, cols: usize, rows: usize) -> RoundSum {
+    pub fn new(rule: &Arc<dyn UpdateRule>, cols: usize, rows: usize) -> RoundSum {
         let mut sum = RoundSum { rule: rule.clone(), cols, words: Vec::new(), rows: 0 };
         sum.grow(rows);
         sum

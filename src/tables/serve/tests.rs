@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use super::*;
 use crate::memory::DType;
-use crate::tables::remote::compress::{Compression, Packer, Units};
+use crate::tables::remote::compress::{Compression, Packer, RowIds};
 use crate::tables::{
     ArrayTable, Consistency, CustomTable, KeyType, KeyValueTable, MatrixTable, Requests, Role, ServerHalf,
     SparseMatrixTable, TableOptions, Tables, UpdaterChoice, WorkerHalf,
@@ -106,11 +106,11 @@ fn start() -> Scene {
                 KeyValueTable::create(&tables, KeyType::Bytes, COLS, DType::F32, free()).unwrap(),
                 CustomTable::create(&tables, "counter", Counter, Bytes, Consistency::Async).unwrap(),
             );
-            let common = &world.group().core.common;
+            let world_state = &world.group().core.world;
             let rank = Rank {
                 rank: world.rank(),
                 registry: tables.inner.registry.clone(),
-                transport: common.transport.clone(),
+                transport: world_state.transport.clone(),
                 context: world.group().core.context,
                 honest,
             };
@@ -139,27 +139,27 @@ fn requests(registry: &Registry) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for table in registry.live_tables() {
         let mut push = |verb, rows: RowList, payload: Vec<u8>, packed: bool| {
-            let mut request = Request::new(table.number, 1, verb);
+            let mut request = RemoteRequest::new(table.number, 1, verb);
             (request.rows, request.payload, request.packed) = (rows, payload, packed);
             request.options = AddOptions::default().to_bytes().to_vec();
             all.push(request.encode(all.len() as u64));
         };
         let rows = || RowList::List(vec![0, 2]);
         let packed =
-            |count| Packer::new(DType::F32, COLS, Compression::F16).pack(Units::From(0), &delta(count)).0;
+            |count| Packer::new(DType::F32, COLS, Compression::F16).pack(RowIds::From(0), &delta(count)).0;
         match &table {
             OpenTable::Table(core) => {
                 let local = core.placement.rows_on(0) * core.description.row_bytes() / 4;
-                push(Verb::Get, RowList::All, Vec::new(), false);
-                push(Verb::Get, rows(), Vec::new(), false);
-                push(Verb::Add, RowList::All, delta(local), false);
-                push(Verb::Add, rows(), delta(2 * COLS), false);
-                push(Verb::Add, rows(), packed(2 * COLS), true);
-                push(Verb::GetChanged { buffer: 1 }, rows(), vec![0; 16], false);
+                push(RequestVerb::Get, RowList::All, Vec::new(), false);
+                push(RequestVerb::Get, rows(), Vec::new(), false);
+                push(RequestVerb::Add, RowList::All, delta(local), false);
+                push(RequestVerb::Add, rows(), delta(2 * COLS), false);
+                push(RequestVerb::Add, rows(), packed(2 * COLS), true);
+                push(RequestVerb::GetChanged { buffer: 1 }, rows(), vec![0; 16], false);
             }
             OpenTable::KeyValue(_) => {
                 let one_key = |keys: RowList| {
-                    let mut request = Request::new(table.number, 1, Verb::KeyContains);
+                    let mut request = RemoteRequest::new(table.number, 1, RequestVerb::KeyContains);
                     request.rows = keys;
                     registry.run(&request).is_ok()
                 };
@@ -168,21 +168,21 @@ fn requests(registry: &Registry) -> Vec<Vec<u8>> {
                     texts.filter(|key| one_key(RowList::Keys(vec![key.clone()]))).take(2).collect();
                 let keys = if texts.is_empty() { RowList::List(vec![0, 3]) } else { RowList::Keys(texts) };
                 assert!(one_key(keys.clone()));
-                push(Verb::KeyGet, keys.clone(), Vec::new(), false);
-                push(Verb::KeyAdd, keys.clone(), delta(2 * COLS), false);
-                push(Verb::KeyContains, keys, Vec::new(), false);
-                push(Verb::KeyLength, RowList::All, Vec::new(), false);
-                push(Verb::KeyItems, RowList::All, Vec::new(), false);
+                push(RequestVerb::KeyGet, keys.clone(), Vec::new(), false);
+                push(RequestVerb::KeyAdd, keys.clone(), delta(2 * COLS), false);
+                push(RequestVerb::KeyContains, keys, Vec::new(), false);
+                push(RequestVerb::KeyLength, RowList::All, Vec::new(), false);
+                push(RequestVerb::KeyItems, RowList::All, Vec::new(), false);
             }
             OpenTable::Custom(_) => {
                 push(custom::GET, RowList::List(vec![0, 4]), vec![1; 4], false);
                 push(custom::ADD, RowList::List(vec![0, 4]), vec![1; 4], false);
             }
         }
-        for verb in [Verb::Tick, Verb::EnterCall] {
+        for verb in [RequestVerb::Tick, RequestVerb::EnterCall] {
             push(verb, RowList::All, 1_u64.to_ne_bytes().to_vec(), false);
         }
-        for verb in [Verb::LeaveCall, Verb::Steps, Verb::Got, Verb::Finish] {
+        for verb in [RequestVerb::LeaveCall, RequestVerb::Steps, RequestVerb::GetDone, RequestVerb::Finish] {
             push(verb, RowList::All, Vec::new(), false);
         }
     }
@@ -194,11 +194,11 @@ fn contents(registry: &Registry) -> Vec<Vec<u8>> {
     let free = |table: &OpenTable| table.description.consistency == Consistency::Async;
     let read = |table: OpenTable| {
         let verb = match table {
-            OpenTable::Table(_) => Verb::Get,
-            OpenTable::KeyValue(_) => Verb::KeyItems,
-            OpenTable::Custom(_) => Verb::Steps,
+            OpenTable::Table(_) => RequestVerb::Get,
+            OpenTable::KeyValue(_) => RequestVerb::KeyItems,
+            OpenTable::Custom(_) => RequestVerb::Steps,
         };
-        registry.run(&Request::new(table.number, 0, verb)).unwrap()
+        registry.run(&RemoteRequest::new(table.number, 0, verb)).unwrap()
     };
     registry.live_tables().into_iter().filter(free).map(read).collect()
 }
@@ -209,16 +209,17 @@ fn forged_requests() {
     let scene = start();
     let registry = &scene.ranks[0].registry;
     let good = requests(registry);
-    let open_to_all = |verb| matches!(verb, Verb::KeyContains | Verb::KeyLength | Verb::KeyItems);
+    let open_to_all =
+        |verb| matches!(verb, RequestVerb::KeyContains | RequestVerb::KeyLength | RequestVerb::KeyItems);
     for bytes in &good {
-        let (_, request) = Request::decode(bytes.clone()).unwrap();
+        let (_, request) = RemoteRequest::decode(bytes.clone()).unwrap();
         registry.admit(1, &request).unwrap();
         assert_eq!(registry.admit(2, &request).is_ok(), open_to_all(request.verb), "{request:?}");
         assert!(registry.ready(&request).unwrap(), "{request:?}");
     }
     let tables = Mutex::new((registry.clone(), contents(registry)));
     fuzz!(|script: &[u8]| {
-        let Ok((_, request)) = Request::decode(mutate(&good, script)) else { return };
+        let Ok((_, request)) = RemoteRequest::decode(mutate(&good, script)) else { return };
         let mut tables = tables.lock().unwrap_or_else(PoisonError::into_inner);
         let (registry, held) = &mut *tables;
         let outcome = registry.admit(1, &request).and_then(|()| match registry.ready(&request)? {

@@ -4,7 +4,7 @@
 //! has its own S, which starts at zero, and its own b, encoded as in `dcasgd`. Zheng and others, "Asynchronous stochastic
 //! gradient descent with delay compensation", 2017 (arXiv 1609.08326). δ is a step of learning rate η.
 
-use super::dcasgd::{to_backup, from_backup};
+use super::dcasgd::{from_backup, to_backup};
 use super::setting::{Setting, setting, settings};
 use super::{UpdateContext, Updater, planes};
 use crate::memory::each::update_each;

@@ -13,7 +13,7 @@ const LENGTHS: [usize; 9] = [3, 200_003, 0, 16 << 10, (16 << 10) + 1, 1, 5_000_0
 fn call(group: &Group) -> Call<'_> {
     let started = Instant::now();
     Call {
-        rank: group.core.common.transport.rank(),
+        rank: group.core.world.transport.rank(),
         operation: "post",
         number: 1,
         group: group.name(),
@@ -44,7 +44,7 @@ pub(super) fn arrive_in_order(group: &Group) -> Result<()> {
             }
             Ok(())
         });
-        let transport = &group.core.common.transport;
+        let transport = &group.core.world.transport;
         for (number, &length) in LENGTHS.iter().enumerate() {
             for &to in group.members() {
                 let bytes = message(group.rank(), number, length);
@@ -52,14 +52,14 @@ pub(super) fn arrive_in_order(group: &Group) -> Result<()> {
             }
         }
         receive(group, Slot::REQUEST)?;
-        assert!(transport.settle(&call(group), Duration::from_secs(60))?, "everything posted was received");
+        assert!(transport.flush(&call(group), Duration::from_secs(60))?, "everything posted was received");
         exchanges.join().expect("no panic beside")
     })?;
     group.barrier()
 }
 
 fn receive(group: &Group, tag: u32) -> Result<()> {
-    let transport = &group.core.common.transport;
+    let transport = &group.core.world.transport;
     let mut received = vec![0; group.size()];
     let started = Instant::now();
     while received.iter().sum::<usize>() < group.size() * LENGTHS.len() {
@@ -83,7 +83,7 @@ fn receive(group: &Group, tag: u32) -> Result<()> {
 
 /// An idle server uses no CPU time, and gets its message as soon as it arrives.
 pub(super) fn idle_is_idle(group: &Group) -> Result<()> {
-    let transport = &group.core.common.transport;
+    let transport = &group.core.world.transport;
     group.barrier()?;
     let (before, limit) = (processor_time(), Duration::from_millis(300));
     let none = transport.receive_next(&call(group), group.core.context, Slot::REPLY, limit)?;

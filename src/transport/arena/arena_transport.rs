@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::{LOCATION_TIMEOUT, LocalEndpoint};
 use crate::error::{Error, Lost, Missing, Result};
-use crate::transport::mailbox::{Mailbox, Target};
+use crate::transport::mailbox::{Mailbox, ReceiveTarget};
 use crate::transport::wait::{self, Awaited};
-use crate::transport::{Call, Envelope, Incoming, Outgoing, Progress, Slot, Ticket, Transport};
+use crate::transport::{Call, Envelope, Incoming, NonblockingTransport, Outgoing, Slot, Ticket, Transport};
 
 /// The transport between ranks that share an arena.
 pub(crate) struct ArenaTransport {
@@ -50,7 +50,7 @@ unsafe impl Send for Sending {}
 
 enum Receiving {
     Envelope { bytes: [u8; Envelope::SIZE], have: usize },
-    Body { envelope: Envelope, target: Target, have: usize },
+    Body { envelope: Envelope, target: ReceiveTarget, have: usize },
 }
 
 // SAFETY: as for `Sending`.
@@ -142,7 +142,7 @@ impl Transport for ArenaTransport {
         Ok(found)
     }
 
-    fn settle(&self, _call: &Call, limit: Duration) -> Result<bool> {
+    fn flush(&self, _call: &Call, limit: Duration) -> Result<bool> {
         self.wait_until_sent(limit)
     }
 
@@ -155,7 +155,7 @@ impl Transport for ArenaTransport {
     }
 }
 
-impl Progress for ArenaTransport {
+impl NonblockingTransport for ArenaTransport {
     unsafe fn begin(&self, slot: &Slot, sends: &[Outgoing], receives: &mut [Incoming]) -> Ticket {
         let mut state = self.state();
         // SAFETY: the caller vouches for the buffers.
@@ -163,7 +163,12 @@ impl Progress for ArenaTransport {
         for send in sends {
             let envelope = Envelope::new(slot, send.bytes.len());
             let body = MessageBody::Borrowed(send.bytes.as_ptr());
-            state.outgoing[self.local_rank_of(send.to)].push_back(Sending { ticket, envelope, body, done: 0 });
+            state.outgoing[self.local_rank_of(send.to)].push_back(Sending {
+                ticket,
+                envelope,
+                body,
+                done: 0,
+            });
         }
         ticket
     }
@@ -193,7 +198,7 @@ impl Progress for ArenaTransport {
         let mut ranks: Vec<usize> = state.mailbox.awaited(*ticket).collect();
         for (local_rank, &rank) in self.endpoint.ranks.iter().enumerate() {
             let arriving = matches!(&state.incoming[local_rank],
-                Receiving::Body { target: Target::Posted { ticket: owner, .. }, .. } if owner == ticket);
+                Receiving::Body { target: ReceiveTarget::Posted { ticket: owner, .. }, .. } if owner == ticket);
             if arriving || state.outgoing[local_rank].iter().any(|sending| sending.ticket == *ticket) {
                 ranks.push(rank);
             }
@@ -285,13 +290,13 @@ impl Receiving {
                 return Some(());
             }
             let envelope: Envelope = bytemuck::pod_read_unaligned(bytes);
-            let target = mailbox.arriving(from, &envelope)?;
+            let target = mailbox.match_arrival(from, &envelope)?;
             *self = Receiving::Body { envelope, target, have: 0 };
         }
         if let Receiving::Body { envelope, target, have } = self {
             let start = match target {
-                Target::Posted { pointer, .. } => *pointer,
-                Target::Queued(bytes) | Target::Discarded(bytes) => bytes.as_mut_ptr(),
+                ReceiveTarget::Posted { pointer, .. } => *pointer,
+                ReceiveTarget::Queued(bytes) | ReceiveTarget::Discarded(bytes) => bytes.as_mut_ptr(),
             };
             let total = envelope.bytes as usize;
             // SAFETY: the target has room for `total` bytes and is valid until its ticket is closed.
@@ -299,7 +304,7 @@ impl Receiving {
             if *have == total
                 && let Receiving::Body { envelope, target, .. } = std::mem::replace(self, Receiving::START)
             {
-                mailbox.arrived(from, envelope, target);
+                mailbox.finish_arrival(from, envelope, target);
             }
         }
         Some(())
@@ -308,9 +313,9 @@ impl Receiving {
     /// Releases a cancelled receive's buffer: the rest of the message goes to a private buffer and is discarded.
     fn redirect(&mut self, cancelled: Ticket) {
         if let Receiving::Body { envelope, target, .. } = self
-            && matches!(target, Target::Posted { ticket, .. } if *ticket == cancelled)
+            && matches!(target, ReceiveTarget::Posted { ticket, .. } if *ticket == cancelled)
         {
-            *target = Target::Discarded(vec![0; envelope.bytes as usize]);
+            *target = ReceiveTarget::Discarded(vec![0; envelope.bytes as usize]);
         }
     }
 }

@@ -66,7 +66,9 @@ mod tests {
             } else if let Some(start) = heap.allocate(choice % 50_000) {
                 let end = start + (choice % 50_000).max(1);
                 assert!(start >= 8192 && end <= 8192 + (1 << 20));
-                assert!(allocated.iter().all(|&(other, bytes)| end <= other || other + bytes.max(1) <= start));
+                assert!(
+                    allocated.iter().all(|&(other, bytes)| end <= other || other + bytes.max(1) <= start)
+                );
                 allocated.push((start, choice % 50_000));
             }
         }

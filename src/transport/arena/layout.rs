@@ -1,9 +1,9 @@
 //! Offsets of all sections of the arena, computed from the number of local ranks, so that all ranks agree without communication.
 
-use super::peer_slot::PeerSlot;
 use super::channel;
-use super::shared_heap::SharedHeap;
+use super::peer_slot::PeerSlot;
 use super::ring::Ring;
+use super::shared_heap::SharedHeap;
 use crate::error::{Error, Result};
 
 /// Section offsets, in bytes from the start of the arena.

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::backoff::Backoff;
 use super::buffer::ArenaBuffer;
 use super::free_list::FreeList;
 use super::lock::Lock;
-use super::backoff::Backoff;
 use super::process_record::PeerStatus;
 use super::{Arena, PeerSlot, channel, spsc};
 use crate::error::{Error, Lost, Missing, Result};
@@ -75,7 +75,12 @@ impl LocalEndpoint {
 
     /// Attaches this process as restart number `restarts` of the rank: it may replace an earlier process that has ended, if the
     /// launcher started this one to replace it.
-    pub fn reattach(arena: Arc<Arena>, local_rank: usize, ranks: Vec<usize>, restarts: u32) -> Result<LocalEndpoint> {
+    pub fn reattach(
+        arena: Arc<Arena>,
+        local_rank: usize,
+        ranks: Vec<usize>,
+        restarts: u32,
+    ) -> Result<LocalEndpoint> {
         assert!(local_rank < arena.local_size() && ranks.len() == arena.local_size());
         let slot = arena.peer_slot(local_rank);
         if let Some(conflict) = attach_conflict(slot, ranks[local_rank], restarts) {
@@ -83,10 +88,12 @@ impl LocalEndpoint {
         }
         slot.register();
         // Peers may still use heap memory that earlier incarnations allocated, so allocation continues above it.
-        let (start, used) = (arena.layout.heap(local_rank), slot.process.heap_high_water().min(arena.layout.heap_bytes));
+        let (start, used) =
+            (arena.layout.heap(local_rank), slot.process.heap_high_water().min(arena.layout.heap_bytes));
         let heap = FreeList::new(start + used, arena.layout.heap_bytes - used);
         let backoff = Backoff::for_ranks(arena.local_size());
-        let allocator = Mutex::new(Allocator { heap, retired_channels: Vec::new(), deferred_frees: Vec::new() });
+        let allocator =
+            Mutex::new(Allocator { heap, retired_channels: Vec::new(), deferred_frees: Vec::new() });
         Ok(LocalEndpoint { arena, local_rank, ranks, backoff, allocator })
     }
 
@@ -194,7 +201,8 @@ impl LocalEndpoint {
             !left
         });
         deferred_frees.retain(|DeferredFree { start, bytes, buffers }| {
-            let consumed = buffers.iter().all(|&(buffer, number)| spsc::is_consumed(&self.arena, buffer, number));
+            let consumed =
+                buffers.iter().all(|&(buffer, number)| spsc::is_consumed(&self.arena, buffer, number));
             if consumed {
                 heap.free(*start, *bytes);
             }
@@ -260,7 +268,8 @@ impl LocalEndpoint {
         if slot.pid() == Some(process::own_pid()) {
             slot.process.mark_left();
             // Wake waiting peers now rather than at the end of their poll interval.
-            (0..self.arena.local_size()).for_each(|local_rank| self.arena.peer_slot(local_rank).doorbell.ring());
+            (0..self.arena.local_size())
+                .for_each(|local_rank| self.arena.peer_slot(local_rank).doorbell.ring());
         }
     }
 }

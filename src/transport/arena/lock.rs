@@ -55,7 +55,12 @@ impl Lock {
     /// threads of a process may share it. The deadline and interrupt hook of `call` end the wait; without a call, only acquiring
     /// the lock does.
     #[inline]
-    pub fn acquire(&self, token: u32, call: Option<&Call>, is_dead: impl Fn(u32) -> bool) -> Result<Acquired> {
+    pub fn acquire(
+        &self,
+        token: u32,
+        call: Option<&Call>,
+        is_dead: impl Fn(u32) -> bool,
+    ) -> Result<Acquired> {
         match self.word.compare_exchange(0, token, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Ok(Acquired::Clean),
             Err(_) => self.acquire_slow_path(token, call, is_dead),

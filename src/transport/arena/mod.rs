@@ -4,23 +4,23 @@
 //! The arena holds a peer slot and a heap for each local rank, a ring from every local rank to every other, a channel for
 //! the group of all local ranks, and a shared heap that belongs to the job. Local ranks are numbered from 0.
 
-mod peer_slot;
+mod arena_transport;
+pub(crate) mod backoff;
 mod buffer;
 pub(crate) mod channel;
-mod shared_heap;
-mod arena_transport;
 mod exposure;
 pub(crate) mod flag;
-mod futex;
 mod free_list;
-pub(crate) mod spsc;
+mod futex;
 mod layout;
-pub(crate) mod lock;
-pub(crate) mod backoff;
-mod posts;
-mod ring;
 mod local_endpoint;
+pub(crate) mod lock;
+mod peer_slot;
+mod posts;
 mod process_record;
+mod ring;
+mod shared_heap;
+pub(crate) mod spsc;
 #[cfg(all(test, not(unisono_loom)))]
 mod tests;
 mod whole;
@@ -30,19 +30,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::MmapRaw;
 
-pub(crate) use peer_slot::PeerSlot;
-pub use buffer::ArenaBuffer;
-use shared_heap::SharedHeap;
-pub(crate) use shared_heap::Extent;
 pub(crate) use arena_transport::ArenaTransport;
+pub use buffer::ArenaBuffer;
 use exposure::Exposure;
 use layout::ArenaLayout;
 pub(crate) use layout::heap_bytes;
 #[cfg(test)]
 pub(crate) use layout::heap_bytes_of;
+pub(crate) use local_endpoint::{LOCATION_TIMEOUT, LocalEndpoint, MAX_LOCAL_RANKS};
+pub(crate) use peer_slot::PeerSlot;
+pub(crate) use process_record::{InFlightGuard, PeerStatus};
 use ring::Ring;
-pub(crate) use local_endpoint::{LOCATION_TIMEOUT, MAX_LOCAL_RANKS, LocalEndpoint};
-pub(crate) use process_record::{PeerStatus, InFlightGuard};
+pub(crate) use shared_heap::Extent;
+use shared_heap::SharedHeap;
 pub use whole::WholeArena;
 
 use crate::error::{Error, Result};
@@ -89,7 +89,8 @@ impl Arena {
 
     /// Formats an arena in fresh memory, which must be zeroed and [`Arena::bytes`] long.
     pub fn format(map: MmapRaw, local_size: usize, heap_bytes: usize) -> Arena {
-        let arena = Arena { map, layout: ArenaLayout::new(local_size, heap_bytes), exposure: Exposure::default() };
+        let arena =
+            Arena { map, layout: ArenaLayout::new(local_size, heap_bytes), exposure: Exposure::default() };
         assert!(arena.layout.total() <= arena.map.len(), "the memory for an arena is too small");
         let header = arena.header();
         header.local_size.store(local_size as u64, Ordering::Relaxed);

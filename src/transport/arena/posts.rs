@@ -36,8 +36,9 @@ impl ArenaTransport {
     }
 
     pub(super) fn wait_until_sent(&self, limit: Duration) -> Result<bool> {
-        let sent =
-            |state: &mut TransportState| !state.outgoing.iter().flatten().any(|sending| sending.ticket == POSTED);
+        let sent = |state: &mut TransportState| {
+            !state.outgoing.iter().flatten().any(|sending| sending.ticket == POSTED)
+        };
         Ok(self.progress_until(limit, |state| sent(state).then_some(()))?.is_some())
     }
 

@@ -125,7 +125,8 @@ impl ProcessRecord {
                 PRESENT if self.process_ended() => Some("its process ended"),
                 _ => None,
             };
-            let may_restart = seq / 2 < self.max_incarnations.load(Ordering::Acquire) && self.restart_obstacle().is_none();
+            let may_restart =
+                seq / 2 < self.max_incarnations.load(Ordering::Acquire) && self.restart_obstacle().is_none();
             // Retry if the fields may belong to two processes.
             fence(Ordering::Acquire);
             if self.seq.load(Ordering::Relaxed) == seq {
@@ -302,7 +303,10 @@ mod tests {
     use loom::sync::Arc;
 
     /// Lets a process register while a peer reads its status, in every interleaving.
-    fn check_status_during_registration(record: impl Fn() -> ProcessRecord + Send + Sync + 'static, expected: &'static [PeerStatus]) {
+    fn check_status_during_registration(
+        record: impl Fn() -> ProcessRecord + Send + Sync + 'static,
+        expected: &'static [PeerStatus],
+    ) {
         loom::model(move || {
             let record = Arc::new(record());
             let joining = record.clone();

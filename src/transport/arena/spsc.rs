@@ -136,7 +136,8 @@ impl Outbox {
         assert!((free || buffer.filled > 0) && buffer.filled <= bytes && bytes <= buffer.bytes);
         let data = self.endpoint.arena.range(buffer.offset + HEAD + buffer.filled, bytes - buffer.filled);
         // SAFETY: the receiver has consumed the previous message, and touches only the published bytes of this one.
-        let filled = fill(buffer.filled, unsafe { std::slice::from_raw_parts_mut(data, bytes - buffer.filled) });
+        let filled =
+            fill(buffer.filled, unsafe { std::slice::from_raw_parts_mut(data, bytes - buffer.filled) });
         assert!(buffer.filled <= filled && filled <= bytes);
         let counters = counters(&self.endpoint.arena, buffer.offset);
         if filled == bytes {
@@ -210,7 +211,8 @@ impl Inbox {
         read: impl FnOnce(&[u8]) -> usize,
     ) -> usize {
         let ReceiveBuffer { offset, bytes: room, .. } = self.buffers[buffer];
-        let available = published_bytes(bytes, counters(&self.endpoint.arena, offset).steps_of(number)).min(limit);
+        let available =
+            published_bytes(bytes, counters(&self.endpoint.arena, offset).steps_of(number)).min(limit);
         assert!(bytes <= room);
         if available <= done {
             return done;
@@ -326,7 +328,8 @@ mod tests {
             let counter = || Counter(AtomicU64::new(0));
             let counters = SpscCounters { published: counter(), consumed: counter() };
             let (sender, receiver) = (Flag::new(), Flag::new());
-            let buffer = loom::sync::Arc::new(TestBuffer { counters, data: UnsafeCell::new(0), sender, receiver });
+            let buffer =
+                loom::sync::Arc::new(TestBuffer { counters, data: UnsafeCell::new(0), sender, receiver });
             let other = buffer.clone();
             let thread = loom::thread::spawn(move || {
                 for number in 1..=2 {

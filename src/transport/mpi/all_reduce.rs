@@ -12,7 +12,7 @@ use super::MpiTransport;
 use super::wire::EAGER_LIMIT;
 use crate::error::Result;
 use crate::memory::{DType, ReduceOp, reduce};
-use crate::transport::{Call, Incoming, Outgoing, NonblockingTransport, Slot, Ticket};
+use crate::transport::{Call, Incoming, NonblockingTransport, Outgoing, Slot, Ticket};
 
 /// Bytes that all other members together send for one piece: large, because each piece costs an RTS/CTS round trip, and
 /// bounded, because that much scratch memory is held.
@@ -56,8 +56,13 @@ impl MpiTransport {
         let small = bytes.len() <= DIRECT_LIMIT && bytes.len() * others <= EAGER_LIMIT;
         let count = bytes.len() / dtype.size();
         let longest_part = count.div_ceil(members.len());
-        let piece = if small { count } else { longest_part.min((PIECE_BYTES / others).max(EAGER_LIMIT) / dtype.size()) };
-        let mut scratch = self.take_scratch(others * piece * dtype.size() * if small { 1 } else { PIPELINE_DEPTH });
+        let piece = if small {
+            count
+        } else {
+            longest_part.min((PIECE_BYTES / others).max(EAGER_LIMIT) / dtype.size())
+        };
+        let mut scratch =
+            self.take_scratch(others * piece * dtype.size() * if small { 1 } else { PIPELINE_DEPTH });
         let (start, scratch_start) = (bytes.as_mut_ptr(), scratch.as_mut_ptr());
         let task = ReduceTask { members, own, start, count, dtype, operation, piece, scratch: scratch_start };
         let mut open = VecDeque::new();
@@ -88,7 +93,13 @@ impl MpiTransport {
         outcome.map(|()| task.fold(0, all))
     }
 
-    fn pipeline(&self, call: &Call, slot: &Slot, task: &ReduceTask, open: &mut VecDeque<Ticket>) -> Result<()> {
+    fn pipeline(
+        &self,
+        call: &Call,
+        slot: &Slot,
+        task: &ReduceTask,
+        open: &mut VecDeque<Ticket>,
+    ) -> Result<()> {
         let pieces = task.part(0).len().div_ceil(task.piece);
         // Both steps start in the same order on all ranks, so order alone matches their messages.
         let mut all_gathers: VecDeque<Ticket> = VecDeque::new();

@@ -4,8 +4,8 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use super::MpiTransport;
-use super::engine::{MpiEngine, ExchangeFailure};
-use super::matching::{UnexpectedMessage, MessageBody, PostedReceive};
+use super::engine::{ExchangeFailure, MpiEngine};
+use super::matching::{MessageBody, PostedReceive, UnexpectedMessage};
 use super::wait::PollBackoff;
 use super::wire::{self, ControlHeader, EAGER_LIMIT};
 use crate::error::Result;

@@ -75,7 +75,12 @@ impl MpiEngine {
         for (to, message, sent) in cancelled {
             let slot = Slot { context: 0, tag: 0, signature: Signature::default() };
             let envelope = Envelope::new(&slot, sent);
-            self.send_control(to, ControlHeader { kind: wire::CANCEL, tag: reason, message, envelope }, &[], None);
+            self.send_control(
+                to,
+                ControlHeader { kind: wire::CANCEL, tag: reason, message, envelope },
+                &[],
+                None,
+            );
         }
     }
 
@@ -88,7 +93,8 @@ impl MpiEngine {
                 return Ok(false);
             }
         }
-        let is_sending = |engine: &MpiEngine| engine.outbound.iter().any(|transfer| transfer.ticket == ticket);
+        let is_sending =
+            |engine: &MpiEngine| engine.outbound.iter().any(|transfer| transfer.ticket == ticket);
         let sent = || {
             if is_sending(self) {
                 self.progress()?;
@@ -105,7 +111,10 @@ impl MpiEngine {
         ranks.extend(self.outbound.iter().filter(|transfer| transfer.ticket == ticket).map(|t| t.to));
         ranks.extend(self.inbound.iter().filter(|transfer| transfer.ticket == Some(ticket)).map(|t| t.from));
         ranks.extend(
-            self.control_sends.iter().filter(|message| message.ticket == Some(ticket)).map(|message| message.to),
+            self.control_sends
+                .iter()
+                .filter(|message| message.ticket == Some(ticket))
+                .map(|message| message.to),
         );
         ranks.sort_unstable();
         ranks.dedup();

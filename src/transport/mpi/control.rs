@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::engine::{MpiEngine, ExchangeFailure, ControlMessage, PendingSend};
-use super::matching::{UnexpectedMessage, MessageBody, PostedReceive};
+use super::engine::{ControlMessage, ExchangeFailure, MpiEngine, PendingSend};
+use super::matching::{MessageBody, PostedReceive, UnexpectedMessage};
 use super::transfer::{Inbound, Outbound};
 use super::wire::{self, ControlHeader};
 use crate::error::{Error, Result};
@@ -12,7 +12,13 @@ use crate::transport::{Envelope, Slot, Ticket};
 
 impl MpiEngine {
     /// Sends a control message. With a ticket, its completion completes one of the ticket's sends.
-    pub(super) fn send_control(&mut self, to: usize, header: ControlHeader, bytes: &[u8], ticket: Option<Ticket>) {
+    pub(super) fn send_control(
+        &mut self,
+        to: usize,
+        header: ControlHeader,
+        bytes: &[u8],
+        ticket: Option<Ticket>,
+    ) {
         if let Err(error) = self.try_send_control(to, header, bytes, ticket) {
             self.fail(ticket, ExchangeFailure::Mpi(error));
         }
@@ -62,13 +68,7 @@ impl MpiEngine {
         )
     }
 
-    pub(super) fn on_message(
-        &mut self,
-        from: usize,
-        message: u64,
-        envelope: Envelope,
-        bytes: Option<&[u8]>,
-    ) {
+    pub(super) fn on_message(&mut self, from: usize, message: u64, envelope: Envelope, bytes: Option<&[u8]>) {
         let Some(posted) = self.matching.take_posted(from, &envelope) else {
             return self.queue_unexpected(from, message, envelope, bytes);
         };
@@ -94,9 +94,17 @@ impl MpiEngine {
         // A collective cannot continue: NACK the sender, instead of letting it wait for its deadline. A user's message
         // may still be received by a call with the right length.
         if posted.slot.tag == Slot::COLLECTIVE && from != self.mpi.rank {
-            self.send_control(from, ControlHeader { kind: wire::NACK, tag: 0, message, envelope: expected }, &[], None);
+            self.send_control(
+                from,
+                ControlHeader { kind: wire::NACK, tag: 0, message, envelope: expected },
+                &[],
+                None,
+            );
         }
-        self.fail(Some(posted.ticket), ExchangeFailure::Mismatch(MessageMismatch { from, expected, received: *received }));
+        self.fail(
+            Some(posted.ticket),
+            ExchangeFailure::Mismatch(MessageMismatch { from, expected, received: *received }),
+        );
     }
 
     pub(super) fn deliver(&mut self, posted: &PostedReceive, bytes: &[u8]) {
@@ -168,9 +176,10 @@ impl MpiEngine {
         {
             let (sent, length) = (envelope.bytes, transfer.full_length);
             if sent > length as u64 {
-                return Err(
-                    self.protocol_violation(from, format!("the end of a message after {sent} of {length} bytes"))
-                );
+                return Err(self.protocol_violation(
+                    from,
+                    format!("the end of a message after {sent} of {length} bytes"),
+                ));
             }
             transfer.length = sent as usize;
             let ticket = transfer.ticket;

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use super::binding::{Completion, MpiRuntime, MpiRequest};
-use super::matching::{UnexpectedMessage, MessageBody, MatchingQueues, PostedReceive};
+use super::binding::{Completion, MpiRequest, MpiRuntime};
 use super::buffered::{AnySourceReceive, BufferedSend};
+use super::matching::{MatchingQueues, MessageBody, PostedReceive, UnexpectedMessage};
 use super::transfer::{Inbound, Outbound};
 use super::wire::{self, ControlHeader, EAGER_LIMIT};
 use crate::error::{Error, Result};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
 
-use super::abi::{MpiFunctions, Interface};
+use super::abi::{Interface, MpiFunctions};
 use super::search::{self, MpiLauncher, MpiLibrary};
 use crate::error::{Error, Result};
 

@@ -85,7 +85,8 @@ impl MatchingQueues {
     /// Removes a rendezvous message that its sender cancelled.
     pub fn withdraw(&mut self, from: usize, message: u64) {
         self.unexpected.retain(|unexpected| {
-            (unexpected.from, unexpected.message) != (from, message) || !matches!(unexpected.body, MessageBody::Rendezvous)
+            (unexpected.from, unexpected.message) != (from, message)
+                || !matches!(unexpected.body, MessageBody::Rendezvous)
         });
     }
 

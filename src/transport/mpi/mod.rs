@@ -22,13 +22,13 @@
 mod abi;
 mod all_reduce;
 mod binding;
+mod buffered;
 mod cancel;
-mod engine;
 mod control;
+mod engine;
 mod library;
 mod matching;
 mod peers;
-mod buffered;
 mod search;
 #[cfg(test)]
 mod tests;
@@ -46,9 +46,9 @@ pub use search::{MpiLibrary, installed as mpi_libraries};
 use crate::error::{Error, Lost, Missing, Result};
 use crate::memory::{DType, ReduceOp};
 use crate::transport::wait::wait as wait_for;
-use crate::transport::{Call, Incoming, Outgoing, NonblockingTransport, Slot, Ticket, Transport};
+use crate::transport::{Call, Incoming, NonblockingTransport, Outgoing, Slot, Ticket, Transport};
 use binding::MpiRuntime;
-use engine::{MpiEngine, ExchangeFailure};
+use engine::{ExchangeFailure, MpiEngine};
 use peers::ProcessIdentity;
 use search::MpiLauncher;
 use wait::PollBackoff;

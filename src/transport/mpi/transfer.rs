@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::binding::{MpiRuntime, MpiRequest};
+use super::binding::{MpiRequest, MpiRuntime};
 use super::wait::PollBackoff;
 use super::wire::{CHUNK, WINDOW};
 use crate::error::Result;

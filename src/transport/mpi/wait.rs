@@ -27,7 +27,12 @@ pub(crate) struct PollBackoff {
 impl PollBackoff {
     /// `oversubscribed`: other ranks compete for this core, so spinning would keep the awaited one from running.
     pub fn new(oversubscribed: bool) -> PollBackoff {
-        PollBackoff { rounds: 0, spins: if oversubscribed { 20 } else { SPINS }, yielding: YIELDING, since: None }
+        PollBackoff {
+            rounds: 0,
+            spins: if oversubscribed { 20 } else { SPINS },
+            yielding: YIELDING,
+            since: None,
+        }
     }
 
     /// For a loop that is mostly idle.

@@ -26,7 +26,8 @@ pub(crate) fn create(local_size: usize) -> Result<(Arc<Arena>, OwnedFd)> {
     let refused = |error: std::io::Error| Error::io("init", "the job's shared memory", error, advice);
     let file =
         rustix::fs::memfd_create("unisono", MemfdFlags::CLOEXEC).map_err(|error| refused(error.into()))?;
-    rustix::fs::ftruncate(&file, Arena::bytes(local_size, heap) as u64).map_err(|error| refused(error.into()))?;
+    rustix::fs::ftruncate(&file, Arena::bytes(local_size, heap) as u64)
+        .map_err(|error| refused(error.into()))?;
     let map = map(&file).map_err(refused)?;
     let arena = Arena::format(map, local_size, heap).backed_by(file.try_clone().map_err(refused)?);
     Ok((Arc::new(arena), file))

@@ -11,8 +11,8 @@ use flags::Flags;
 use unisono::tables::{AddOptions, Rows, Table, Tables};
 use unisono::{DType, Error, Result};
 
-use crate::ffi_args::FfiArgs;
 use crate::errors::attempt;
+use crate::ffi_args::FfiArgs;
 use crate::table::NamedTable;
 use crate::{handles, session};
 
@@ -56,9 +56,11 @@ impl FfiArgs {
         let table = named.rows(self)?;
         match table.dtype() {
             DType::F32 => Ok(table.clone()),
-            other => {
-                Err(self.usage_error("a table of float32", other.to_string(), "use the functions unisono_table_*"))
-            }
+            other => Err(self.usage_error(
+                "a table of float32",
+                other.to_string(),
+                "use the functions unisono_table_*",
+            )),
         }
     }
 
@@ -145,7 +147,11 @@ pub extern "C" fn MV_ServerId() -> c_int {
     })
 }
 
-fn make(function: &'static str, out: *mut TableHandler, how: impl FnOnce(&FfiArgs, &Tables) -> Result<Table>) {
+fn make(
+    function: &'static str,
+    out: *mut TableHandler,
+    how: impl FnOnce(&FfiArgs, &Tables) -> Result<Table>,
+) {
     run(function, |args| {
         let out = args.out_param(out, "a place for the handler")?;
         let table = how(args, &tables(function)?)?;

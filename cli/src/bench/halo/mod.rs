@@ -12,7 +12,7 @@ use unisono::{Error, Result, World};
 
 use self::cases::{ExchangeCases, OverlapCases};
 use super::HaloBench;
-use super::ranks::{report_error, run_bench_ranks, list};
+use super::ranks::{list, report_error, run_bench_ranks};
 use crate::launcher::Signals;
 use crate::stdout;
 
@@ -84,10 +84,11 @@ pub(super) fn run(options: &HaloBench, this_program: &[OsString]) -> i32 {
         Ok(signals) => signals,
         Err(error) => return report_error(1, &format!("cannot listen to signals: {error}")),
     };
-    let rows = match run_bench_ranks(options.array.ranks(), options.array.arguments(), this_program, &mut signals) {
-        Ok(rows) => rows,
-        Err(status) => return status,
-    };
+    let rows =
+        match run_bench_ranks(options.array.ranks(), options.array.arguments(), this_program, &mut signals) {
+            Ok(rows) => rows,
+            Err(status) => return status,
+        };
     let figures = report::figures(&rows);
     stdout::line(report::table(&figures, &plan, &options.array));
     let with_torch = match torch::measure(options, this_program, &mut signals) {

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 
 use super::HaloArray;
 use crate::bench::HaloBench;
-use crate::bench::figures::{BenchFigure, SpeedTarget, FigureSpec, check_module, figures, lines, records};
-use crate::bench::ranks::{Row, run_program_ranks, list};
+use crate::bench::figures::{BenchFigure, FigureSpec, SpeedTarget, check_module, figures, lines, records};
+use crate::bench::ranks::{Row, list, run_program_ranks};
 use crate::bench::size::Size;
 use crate::json::Json;
 use crate::launcher::Signals;

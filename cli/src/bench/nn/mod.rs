@@ -9,7 +9,7 @@ use clap::Args;
 use rustix::time::{ClockId, clock_gettime};
 use unisono_nn::{Experiment, Layer, Network, Pass, Shape, Stream};
 
-use super::figures::{SpeedTarget, FigureSpec, figures, lines, records};
+use super::figures::{FigureSpec, SpeedTarget, figures, lines, records};
 use super::ranks::run_bench_ranks;
 use crate::json::Json;
 use crate::launcher::Signals;

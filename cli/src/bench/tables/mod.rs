@@ -15,7 +15,7 @@ use self::dense::DenseCases;
 use self::many::ManyCases;
 use self::rows::RowCases;
 use super::TableBench;
-use super::ranks::{report_error, run_bench_ranks, list};
+use super::ranks::{list, report_error, run_bench_ranks};
 use super::size::Size;
 use crate::launcher::Signals;
 use crate::stdout;

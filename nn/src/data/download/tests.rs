@@ -84,7 +84,11 @@ impl Server {
     }
 
     fn file(&self, path: &str, content: &[u8]) -> RemoteFile {
-        RemoteFile { address: format!("{}{path}", self.address), name: "file".into(), sha256: sha256(content) }
+        RemoteFile {
+            address: format!("{}{path}", self.address),
+            name: "file".into(),
+            sha256: sha256(content),
+        }
     }
 }
 

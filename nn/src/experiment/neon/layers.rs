@@ -237,7 +237,11 @@ fn translate(model: &NeonObject<'_>, layer: &NeonObject<'_>, index: usize) -> Re
 }
 
 /// Batch normalisation between a layer and its activation.
-fn normalization(name: &str, place: &Place, push_activation: &mut dyn FnMut(&mut Entries, &'static str)) -> Node {
+fn normalization(
+    name: &str,
+    place: &Place,
+    push_activation: &mut dyn FnMut(&mut Entries, &'static str),
+) -> Node {
     let mut entries =
         vec![("name", text(&format!("{name}_norm"), place)), ("type", text("batch_norm", place))];
     push_activation(&mut entries, "activation");

@@ -121,7 +121,11 @@ const SETTINGS: &[&str] = &[
 ];
 
 /// The rule of a layer: its own, or the rate and momentum of its model.
-pub(super) fn rule(model: &NeonObject<'_>, layer: &NeonObject<'_>, followed: Option<(bool, Node)>) -> Result<Node> {
+pub(super) fn rule(
+    model: &NeonObject<'_>,
+    layer: &NeonObject<'_>,
+    followed: Option<(bool, Node)>,
+) -> Result<Node> {
     let place = &layer.node.place;
     let Some(own) = layer.maybe("learning_rule").or(layer.maybe("lrule_init")) else {
         let rate = layer.maybe("learning_rate").or(model.maybe("learning_rate"));

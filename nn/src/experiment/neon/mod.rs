@@ -24,7 +24,8 @@ const BACKENDS: &[&str] =
 
 /// Translates an experiment to this crate's own format.
 pub(super) fn translate(node: &Node) -> Result<Node> {
-    let experiment = NeonObject::of(node, &["FitExperiment", "FitPredictErrorExperiment", "GradientChecker"])?;
+    let experiment =
+        NeonObject::of(node, &["FitExperiment", "FitPredictErrorExperiment", "GradientChecker"])?;
     experiment.only(&[
         // These only hold anchors, which are read through their aliases.
         "weight_init",

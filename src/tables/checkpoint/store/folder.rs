@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::{Blob, NewFile, CheckpointStore, Upload};
+use super::{Blob, CheckpointStore, NewFile, Upload};
 use crate::error::{Error, Result};
 
 /// Bytes per read or write: large enough for throughput, small enough to stay in a CPU cache.
@@ -151,7 +151,12 @@ impl Blob for FileBlob {
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         self.file.read_exact_at(out, offset).map_err(|error| {
             let location = format!("{} from byte {offset} on", self.path.display());
-            Error::io(self.operation, location, error, "check the disk, and that nothing else writes this file")
+            Error::io(
+                self.operation,
+                location,
+                error,
+                "check the disk, and that nothing else writes this file",
+            )
         })
     }
 }

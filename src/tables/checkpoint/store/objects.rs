@@ -8,7 +8,7 @@ use object_store::{Error as ObjectError, MultipartUpload, ObjectStore, ObjectSto
 use tokio::task::JoinSet;
 
 use super::runtime::Runtime;
-use super::{Blob, NewFile, CheckpointStore, Upload};
+use super::{Blob, CheckpointStore, NewFile, Upload};
 use crate::error::{Error, Result};
 
 /// Bytes per request: object stores require parts of at least 5 MiB, and all but the last of equal size.

@@ -17,7 +17,7 @@ use super::manifest::{self, Manifest};
 use super::names::MANIFEST;
 use super::open::open;
 use super::store::{NewFile, open_store};
-use super::{Checkpoint, PartManifest, TensorPiece, PieceSource, TensorSpec, commit, new_id, write_part};
+use super::{Checkpoint, PartManifest, PieceSource, TensorPiece, TensorSpec, commit, new_id, write_part};
 use crate::error::{Error, Result};
 use crate::memory::DType;
 

@@ -65,8 +65,12 @@ impl Packer {
     pub fn pack(&mut self, units: RowIds, delta: &[u8]) -> (Vec<u8>, bool) {
         let packed = match &mut self.residual {
             Residuals::Nothing => encodings::without_zeros(self.dtype, delta),
-            Residuals::Singles(residual) => Some(with_feedback(residual, self.row, self.compression, units, delta)),
-            Residuals::Doubles(residual) => Some(with_feedback(residual, self.row, self.compression, units, delta)),
+            Residuals::Singles(residual) => {
+                Some(with_feedback(residual, self.row, self.compression, units, delta))
+            }
+            Residuals::Doubles(residual) => {
+                Some(with_feedback(residual, self.row, self.compression, units, delta))
+            }
         };
         packed.map_or_else(|| (delta.to_vec(), false), |packed| (packed, true))
     }
@@ -82,7 +86,9 @@ impl Packer {
         fn put<T: LossyElement>(all: &mut HashMap<i64, Vec<T>>, row: i64, residual: &[f64]) {
             match residual.is_empty() {
                 true => drop(all.remove(&row)),
-                false => drop(all.insert(row, residual.iter().map(|residual| T::from_f64(*residual)).collect())),
+                false => {
+                    drop(all.insert(row, residual.iter().map(|residual| T::from_f64(*residual)).collect()))
+                }
             }
         }
         for (row, residual) in &before.0 {
@@ -98,8 +104,12 @@ impl Packer {
     pub fn residual(&self, row: i64) -> Vec<f64> {
         match &self.residual {
             Residuals::Nothing => Vec::new(),
-            Residuals::Singles(residual) => residual.get(&row).into_iter().flatten().map(|residual| residual.to_f64()).collect(),
-            Residuals::Doubles(residual) => residual.get(&row).into_iter().flatten().map(|residual| residual.to_f64()).collect(),
+            Residuals::Singles(residual) => {
+                residual.get(&row).into_iter().flatten().map(|residual| residual.to_f64()).collect()
+            }
+            Residuals::Doubles(residual) => {
+                residual.get(&row).into_iter().flatten().map(|residual| residual.to_f64()).collect()
+            }
         }
     }
 }

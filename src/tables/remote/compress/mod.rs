@@ -8,13 +8,13 @@
 //! | `encodings` | the compressed encodings, and their decoder |
 //! | `feedback` | compression of adds, with the residuals of earlier adds |
 
-mod feedback;
 mod encodings;
+mod feedback;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use feedback::{Packer, SavedResiduals, RowIds};
 pub(super) use encodings::{pack_reply, unpack, unpack_reply};
+pub(crate) use feedback::{Packer, RowIds, SavedResiduals};
 
 use super::wire::malformed;
 use crate::error::{Error, Result};

@@ -184,8 +184,12 @@ fn what_no_form_can_hold_travels_whole() {
             assert_eq!(packer.residual(7), [0.0; 0], "{compression}");
         }
         let large = [1e300, 2.0, 3.0, 4.0];
-        let found =
-            arrives(&mut Packer::new(DType::F64, 4, compression), DType::F64, RowIds::From(0), &bytes(&large));
+        let found = arrives(
+            &mut Packer::new(DType::F64, 4, compression),
+            DType::F64,
+            RowIds::From(0),
+            &bytes(&large),
+        );
         let found: Vec<f64> = collect(&found);
         assert_eq!(found[0], 1e300, "{compression}");
         let (reply, packed) = pack_reply(bytes(&[f32::NAN, 1.0]), DType::F32, compression);

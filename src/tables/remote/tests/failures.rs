@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::toy::{FAIL, FREE, NEVER, PANIC, Toy, bytes, numbers};
 use super::{call, start};
 use crate::error::{Error, Kind, Lost, Missing};
-use crate::tables::remote::{Remote, RemoteRequest, RowList, RequestVerb};
+use crate::tables::remote::{Remote, RemoteRequest, RequestVerb, RowList};
 use crate::transport::{Transport, local};
 
 /// One error of each kind.
@@ -61,8 +61,9 @@ pub fn errors_come_back(transport: &Arc<dyn Transport>, remote: &Remote) {
     let error = ask(FREE, PANIC, Vec::new());
     assert!(error.to_string().contains(&format!("on rank {server}")), "{error}");
     // An error of one server does not keep the others from replying.
-    let requests = [(9, server), (FREE, 0), (9, 0), (FREE, server)]
-        .map(|(table, server)| (server, RemoteRequest::new(table, transport.rank() as u32, RequestVerb::Get)));
+    let requests = [(9, server), (FREE, 0), (9, 0), (FREE, server)].map(|(table, server)| {
+        (server, RemoteRequest::new(table, transport.rank() as u32, RequestVerb::Get))
+    });
     let answers = remote.call_each(&call(transport, 60.0), requests.to_vec()).unwrap();
     let failed: Vec<bool> = answers.iter().map(|answer| answer.is_err()).collect();
     assert_eq!(failed, [true, false, true, false]);
@@ -78,7 +79,8 @@ pub fn errors_come_back(transport: &Arc<dyn Transport>, remote: &Remote) {
 pub fn waits_end(transport: &Arc<dyn Transport>, remote: &Remote) {
     let server = 0;
     let (never, worker) = (2, transport.rank() as u32);
-    let error = remote.call(&call(transport, 0.3), server, RemoteRequest::new(never, worker, NEVER)).unwrap_err();
+    let error =
+        remote.call(&call(transport, 0.3), server, RemoteRequest::new(never, worker, NEVER)).unwrap_err();
     assert!(matches!(&error, Error::Timeout { missing, .. } if missing[0].rank == server), "{error}");
     let stop = || true;
     let interrupted = crate::transport::Call { interrupt: Some(&stop), ..call(transport, 60.0) };
@@ -93,7 +95,11 @@ pub fn waits_end(transport: &Arc<dyn Transport>, remote: &Remote) {
 pub fn all_or_none(transport: &Arc<dyn Transport>, remote: &Remote) {
     let (table, worker) = (4, transport.rank() as u32);
     let row = RowList::List(vec![i64::from(worker)]);
-    let add = RemoteRequest { rows: row.clone(), payload: bytes(&[1]), ..RemoteRequest::new(table, worker, RequestVerb::Add) };
+    let add = RemoteRequest {
+        rows: row.clone(),
+        payload: bytes(&[1]),
+        ..RemoteRequest::new(table, worker, RequestVerb::Add)
+    };
     let all = || (0..transport.size()).map(|server| (server, add.clone())).collect::<Vec<_>>();
     let seen = || {
         let get = RemoteRequest { rows: row.clone(), ..RemoteRequest::new(table, worker, RequestVerb::Get) };
@@ -147,7 +153,7 @@ fn a_server_that_leaves_is_lost() {
                     let remote = start(&transport, Arc::new(Toy::new(3))).unwrap();
                     super::ranks::barrier(&transport);
                     drop(remote);
-                    return own.seat.leave();
+                    return own.endpoint.leave();
                 }
                 let remote = start(&transport, Arc::new(Toy::new(3))).unwrap();
                 super::ranks::barrier(&transport);
@@ -155,7 +161,9 @@ fn a_server_that_leaves_is_lost() {
                     remote.call(&call(&transport, 30.0), 1, RemoteRequest::new(FREE, 0, NEVER)).unwrap_err();
                 assert!(matches!(&error, Error::PeerLost { lost, .. } if lost[0].rank == 1), "{error}");
                 // Posted requests are lost with their server, too, and are reported once.
-                remote.post(&call(&transport, 30.0), 1, RemoteRequest::new(FREE, 0, RequestVerb::Add)).unwrap();
+                remote
+                    .post(&call(&transport, 30.0), 1, RemoteRequest::new(FREE, 0, RequestVerb::Add))
+                    .unwrap();
                 let error = remote.flush(&call(&transport, 30.0)).unwrap_err();
                 assert_eq!(error.kind(), Kind::PeerLost);
                 remote.flush(&call(&transport, 30.0)).unwrap();

@@ -5,7 +5,7 @@ use super::failures::failure;
 use crate::memory::DType;
 use crate::tables::remote::compress::{self, Compression, Packer, RowIds};
 use crate::tables::remote::reply::RemoteReply;
-use crate::tables::remote::{RemoteRequest, RowList, RequestVerb};
+use crate::tables::remote::{RemoteRequest, RequestVerb, RowList};
 use crate::testing::{fuzz, mutate};
 
 fn floats(count: usize) -> Vec<u8> {
@@ -16,7 +16,12 @@ fn floats(count: usize) -> Vec<u8> {
 fn damaged_requests() {
     let rows =
         [RowList::All, RowList::List(vec![3, -1, 7]), RowList::Keys(vec![b"key".to_vec(), Vec::new()])];
-    let verbs = [RequestVerb::Add, RequestVerb::GetChanged { buffer: 3 }, RequestVerb::KeyAdd, RequestVerb::Custom(9)];
+    let verbs = [
+        RequestVerb::Add,
+        RequestVerb::GetChanged { buffer: 3 },
+        RequestVerb::KeyAdd,
+        RequestVerb::Custom(9),
+    ];
     let request = |verb: RequestVerb, rows: &RowList| {
         let mut request = RemoteRequest::new(1, 2, verb);
         request.rows = rows.clone();

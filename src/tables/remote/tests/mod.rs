@@ -1,19 +1,19 @@
 //! Toy tables over every transport: exact results, errors returned to the caller, ranks that die.
 
-mod wire_format;
+mod failures;
 mod fuzz;
 mod ranks;
 mod toy;
-mod failures;
+mod wire_format;
 
-pub(crate) use ranks::every_rank;
 pub(crate) use failures::a_server_dies;
+pub(crate) use ranks::every_rank;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
-use crate::tables::remote::{Remote, RequestHandler, RemotePeers};
+use crate::tables::remote::{Remote, RemotePeers, RequestHandler};
 use crate::transport::{Call, Transport, local};
 
 /// The context of these messages.
@@ -36,7 +36,11 @@ pub(super) fn call(transport: &Arc<dyn Transport>, seconds: f64) -> Call<'static
 /// Every rank may send requests to every rank, itself included.
 pub(super) fn start(transport: &Arc<dyn Transport>, handler: Arc<dyn RequestHandler>) -> Result<Remote> {
     let all: Vec<usize> = (0..transport.size()).collect();
-    Remote::start(transport.clone(), RemotePeers { context: CONTEXT, callers: all.clone(), servers: all }, handler)
+    Remote::start(
+        transport.clone(),
+        RemotePeers { context: CONTEXT, callers: all.clone(), servers: all },
+        handler,
+    )
 }
 
 /// Ranks as threads that share nothing but messages.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::toy::{ECHO, FREE, LENGTH, LOCK_STEP, Toy, bytes, numbers};
-use super::{call, start, failures};
+use super::{call, failures, start};
 use crate::memory::DType;
 use crate::tables::remote::compress::{Compression, Packer, RowIds};
-use crate::tables::remote::{Remote, RemoteRequest, RowList, RequestVerb};
+use crate::tables::remote::{Remote, RemoteRequest, RequestVerb, RowList};
 use crate::transport::{Incoming, Outgoing, Signature, Slot, Transport};
 
 /// First the calls that succeed, then those that fail, then an orderly shutdown.
@@ -46,7 +46,8 @@ fn in_step(transport: &Arc<dyn Transport>, remote: &Remote) {
     let request = |verb| RemoteRequest::new(LOCK_STEP, rank as u32, verb);
     for round in 0..rounds(rank) {
         jitter(rank, round);
-        let add = RemoteRequest { payload: bytes(&[delta(rank, round); LENGTH]), ..request(RequestVerb::Add) };
+        let add =
+            RemoteRequest { payload: bytes(&[delta(rank, round); LENGTH]), ..request(RequestVerb::Add) };
         if round % 3 == 0 {
             remote.call_all(&call(transport, 60.0), (0..size).map(|to| (to, add.clone())).collect()).unwrap();
         } else {
@@ -79,8 +80,10 @@ fn at_once(transport: &Arc<dyn Transport>, remote: &Remote) {
                     jitter(rank + thread, step);
                     let to = (rank + step) % size;
                     let (payload, packed) = packer.pack(RowIds::List(&own), &bytes(&[1, 1]));
-                    let request =
-                        RemoteRequest { rows: RowList::List(own.clone()), ..RemoteRequest::new(FREE, worker, RequestVerb::Get) };
+                    let request = RemoteRequest {
+                        rows: RowList::List(own.clone()),
+                        ..RemoteRequest::new(FREE, worker, RequestVerb::Get)
+                    };
                     let before = numbers(&remote.call(&call(transport, 60.0), to, request.clone()).unwrap());
                     let add = RemoteRequest { verb: RequestVerb::Add, payload, packed, ..request.clone() };
                     remote.post(&call(transport, 60.0), to, add).unwrap();
@@ -141,7 +144,8 @@ fn at_once_alone(transport: &Arc<dyn Transport>, remote: &Remote) {
         remote.post(&call(transport, 60.0), last, add).unwrap();
     }
     remote.flush(&call(transport, 60.0)).unwrap();
-    let found = remote.call(&call(transport, 60.0), last, RemoteRequest::new(table, 0, RequestVerb::Get)).unwrap();
+    let found =
+        remote.call(&call(transport, 60.0), last, RemoteRequest::new(table, 0, RequestVerb::Get)).unwrap();
     assert_eq!(numbers(&found), (0..LENGTH as i64).map(|value| 3000 * value).collect::<Vec<_>>());
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use crate::error::{Error, Result};
-use crate::tables::remote::{RemoteRequest, RowList, RequestHandler, RequestVerb};
+use crate::tables::remote::{RemoteRequest, RequestHandler, RequestVerb, RowList};
 
 /// A table whose workers proceed in lock-step: the n-th get of each sees exactly the first n adds of all.
 pub const LOCK_STEP: u32 = 0;

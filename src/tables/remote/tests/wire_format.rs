@@ -6,7 +6,7 @@ use super::failures::failure;
 use crate::memory::DType;
 use crate::tables::remote::compress::Compression;
 use crate::tables::remote::reply::RemoteReply;
-use crate::tables::remote::{RemoteRequest, RowList, RequestVerb};
+use crate::tables::remote::{RemoteRequest, RequestVerb, RowList};
 
 fn verbs() -> impl Strategy<Value = RequestVerb> {
     prop_oneof![

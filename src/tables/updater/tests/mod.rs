@@ -1,9 +1,9 @@
 //! Every built-in rule on every type against its formula, computed element by element in double precision, and by hand.
 
 mod by_hand;
+mod custom;
 mod formulas;
 mod mistakes;
-mod custom;
 
 use std::sync::Arc;
 

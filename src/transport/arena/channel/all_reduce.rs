@@ -68,7 +68,8 @@ impl Channel {
         let first = self.next();
         self.enter(call, CallRecord::new(signature).at(offset), |slot| fill_slot(slot, window(0)))?;
 
-        let exposed_offsets: Vec<Option<usize>> = (0..self.size()).map(|member| self.record(member).offset()).collect();
+        let exposed_offsets: Vec<Option<usize>> =
+            (0..self.size()).map(|member| self.record(member).offset()).collect();
         if let Some(offsets) = exposed_offsets.iter().copied().collect::<Option<Vec<usize>>>() {
             let part = self.part(&(0..bytes), self.me);
             let targets: Vec<*mut u8> = offsets

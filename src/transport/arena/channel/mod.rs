@@ -2,8 +2,8 @@
 
 mod access;
 mod all_reduce;
-mod parts;
 mod call_record;
+mod parts;
 mod share;
 mod slot_writer;
 
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use access::Access;
-use call_record::{RecordCell, CallRecord};
+use call_record::{CallRecord, RecordCell};
 use slot_writer::SlotWriter;
 
 use super::exposure::Exposed;
@@ -20,7 +20,7 @@ use super::flag::Flag;
 use super::{Arena, LocalEndpoint};
 use crate::error::{Error, Kind, Lost, Missing, Result};
 use crate::transport::wait::Awaited;
-use crate::transport::{Call, GAVE_UP, Signature, process};
+use crate::transport::{Call, REVOKED, Signature, process};
 
 /// Bytes of a window, the unit that a member publishes at once. Large enough to amortise the synchronisation, small enough to
 /// stay in the cache until it is read.
@@ -148,8 +148,10 @@ impl Channel {
 
     fn new(endpoint: &Arc<LocalEndpoint>, base: usize, members: Vec<usize>) -> Channel {
         assert!(base + bytes(members.len()) <= endpoint.arena.layout.total() && base.is_multiple_of(4096));
-        let me =
-            members.iter().position(|&member| member == endpoint.local_rank).expect("only members open a channel");
+        let me = members
+            .iter()
+            .position(|&member| member == endpoint.local_rank)
+            .expect("only members open a channel");
         Channel {
             endpoint: endpoint.clone(),
             base,
@@ -236,13 +238,19 @@ impl Channel {
         if gave_up == REPEATS {
             return Some(because());
         }
-        let lost = if self.host_wide { self.endpoint.permanently_lost(rank) } else { self.endpoint.unreachable(rank) };
+        let lost = if self.host_wide {
+            self.endpoint.permanently_lost(rank)
+        } else {
+            self.endpoint.unreachable(rank)
+        };
         lost.or_else(|| (gave_up != 0).then(because))
     }
 
     /// Why a member is unreachable across calls; restarted members always are.
     pub fn lost(&self, member: usize) -> Option<Lost> {
-        self.endpoint.unreachable(self.endpoint.ranks[self.members[member]]).or_else(|| self.lost_to_group(member))
+        self.endpoint
+            .unreachable(self.endpoint.ranks[self.members[member]])
+            .or_else(|| self.lost_to_group(member))
     }
 
     /// First step of every call: publishes the call record and the slot filled by `fill`, waits for all members, and compares
@@ -410,7 +418,7 @@ fn cause(gave_up: u32) -> &'static str {
     match gave_up {
         LEFT => LEFT_GROUP,
         REPEATS => REPEATED,
-        _ => GAVE_UP,
+        _ => REVOKED,
     }
 }
 
@@ -425,7 +433,8 @@ mod tests {
 
     #[test]
     fn memory_of_failed_groups_is_used_again() {
-        let endpoints: Vec<Arc<LocalEndpoint>> = local::create(2).unwrap().into_iter().map(|one| one.endpoint).collect();
+        let endpoints: Vec<Arc<LocalEndpoint>> =
+            local::create(2).unwrap().into_iter().map(|one| one.endpoint).collect();
         let round = || {
             let first = Channel::create(&endpoints[0], vec![0, 1]).unwrap();
             let second = Channel::join(&endpoints[1], first.offset(), vec![0, 1]);
@@ -442,7 +451,8 @@ mod tests {
     /// Ranks that are threads cannot detach memory: a failed call returns once the others have stopped touching it.
     #[test]
     fn a_failed_call_outlasts_those_that_touch_its_memory() {
-        let endpoints: Vec<Arc<LocalEndpoint>> = local::create(2).unwrap().into_iter().map(|one| one.endpoint).collect();
+        let endpoints: Vec<Arc<LocalEndpoint>> =
+            local::create(2).unwrap().into_iter().map(|one| one.endpoint).collect();
         let started = Instant::now();
         let call = |rank| Call {
             rank,
@@ -471,7 +481,8 @@ mod tests {
             while begun.load(Ordering::Acquire) == 0 {
                 std::thread::yield_now();
             }
-            let error = owner.with_exposed(Some(&exposed), || Err::<(), _>(call(0).timeout(Vec::new()))).unwrap_err();
+            let error =
+                owner.with_exposed(Some(&exposed), || Err::<(), _>(call(0).timeout(Vec::new()))).unwrap_err();
             assert_eq!((error.kind(), ended.load(Ordering::Acquire)), (Kind::Timeout, 1));
         });
         let write = || {

@@ -93,7 +93,9 @@ impl Channel {
                 let bytes = length(member).saturating_sub(start).min(window);
                 let pointer = match in_place[member] {
                     _ if member == self.me => input.pointer.wrapping_add(start),
-                    Some(offset) if bytes > 0 => self.endpoint.arena.range(offset + start, bytes).cast_const(),
+                    Some(offset) if bytes > 0 => {
+                        self.endpoint.arena.range(offset + start, bytes).cast_const()
+                    }
                     _ => self.slot(member, self.current()).cast_const(),
                 };
                 RawSlice { pointer, bytes }

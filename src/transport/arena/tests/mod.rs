@@ -9,7 +9,7 @@ use memmap2::MmapMut;
 use super::peer_slot::PeerSlot;
 use super::{Arena, ArenaHeader, MAGIC, ring};
 use crate::testing::{call, fuzz, mutate};
-use crate::transport::{Envelope, Incoming, Progress, Signature, Slot, Transport, Verb, local};
+use crate::transport::{Envelope, Incoming, NonblockingTransport, Signature, Slot, Transport, Verb, local};
 
 #[test]
 fn damaged_headers() {
@@ -49,7 +49,12 @@ fn damaged_process_records() {
             memory.assume_init()
         };
         let _ = (peer_slot.pid(), peer_slot.is_dead(), peer_slot.incarnation(), peer_slot.process_ended());
-        let _ = (peer_slot.process.status(), peer_slot.process.restart_obstacle(), peer_slot.process.heap_high_water(), peer_slot.activity());
+        let _ = (
+            peer_slot.process.status(),
+            peer_slot.process.restart_obstacle(),
+            peer_slot.process.heap_high_water(),
+            peer_slot.activity(),
+        );
         assert!(!peer_slot.describe().is_empty());
         let _ = peer_slot.request_location(Duration::ZERO);
     });

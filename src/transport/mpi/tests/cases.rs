@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::memory::{DType, ReduceOp};
 use crate::transport::mpi::{MpiOptions, MpiTransport};
-use crate::transport::{Call, Incoming, Outgoing, NonblockingTransport, Signature, Slot, Transport, Verb};
+use crate::transport::{Call, Incoming, NonblockingTransport, Outgoing, Signature, Slot, Transport, Verb};
 
 pub fn start() -> MpiTransport {
     let timeout = Duration::from_secs(30);

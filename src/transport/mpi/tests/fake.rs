@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use libloading::os::unix::Library;
 
-use crate::transport::mpi::abi::{MpiConstants, MpiFunctions, MpiHandle, Interface, MpiStatus};
+use crate::transport::mpi::abi::{Interface, MpiConstants, MpiFunctions, MpiHandle, MpiStatus};
 use crate::transport::mpi::binding::MpiRuntime;
 use crate::transport::mpi::library::LoadedMpi;
 use crate::transport::mpi::wire::CONTROL_TAG;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::cases::{call, slot, start};
 use crate::error::Error;
 use crate::memory::{DType, ReduceOp};
-use crate::transport::arena::{ArenaTransport, Seat};
+use crate::transport::arena::{ArenaTransport, LocalEndpoint};
 use crate::transport::hosts::HostsTransport;
 use crate::transport::{Incoming, Outgoing, Slot, Transport, shm};
 
@@ -19,13 +19,13 @@ pub fn two_pretended_hosts() {
     let mut host = None;
     let arena = if rank == first {
         let (arena, file) = shm::create(2).expect("shared memory");
-        host = Some(shm::Host::start(&job, file).expect("a meeting place"));
+        host = Some(shm::FdServer::start(&job, file).expect("a meeting place"));
         arena
     } else {
         shm::join(&job, Instant::now() + Duration::from_secs(20), None).expect("the host's memory")
     };
-    let seat = Seat::take(arena, rank - first, vec![first, first + 1]).expect("a seat");
-    let local = Arc::new(ArenaTransport::new("shm", size, seat));
+    let endpoint = LocalEndpoint::attach(arena, rank - first, vec![first, first + 1]).expect("a seat");
+    let local = Arc::new(ArenaTransport::new("shm", size, endpoint));
     let hosts = (0..size).map(|other| other / 2).collect();
     let both = HostsTransport::new(local, mpi.clone(), hosts);
     for length in [0, 1, 5000, 100_000, 3 << 20] {
