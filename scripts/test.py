@@ -49,9 +49,9 @@ PROTOCOLS = [
     "arena::channel::access",
     "arena::flag",
     "arena::lock",
-    "arena::lanes",
-    "arena::stay",
-    "tables::pace",
+    "arena::spsc",
+    "arena::process_record",
+    "tables::ssp_clock",
 ]
 LOOM = ["--lib", "--target-dir", "target/loom", "--", *PROTOCOLS]
 
