@@ -17,7 +17,8 @@ pub(super) struct CallQueue {
 #[derive(Default)]
 struct Counts {
     waiting: usize,
-    error: Option<Error>,
+    /// Boxed, so that the usual case, none, moves through the monitor in one word.
+    error: Option<Box<Error>>,
 }
 
 /// Decrements the count when the work is done, even if it panicked.
@@ -51,7 +52,7 @@ impl CallQueue {
         let counts = self.counts.clone();
         self.run(move || {
             if let Err(error) = work() {
-                counts.with(|counts| counts.error.get_or_insert(error).kind());
+                counts.with(|counts| counts.error.get_or_insert_with(|| Box::new(error)).kind());
             }
         });
     }
@@ -60,6 +61,6 @@ impl CallQueue {
     pub fn drain(&self, call: &Call) -> Result<()> {
         let done = |counts: &mut Counts| (counts.waiting == 0).then(|| counts.error.take());
         let failed = self.counts.wait(call.deadline, done, || call.check_without_peers())?;
-        failed.map_or(Ok(()), Err)
+        failed.map_or(Ok(()), |error| Err(*error))
     }
 }

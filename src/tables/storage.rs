@@ -60,6 +60,7 @@ impl Storage {
         acquire(&self.endpoint, self.header(), call, lock)
     }
 
+    #[inline(always)]
     fn row(&self, row: usize, rows: usize) -> *mut u8 {
         let bytes = self.layout.shape.row_bytes;
         self.extent.range(self.layout.values + row * bytes, rows * bytes)
@@ -265,6 +266,7 @@ impl Storage {
     }
 
     /// Updates rows of one stripe, whose lock is held.
+    #[inline(always)]
     fn update(&self, first: usize, delta: &[u8], context: &UpdateContext) {
         let shape = &self.layout.shape;
         let rows = delta.len() / shape.row_bytes;

@@ -36,27 +36,33 @@ pub(crate) struct CudaArray {
 impl AnyArray {
     /// An array that the call writes: it must be contiguous and writable.
     pub(crate) fn in_place(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<AnyArray> {
-        let array = AnyArray::writable(x, operation, false)?;
-        tensor::record_write(x)?;
-        Ok(array)
+        AnyArray::writable(x, operation, false, true)
     }
 
     /// The same, including the array's shape.
     pub(crate) fn to_fill(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<AnyArray> {
-        let array = AnyArray::writable(x, operation, true)?;
-        tensor::record_write(x)?;
-        Ok(array)
+        AnyArray::writable(x, operation, true, true)
     }
 
     /// An array that the root writes in place: this rank only reads it, but the same requirements apply.
     pub(crate) fn like_in_place(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<AnyArray> {
-        AnyArray::writable(x, operation, false)
+        AnyArray::writable(x, operation, false, false)
     }
 
-    fn writable(x: &Bound<'_, PyAny>, operation: &str, with_shape: bool) -> PyResult<AnyArray> {
+    fn writable(
+        x: &Bound<'_, PyAny>,
+        operation: &str,
+        with_shape: bool,
+        is_written: bool,
+    ) -> PyResult<AnyArray> {
         let borrowed = BorrowedArray::of(x, operation, with_shape, AllowedMemory::Anywhere)?;
         borrowed.check_in_place(x)?;
-        AnyArray::of(x, borrowed)
+        let counts_writes = borrowed.is_tensor;
+        let array = AnyArray::of(x, borrowed)?;
+        if is_written && counts_writes {
+            tensor::record_write(x)?;
+        }
+        Ok(array)
     }
 
     /// An array that the call only reads; if it is not contiguous, a contiguous copy.

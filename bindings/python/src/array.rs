@@ -34,8 +34,11 @@ impl View {
     pub(crate) fn in_place(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<View> {
         let borrowed = BorrowedArray::of(x, operation, true, AllowedMemory::Host)?;
         borrowed.check_in_place(x)?;
+        let is_tensor = borrowed.is_tensor;
         let view = borrowed.view().map_err(|error| raise(x.py(), error))?;
-        tensor::record_write(x)?;
+        if is_tensor {
+            tensor::record_write(x)?;
+        }
         Ok(view)
     }
 
@@ -89,6 +92,8 @@ pub(crate) struct BorrowedArray<'a> {
     pub(crate) is_contiguous: bool,
     pub(crate) is_aligned: bool,
     pub(crate) is_writable: bool,
+    /// Whether it is a tensor of PyTorch, with lazy bits and a counter of writes.
+    pub(crate) is_tensor: bool,
     /// The device that owns the memory; none for host memory.
     pub(crate) device: Option<Arc<Device>>,
     /// The event that completes the caller's earlier work on the memory; none if there is no such work.
@@ -110,7 +115,10 @@ impl<'a> BorrowedArray<'a> {
                 }
                 Ok(BorrowedArray::of_numpy(array, operation, with_shape))
             }
-            Err(_) => dlpack::borrow(x, operation, allowed),
+            Err(_) => {
+                let borrowed = dlpack::borrow(x, operation, allowed)?;
+                Ok(BorrowedArray { is_tensor: tensor::is_tensor(x)?, ..borrowed })
+            }
         }
     }
 
@@ -121,7 +129,7 @@ impl<'a> BorrowedArray<'a> {
         allowed: AllowedMemory,
     ) -> PyResult<BorrowedArray<'a>> {
         let borrowed = BorrowedArray::of(x, operation, true, allowed)?;
-        if tensor::is_lazy(x)? {
+        if borrowed.is_tensor && tensor::is_lazy(x)? {
             return BorrowedArray::input(&tensor::resolved(x)?, operation, allowed);
         }
         if borrowed.is_contiguous && borrowed.is_aligned {
@@ -154,6 +162,7 @@ impl<'a> BorrowedArray<'a> {
             is_contiguous: flags & NPY_ARRAY_C_CONTIGUOUS != 0,
             is_aligned: flags & NPY_ARRAY_ALIGNED != 0,
             is_writable: flags & NPY_ARRAY_WRITEABLE != 0,
+            is_tensor: false,
             device: None,
             ready: None,
             owner: array.clone().into_any().unbind(),
@@ -162,8 +171,9 @@ impl<'a> BorrowedArray<'a> {
 
     /// Rejects an array that the call may not write.
     pub(crate) fn check_in_place(&self, x: &Bound<'_, PyAny>) -> PyResult<()> {
-        let lazy = tensor::is_lazy(x)?.then(|| tensor::lazy_error(self.operation));
-        lazy.map_or_else(|| self.check_memory(), Err).map_err(|error| raise(x.py(), error))
+        let is_lazy = self.is_tensor && tensor::is_lazy(x)?;
+        let checked = if is_lazy { Err(tensor::lazy_error(self.operation)) } else { self.check_memory() };
+        checked.map_err(|error| raise(x.py(), error))
     }
 
     fn check_memory(&self) -> Result<()> {

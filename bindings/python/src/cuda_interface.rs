@@ -56,6 +56,7 @@ pub(crate) fn borrow<'a>(x: &Bound<'_, PyAny>, operation: &'a str) -> PyResult<B
         shape,
         dtype,
         is_writable: !is_read_only,
+        is_tensor: false,
         device: Some(device),
         ready,
         owner: x.clone().unbind(),

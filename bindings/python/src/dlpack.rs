@@ -275,6 +275,7 @@ unsafe fn describe<'a>(
         shape,
         dtype: element(tensor.dtype),
         is_writable,
+        is_tensor: false,
         device,
         ready: None,
         owner: capsule.unbind(),

@@ -1,6 +1,5 @@
 //! PyTorch specifics: lazy negative and conjugate bits, the version counter of writes, and torch.compile.
 
-use numpy::PyUntypedArray;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -42,12 +41,9 @@ pub(crate) fn call_uncompiled<'py>(
     call.bind(py).call1((function, arguments))
 }
 
-fn is_tensor(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+/// Whether an object that is no NumPy array is a tensor of PyTorch.
+pub(crate) fn is_tensor(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
-    // The common case, which must not pay for a search for PyTorch.
-    if x.cast::<PyUntypedArray>().is_ok() {
-        return Ok(false);
-    }
     if CLASS.get(py).is_none() {
         let torch = imported(intern!(py, "torch"))?;
         // While PyTorch is being imported, it has no class Tensor yet, so `x` cannot be a tensor.
@@ -60,9 +56,8 @@ fn is_tensor(x: &Bound<'_, PyAny>) -> PyResult<bool> {
 /// Whether a tensor's values differ from the contents of its memory, because of its negative or conjugate bit.
 pub(crate) fn is_lazy(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
-    Ok(is_tensor(x)?
-        && (x.call_method0(intern!(py, "is_neg"))?.is_truthy()?
-            || x.call_method0(intern!(py, "is_conj"))?.is_truthy()?))
+    Ok(x.call_method0(intern!(py, "is_neg"))?.is_truthy()?
+        || x.call_method0(intern!(py, "is_conj"))?.is_truthy()?)
 }
 
 /// A copy of a lazy tensor whose memory holds its values.
@@ -82,7 +77,7 @@ pub(crate) fn lazy_error(operation: &str) -> Error {
 pub(crate) fn record_write(x: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = x.py();
     // Inference tensors have no version counter.
-    if !is_tensor(x)? || x.call_method0(intern!(py, "is_inference"))?.is_truthy()? {
+    if x.call_method0(intern!(py, "is_inference"))?.is_truthy()? {
         return Ok(());
     }
     let increment = INCREMENT_VERSION.get_or_try_init(py, || -> PyResult<Py<PyAny>> {

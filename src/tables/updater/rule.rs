@@ -125,7 +125,17 @@ impl<T: TableElement, U: Updater<T> + ?Sized> UpdateRule for Typed<T, U> {
     }
 
     fn update(&self, values: &mut [u8], state: &mut [&mut [u8]], delta: &[u8], context: &UpdateContext) {
-        let delta = &*aligned::<T>(delta);
+        match bytemuck::try_cast_slice(delta) {
+            Ok(delta) => self.step(values, state, delta, context),
+            Err(_) => self.step(values, state, &copied(delta), context),
+        }
+    }
+}
+
+impl<T: TableElement, U: Updater<T> + ?Sized> Typed<T, U> {
+    /// As [`UpdateRule::update`], for an aligned delta.
+    #[inline]
+    fn step(&self, values: &mut [u8], state: &mut [&mut [u8]], delta: &[T], context: &UpdateContext) {
         let values: &mut [T] = bytemuck::cast_slice_mut(values);
         // A row may be short: avoid an allocation for the numbers of planes that built-in rules have.
         match state {
@@ -144,8 +154,13 @@ impl<T: TableElement, U: Updater<T> + ?Sized> UpdateRule for Typed<T, U> {
 fn aligned<T: Element>(bytes: &[u8]) -> Cow<'_, [T]> {
     match bytemuck::try_cast_slice(bytes) {
         Ok(elements) => Cow::Borrowed(elements),
-        Err(_) => Cow::Owned(bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()),
+        Err(_) => Cow::Owned(copied(bytes)),
     }
+}
+
+#[cold]
+fn copied<T: Element>(bytes: &[u8]) -> Vec<T> {
+    bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
 }
 
 fn plane<S: Element>(bytes: &mut [u8]) -> &mut [S] {

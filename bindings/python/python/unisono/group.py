@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
+
+from numpy import ndarray
 
 from unisono import _native
 from unisono.arrays import Array, in_memory, take_over, written
@@ -136,9 +139,11 @@ class Group:
         Returns:
             `x`.
         """
-        lent = in_memory(x)
+        lent = x if type(x) is ndarray else in_memory(x)
         outcome = self._native.broadcast(lent, root, wait, timeout)
-        return _same(x, lent) if wait else Pending(outcome, "broadcast", lambda _: written(x, lent))
+        if not wait:
+            return Pending(outcome, "broadcast", partial(_written, x, lent))
+        return x if lent is x else written(x, lent)
 
     def all_reduce(
         self,
@@ -161,9 +166,11 @@ class Group:
         Returns:
             `x`.
         """
-        lent = in_memory(x)
+        lent = x if type(x) is ndarray else in_memory(x)
         outcome = self._native.all_reduce(lent, op, wait, timeout, deterministic)
-        return _same(x, lent) if wait else Pending(outcome, "all_reduce", lambda _: written(x, lent))
+        if not wait:
+            return Pending(outcome, "all_reduce", partial(_written, x, lent))
+        return x if lent is x else written(x, lent)
 
     def reduce(
         self,
@@ -189,11 +196,13 @@ class Group:
         Returns:
             `x` at the root, None on the others.
         """
-        lent = in_memory(x)
+        lent = x if type(x) is ndarray else in_memory(x)
         outcome = self._native.reduce(lent, op, root, wait, timeout, deterministic)
+        if not wait:
+            return Pending(outcome, "reduce", partial(_written, x, lent) if self.rank == root else _nothing)
         if self.rank != root:
-            return None if wait else Pending(outcome, "reduce", _nothing)
-        return _same(x, lent) if wait else Pending(outcome, "reduce", lambda _: written(x, lent))
+            return None
+        return x if lent is x else written(x, lent)
 
     def gather(
         self,
@@ -337,18 +346,19 @@ class Group:
         Returns:
             `x`.
         """
-        lent = in_memory(x)
+        lent = x if type(x) is ndarray else in_memory(x)
         outcome = self._native.recv(lent, source, tag, wait, timeout)
-        return _same(x, lent) if wait else Pending(outcome, "recv", lambda _: written(x, lent))
+        if not wait:
+            return Pending(outcome, "recv", partial(_written, x, lent))
+        return x if lent is x else written(x, lent)
 
 
 def _nothing(_: object) -> None:
     """The result of collectives without a result."""
 
 
-def _same(x: Any, lent: Any) -> Any:
-    """The array that a collective has written; the native module records writes to memory it was given."""
-    return x if lent is x else written(x, lent)
+def _written(x: Any, lent: Any, _: object) -> Any:
+    return written(x, lent)
 
 
 def _new(memory: Any | None, like: object) -> Any:
