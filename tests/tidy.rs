@@ -4,6 +4,8 @@
 mod layers;
 #[path = "tidy/lexer.rs"]
 mod lexer;
+#[path = "tidy/names.rs"]
+mod names;
 #[path = "tidy/pages.rs"]
 mod pages;
 #[path = "tidy/paths.rs"]
@@ -74,6 +76,17 @@ fn files_are_small() {
 #[test]
 fn no_word_is_out_of_place() {
     everywhere(text::check_words);
+}
+
+#[test]
+fn types_that_leave_their_files_have_names_of_their_own() {
+    let breaches = names::check_types(&tree::sources());
+    assert!(breaches.is_empty(), "\n{}\n", breaches.join("\n"));
+}
+
+#[test]
+fn retired_words_do_not_come_back() {
+    everywhere(names::check_retired);
 }
 
 #[test]

@@ -17,15 +17,15 @@
 #include <stdint.h>
 
 /**
- * What a function returns: fine, or what sort of error it was. Numbers are never used again for something else.
+ * The result of a function: success, or the kind of the error. Numbers are never reused.
  */
 typedef enum {
     /**
-     * Fine.
+     * Success.
      */
     UNISONO_OK = 0,
     /**
-     * The call cannot be right; nothing was changed.
+     * Invalid arguments or an invalid sequence of calls; nothing was changed.
      */
     UNISONO_USAGE = 1,
     /**
@@ -33,15 +33,15 @@ typedef enum {
      */
     UNISONO_TIMEOUT = 2,
     /**
-     * Another rank died or gave up.
+     * Another rank died or aborted.
      */
     UNISONO_PEER_LOST = 3,
     /**
-     * The operating system refused something.
+     * The operating system reported an error.
      */
     UNISONO_IO = 4,
     /**
-     * This machine or this build cannot do it.
+     * Not supported on this machine or in this build.
      */
     UNISONO_UNSUPPORTED = 5,
     /**
@@ -93,7 +93,7 @@ typedef enum {
 } unisono_dtype;
 
 /**
- * How the values of several ranks become one.
+ * A reduction: how the values of several ranks are combined.
  */
 typedef enum {
     /**
@@ -101,7 +101,7 @@ typedef enum {
      */
     UNISONO_SUM = 1,
     /**
-     * The mean; floating types only.
+     * The mean; floating-point types only.
      */
     UNISONO_AVG = 2,
     /**
@@ -109,11 +109,11 @@ typedef enum {
      */
     UNISONO_PROD = 3,
     /**
-     * The smallest; NaN if any value is NaN.
+     * The minimum; NaN if any value is NaN.
      */
     UNISONO_MIN = 4,
     /**
-     * The largest; NaN if any value is NaN.
+     * The maximum; NaN if any value is NaN.
      */
     UNISONO_MAX = 5,
 } unisono_op;
@@ -139,8 +139,8 @@ typedef uint64_t unisono_table;
 typedef uint64_t unisono_pending;
 
 /**
- * The keys of a call; a key may stand there more than once. For a table whose keys are "int": numbers and count. For one
- * whose keys are "bytes": bytes, lengths and count. What the table does not need may be NULL.
+ * The keys of a call; a key may occur more than once. For a table whose keys are "int": numbers and count. For one
+ * whose keys are "bytes": bytes, lengths and count. Fields that the table does not need may be NULL.
  */
 typedef struct {
     /**
@@ -148,15 +148,15 @@ typedef struct {
      */
     const int64_t *numbers;
     /**
-     * Where each key begins, if they are bytes.
+     * The address of each key, if they are bytes.
      */
     const void *const *bytes;
     /**
-     * How many bytes each key has.
+     * The length of each key in bytes.
      */
     const size_t *lengths;
     /**
-     * How many keys there are.
+     * The number of keys.
      */
     size_t count;
 } unisono_keys;
@@ -167,17 +167,17 @@ typedef struct {
 typedef uint64_t unisono_items;
 
 /**
- * The group of everybody; it needs no freeing.
+ * The group of all ranks; it is not freed.
  */
 #define UNISONO_WORLD 0
 
 /**
- * What a rank gets that is in no group.
+ * The handle that a rank gets if it is in no group.
  */
 #define UNISONO_NO_GROUP UINT64_MAX
 
 /**
- * No options: everything has its usual value.
+ * No options: everything has its default.
  */
 #define UNISONO_DEFAULTS 0
 
@@ -186,22 +186,22 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * The text of this thread's last error: what was expected, what was received, and what to do. It is empty when no call
- * of this thread failed, and never NULL. It stays until the thread's next error.
+ * The text of this thread's last error: what was expected, what was received, and what to do. Empty if no call of this
+ * thread has failed, and never NULL. Valid until the thread's next error.
  */
 const char *unisono_last_error(void);
 
 /**
- * Joins the world that the launcher of this process has started; alone without a launcher. Waits until everybody is
- * there. A second call only sets the timeout, unless that is 0.
+ * Joins the world of this process's launcher; a world of one rank without a launcher. Waits until all ranks have joined.
+ * A second call only sets the timeout, unless that is 0.
  *
- * timeout: seconds that any call waits before it gives up; 0 for the default: UNISONO_TIMEOUT, or 300.
+ * timeout: seconds after which a waiting call fails; 0 for the default: UNISONO_TIMEOUT, or 300.
  */
 int32_t unisono_init(double timeout);
 
 /**
- * Leaves the world, which frees all its handles; without a world it does nothing. What this rank added to tables is
- * applied first, and the status tells if that failed. Call it once, when all work is done: a rank of a job cannot join
+ * Leaves the world, which frees all its handles; does nothing without a world. This rank's adds to tables are applied
+ * first, and the status reports whether that failed. Call it once, when all work is done: a rank of a job cannot join
  * again.
  */
 int32_t unisono_shutdown(void);
@@ -212,7 +212,7 @@ int32_t unisono_shutdown(void);
 int32_t unisono_rank(int32_t *rank);
 
 /**
- * How many ranks there are.
+ * The number of ranks.
  */
 int32_t unisono_size(int32_t *size);
 
@@ -222,34 +222,34 @@ int32_t unisono_size(int32_t *size);
 int32_t unisono_local_rank(int32_t *rank);
 
 /**
- * How many ranks are on this host.
+ * The number of ranks on this host.
  */
 int32_t unisono_local_size(int32_t *size);
 
 /**
- * How often `unisono run --restart` has started this rank again: 0 in its first process.
+ * How often `unisono run --restart` has restarted this rank: 0 in its first process.
  */
 int32_t unisono_restarts(int32_t *restarts);
 
 /**
- * Declares that this process goes on where the process before it had stopped: its next collective on the world is the one
- * that the others make next. A rank that was started again calls it once its state is restored, before its first
- * collective, which is an error on all ranks otherwise; in a rank's first process it does nothing.
+ * Declares that this process continues where the previous incarnation of its rank stopped: its next collective on the world
+ * is the one that the others make next. A restarted rank calls it once its state is restored, before its first collective,
+ * which otherwise is an error on all ranks; in a rank's first process it does nothing.
  */
 int32_t unisono_resume(void);
 
 /**
- * How bytes travel: "alone", "shm", "mpi" or "shm+mpi". The text stays until the shutdown.
+ * The transport: "alone", "shm", "mpi" or "shm+mpi". Valid until shutdown.
  */
 int32_t unisono_transport(const char **name);
 
 /**
- * Who started the ranks, such as "unisono run", "Open MPI" or "none". The text stays until the shutdown.
+ * The launcher of the ranks, such as "unisono run", "Open MPI" or "none". Valid until shutdown.
  */
 int32_t unisono_launcher(const char **name);
 
 /**
- * The name of a rank's host. The text stays until the shutdown.
+ * The host name of a rank. Valid until shutdown.
  */
 int32_t unisono_host(int32_t rank, const char **name);
 
@@ -259,7 +259,7 @@ int32_t unisono_host(int32_t rank, const char **name);
 int32_t unisono_version(const char **version);
 
 /**
- * Waits until every member has called this. What they added to tables before is applied afterwards.
+ * Waits until every member has called this. Afterwards, all earlier adds of the members to tables are applied.
  */
 int32_t unisono_barrier(unisono_group group);
 
@@ -269,12 +269,12 @@ int32_t unisono_barrier(unisono_group group);
 int32_t unisono_broadcast(unisono_group group, void *values, size_t count, int32_t dtype, int32_t root);
 
 /**
- * Combines the members' values; everybody gets the result, in place.
+ * Reduces the members' values; every member gets the result, in place.
  */
 int32_t unisono_all_reduce(unisono_group group, void *values, size_t count, int32_t dtype, int32_t op);
 
 /**
- * Combines the members' values in the root's buffer; the other members' buffers do not change.
+ * Reduces the members' values into the root's buffer; the other members' buffers do not change.
  */
 int32_t unisono_reduce(unisono_group group,
                        void *values,
@@ -284,7 +284,7 @@ int32_t unisono_reduce(unisono_group group,
                        int32_t root);
 
 /**
- * Collects `count` values of every member at the root, in rank order; only the root's output is used, the others may
+ * Gathers `count` values of every member at the root, in rank order; only the root's output is used, the others may
  * pass NULL.
  */
 int32_t unisono_gather(unisono_group group,
@@ -295,7 +295,7 @@ int32_t unisono_gather(unisono_group group,
                        int32_t root);
 
 /**
- * Hands out the root's values, `count` to every member in rank order; only the root's input is used, the others may
+ * Scatters the root's values, `count` to every member in rank order; only the root's input is used, the others may
  * pass NULL.
  */
 int32_t unisono_scatter(unisono_group group,
@@ -306,13 +306,13 @@ int32_t unisono_scatter(unisono_group group,
                         int32_t root);
 
 /**
- * Collects `count` values of every member, in rank order; everybody gets them all.
+ * Gathers `count` values of every member, in rank order; every member gets all of them.
  */
 int32_t unisono_all_gather(unisono_group group, const void *input, void *output, size_t count, int32_t dtype);
 
 /**
- * Combines the members' inputs, as many values as members times `count`; every member gets `count` of the result, in
- * rank order.
+ * Reduces the members' inputs, each of `count` times the number of members values; every member gets `count` values of
+ * the result, in rank order.
  */
 int32_t unisono_reduce_scatter(unisono_group group,
                                const void *input,
@@ -323,7 +323,7 @@ int32_t unisono_reduce_scatter(unisono_group group,
 
 /**
  * Sends `count` values to every member and receives as many from each: part r of the input goes to rank r, part r of
- * the output comes from it.
+ * the output comes from rank r.
  */
 int32_t unisono_all_to_all(unisono_group group,
                            const void *input,
@@ -332,8 +332,8 @@ int32_t unisono_all_to_all(unisono_group group,
                            int32_t dtype);
 
 /**
- * Sends values to a member. Returns when they may be overwritten: short messages at once, long ones when the other side
- * receives them. Messages with the same tag between two members arrive in order.
+ * Sends values to a member. Returns when the buffer may be reused: at once for short messages, when the receiver has
+ * received them for long ones. Messages with the same tag between two members arrive in order.
  */
 int32_t unisono_send(unisono_group group,
                      const void *values,
@@ -343,7 +343,7 @@ int32_t unisono_send(unisono_group group,
                      uint32_t tag);
 
 /**
- * Receives values from a member; type and count must be the sender's.
+ * Receives values from a member; type and count must match the sender's.
  */
 int32_t unisono_recv(unisono_group group,
                      void *values,
@@ -402,7 +402,7 @@ int32_t unisono_all_to_all_varied(unisono_group group,
                                   int32_t dtype);
 
 /**
- * Makes the group of these members: ranks of `parent`, in the order of their new ranks. Every member calls this with
+ * Creates the group of these members: ranks of `parent`, in the order of their new ranks. Every member calls this with
  * the same list.
  */
 int32_t unisono_group_new(unisono_group parent,
@@ -411,7 +411,7 @@ int32_t unisono_group_new(unisono_group parent,
                           unisono_group *group);
 
 /**
- * Makes one group for each color, its members ordered by key and then by rank. Every member of `parent` calls this.
+ * Creates one group for each color, its members ordered by key and then by rank. Every member of `parent` calls this.
  * A rank with a negative color is in no group: its handle becomes UNISONO_NO_GROUP.
  */
 int32_t unisono_group_split(unisono_group parent,
@@ -420,12 +420,12 @@ int32_t unisono_group_split(unisono_group parent,
                             unisono_group *group);
 
 /**
- * Makes a handle of the same group whose calls wait so many seconds before they give up.
+ * Creates a handle of the same group whose calls time out after `seconds`.
  */
 int32_t unisono_group_with_timeout(unisono_group group, double seconds, unisono_group *changed);
 
 /**
- * Makes a handle of the same group whose reductions give the same bits on every transport.
+ * Creates a handle of the same group whose reductions give the same bits on every transport.
  */
 int32_t unisono_group_deterministic(unisono_group group, unisono_group *changed);
 
@@ -435,50 +435,50 @@ int32_t unisono_group_deterministic(unisono_group group, unisono_group *changed)
 int32_t unisono_group_rank(unisono_group group, int32_t *rank);
 
 /**
- * How many ranks the group has.
+ * The number of ranks in the group.
  */
 int32_t unisono_group_size(unisono_group group, int32_t *size);
 
 /**
- * Frees a handle that one of the functions above made.
+ * Frees a handle that one of the functions above created.
  */
 int32_t unisono_group_free(unisono_group group);
 
 /**
- * Makes memory that this host's ranks share: collectives on it need no copy. It is aligned to 64 bytes and has no
- * particular values. It stays until it is freed, also after the shutdown.
+ * Allocates memory that the ranks of this host share: collectives on it need no copy. It is aligned to 64 bytes and
+ * uninitialised. It stays valid until it is freed, even after shutdown.
  */
 int32_t unisono_memory_new(size_t bytes,
                            void **memory);
 
 /**
- * Frees such memory. NULL is fine.
+ * Frees memory of unisono_memory_new. NULL is ignored.
  */
 int32_t unisono_memory_free(void *memory);
 
 /**
- * Gives this rank its role for tables: "worker", "server", "both" or "none"; NULL is "both". Every rank calls it, once,
- * before it makes tables. It may be left out: then the first table makes everybody both.
+ * Sets this rank's role for tables: "worker", "server", "both" or "none"; NULL is "both". Every rank calls it once, before
+ * it creates tables. Optional: otherwise the first table makes every rank both.
  */
 int32_t unisono_tables_join(const char *role);
 
 /**
- * How many workers there are.
+ * The number of workers.
  */
 int32_t unisono_workers(int32_t *count);
 
 /**
- * How many servers there are.
+ * The number of servers.
  */
 int32_t unisono_servers(int32_t *count);
 
 /**
- * This rank's number among the workers, in the order of ranks; -1 if it is none.
+ * This rank's worker id, in rank order; -1 if it is not a worker.
  */
 int32_t unisono_worker_id(int32_t *id);
 
 /**
- * This rank's number among the servers, in the order of ranks; -1 if it is none.
+ * This rank's server id, in rank order; -1 if it is not a server.
  */
 int32_t unisono_server_id(int32_t *id);
 
@@ -493,54 +493,54 @@ int32_t unisono_worker_rank(int32_t id, int32_t *rank);
 int32_t unisono_server_rank(int32_t id, int32_t *rank);
 
 /**
- * Waits until all adds that this rank began are applied, and tells of the first that failed. unisono_barrier does it too.
+ * Waits until all adds that this rank has started are applied, and reports the first error. unisono_barrier does the same.
  */
 int32_t unisono_flush(void);
 
 /**
- * Says that this worker makes no more calls on its tables: with bsp and ssp the others go on without it. The shutdown
- * does it too; unisono_table_finish does it for one table.
+ * Declares that this worker makes no more calls on its tables: with bsp and ssp the others continue without it. Shutdown
+ * does the same; unisono_table_finish does it for one table.
  */
 int32_t unisono_finish(void);
 
 /**
- * Writes all tables, with what their updaters remember, to a folder, or where the library was built with the feature cloud to
- * an address such as s3://bucket/name. Every rank calls it. What was there before is replaced when the new is complete.
+ * Saves all tables, including the state of their updaters, to a folder or, if the library was built with the feature cloud,
+ * to a URL such as s3://bucket/name. Every rank calls it. An existing checkpoint is replaced when the new one is complete.
  */
 int32_t unisono_save(const char *target);
 
 /**
- * Reads all tables from what unisono_save wrote, on any number of ranks. Every rank calls it, when all tables are made.
- * If the file is damaged or of other tables, nothing changes.
+ * Loads all tables from a checkpoint of unisono_save, on any number of ranks. Every rank calls it, after all tables are
+ * created. If the checkpoint is damaged or belongs to other tables, nothing changes.
  */
 int32_t unisono_load(const char *target);
 
 /**
- * Makes options in which nothing is set. The same options may serve many tables and adds; an add takes its updater's
- * numbers from them and leaves the rest alone. Where an add sets nothing, the table's own options hold.
+ * Creates options in which nothing is set. The same options may be used for many tables and adds; an add uses the
+ * updater's numbers only. For numbers that an add does not set, the table's own options apply.
  */
 int32_t unisono_options_new(unisono_options *options);
 
 /**
- * Sets an option that is a text:
+ * Sets an option whose value is a text:
  *
- * - name: by which a checkpoint and a restarted rank know the table;
- * - updater: add (the usual one), sgd, momentum, nesterov, adagrad, rmsprop, adam, lion, ftrl, dcasgd,
+ * - name: identifies the table in a checkpoint and for a restarted rank;
+ * - updater: add (default), sgd, momentum, nesterov, adagrad, rmsprop, adam, lion, ftrl, dcasgd,
  *   dcasgda, multiverso_adagrad or multiverso_momentum;
- * - consistency: async (the usual one), bsp, bsp:backup=1, bsp:mean, ssp:3 or average;
- * - compression, between hosts: none (the usual one), float16, bfloat16, int8 or topk:0.01;
- * - init: zero (the usual one), uniform or normal.
+ * - consistency: async (default), bsp, bsp:backup=1, bsp:mean, ssp:3 or average;
+ * - compression, between hosts: none (default), float16, bfloat16, int8 or topk:0.01;
+ * - init: zero (default), uniform or normal.
  */
 int32_t unisono_options_set_text(unisono_options options, const char *name, const char *value);
 
 /**
- * Sets an option that is a number:
+ * Sets an option whose value is a number:
  *
- * - init: what every element is at first;
- * - low, high (uniform), mean, deviation (normal), seed (both): for random first values;
- * - reject_nan: 1 to refuse adds that hold a NaN;
- * - pipelined: 1 for a sparse matrix with a second view of what changed;
- * - the updater's own: learning_rate, momentum, rho, lambda, epsilon, beta1, beta2, alpha, beta, lambda1, lambda2.
+ * - init: the initial value of every element;
+ * - low, high (uniform), mean, deviation (normal), seed (both): for random initial values;
+ * - reject_nan: 1 to reject adds that contain a NaN;
+ * - pipelined: 1 for a sparse matrix with a second view of the changes;
+ * - parameters of the updater: learning_rate, momentum, rho, lambda, epsilon, beta1, beta2, alpha, beta, lambda1, lambda2.
  */
 int32_t unisono_options_set_number(unisono_options options,
                                    const char *name,
@@ -552,9 +552,9 @@ int32_t unisono_options_set_number(unisono_options options,
 int32_t unisono_options_free(unisono_options options);
 
 /**
- * Makes an array of `size` elements. Every rank calls it, and in the same order as other tables.
+ * Creates an array of `size` elements. Every rank calls it, in the same order relative to other tables.
  *
- * initial: as many values, of which those of worker 0 win; or NULL, then the options say what it holds at first.
+ * initial: as many values, of which those of worker 0 are used; or NULL for the initial values of the options.
  */
 int32_t unisono_array_new(size_t size,
                           int32_t dtype,
@@ -563,7 +563,7 @@ int32_t unisono_array_new(size_t size,
                           unisono_table *table);
 
 /**
- * Makes a matrix, distributed by rows. Every rank calls it. See unisono_array_new.
+ * Creates a matrix, distributed by rows. Every rank calls it. See unisono_array_new.
  */
 int32_t unisono_matrix_new(size_t rows,
                            size_t cols,
@@ -573,7 +573,7 @@ int32_t unisono_matrix_new(size_t rows,
                            unisono_table *table);
 
 /**
- * Makes a matrix that remembers what each worker has seen, for unisono_table_get_changed. Every rank calls it. See
+ * Creates a matrix that records what each worker has seen, for unisono_table_get_changed. Every rank calls it. See
  * unisono_array_new.
  */
 int32_t unisono_sparse_matrix_new(size_t rows,
@@ -584,63 +584,63 @@ int32_t unisono_sparse_matrix_new(size_t rows,
                                   unisono_table *table);
 
 /**
- * Makes a handle of the same table whose calls wait so many seconds before they give up.
+ * Creates a handle of the same table whose calls time out after `seconds`.
  */
 int32_t unisono_table_with_timeout(unisono_table table, double seconds, unisono_table *changed);
 
 /**
- * Frees the handle of a table. The table's memory is free when all ranks have done so.
+ * Frees the handle of a table. The table's memory is freed when all ranks have done so.
  */
 int32_t unisono_table_free(unisono_table table);
 
 /**
- * How many rows the table has; for an array, how many elements; for a key-value table, how many keys are there by now.
+ * The number of rows; for an array, the number of elements; for a key-value table, the current number of keys.
  */
 int32_t unisono_table_rows(unisono_table table,
                            size_t *rows);
 
 /**
- * How many columns the table has; an array has one; for a key-value table, how many values each key has.
+ * The number of columns; 1 for an array; for a key-value table, the number of values per key.
  */
 int32_t unisono_table_cols(unisono_table table, size_t *cols);
 
 /**
- * The type of its elements.
+ * The element type.
  */
 int32_t unisono_table_dtype(unisono_table table, int32_t *dtype);
 
 /**
- * Its name. The text stays until the handle is freed.
+ * The name. Valid until the handle is freed.
  */
 int32_t unisono_table_name(unisono_table table, const char **name);
 
 /**
- * What it is: "array", "matrix", "sparse-matrix" or "key-value". The text stays until the handle is freed.
+ * The kind: "array", "matrix", "sparse-matrix" or "key-value". Valid until the handle is freed.
  */
 int32_t unisono_table_kind(unisono_table table, const char **kind);
 
 /**
- * What an add does. The text stays until the handle is freed.
+ * The updater, which defines the effect of an add. Valid until the handle is freed.
  */
 int32_t unisono_table_updater(unisono_table table, const char **updater);
 
 /**
- * How far workers may drift apart. The text stays until the handle is freed.
+ * The consistency, which bounds how far workers may drift apart. Valid until the handle is freed.
  */
 int32_t unisono_table_consistency(unisono_table table, const char **consistency);
 
 /**
- * How many steps this worker has made: its own ticks, those of the process before it if it was started again, and those that the
- * others made without it. A loop that goes on at this step can be started again.
+ * The number of steps of this worker: its own ticks, those of its previous incarnation if it was restarted, and those that
+ * the others made without it. A loop that continues at this step can be restarted.
  */
 int32_t unisono_table_clock(unisono_table table,
                             uint64_t *steps);
 
 /**
- * How old the values were that this rank's gets returned: histogram[i] counts the gets at which the slowest other worker
+ * Staleness of the values that this rank's gets returned: histogram[i] counts the gets at which the slowest other worker
  * was i steps behind. Steps are ticks with ssp, adds otherwise.
  *
- * capacity: how many numbers fit into histogram, which may be NULL if 0; count: how many there are.
+ * capacity: the length of histogram, which may be NULL if 0; count: the number of entries available.
  */
 int32_t unisono_table_staleness(unisono_table table,
                                 uint64_t *histogram,
@@ -648,9 +648,9 @@ int32_t unisono_table_staleness(unisono_table table,
                                 size_t *count);
 
 /**
- * Copies rows into `values`, which has room for `count` elements: as many as the rows have.
+ * Copies rows into `values`, which has space for `count` elements: exactly the elements of the rows.
  *
- * rows: row ids of a matrix, which count from 0, in any order; NULL for the whole table, and always for an array.
+ * rows: row ids of a matrix, from 0, in any order; NULL for the full table, and always NULL for an array.
  */
 int32_t unisono_table_get(unisono_table table,
                           const int64_t *rows,
@@ -659,7 +659,8 @@ int32_t unisono_table_get(unisono_table table,
                           size_t count);
 
 /**
- * Adds `delta` to rows, by the table's updater; returns when it is applied. Rows that stand there twice are added to twice.
+ * Adds `delta` to rows, through the table's updater; returns when the add is applied. A row that is listed twice is added
+ * to twice.
  */
 int32_t unisono_table_add(unisono_table table,
                           const int64_t *rows,
@@ -669,8 +670,8 @@ int32_t unisono_table_add(unisono_table table,
                           unisono_options options);
 
 /**
- * As unisono_table_add, but what must wait does so in the background. `delta` may be used again at once; unisono_flush,
- * unisono_barrier or the next call on this table tells what went wrong.
+ * As unisono_table_add, but waits in the background if it must wait. `delta` may be reused at once; unisono_flush,
+ * unisono_barrier or the next call on this table reports an error.
  */
 int32_t unisono_table_add_soon(unisono_table table,
                                const int64_t *rows,
@@ -680,7 +681,7 @@ int32_t unisono_table_add_soon(unisono_table table,
                                unisono_options options);
 
 /**
- * Copies rows into buffers of their own: values[i] has room for one row.
+ * Copies rows into separate buffers: values[i] has space for one row.
  */
 int32_t unisono_table_get_separate(unisono_table table,
                                    const int64_t *rows,
@@ -688,7 +689,7 @@ int32_t unisono_table_get_separate(unisono_table table,
                                    void *const *values);
 
 /**
- * Adds buffers of their own to rows: delta[i] holds one row.
+ * Adds separate buffers to rows: delta[i] holds one row.
  */
 int32_t unisono_table_add_separate(unisono_table table,
                                    const int64_t *rows,
@@ -697,10 +698,10 @@ int32_t unisono_table_add_separate(unisono_table table,
                                    unisono_options options);
 
 /**
- * For a sparse matrix: copies those of the rows that changed since this worker's last call with the same `buffer` (0, or 1
- * if the table is pipelined) to their places in `values`; the rest of `values` stays as it is.
+ * For a sparse matrix: copies the rows that changed since this worker's last call with the same `buffer` (0, or 1 if the
+ * table is pipelined) to their positions in `values`; the rest of `values` is not modified.
  *
- * changed: room for the ids of these rows, as many as were asked for, or NULL; changed_count: how many they are.
+ * changed: space for the ids of these rows, as many as were requested, or NULL; changed_count: their number.
  */
 int32_t unisono_table_get_changed(unisono_table table,
                                   int32_t buffer,
@@ -712,7 +713,7 @@ int32_t unisono_table_get_changed(unisono_table table,
                                   size_t *changed_count);
 
 /**
- * A get in the background: `values` belongs to it until unisono_pending_wait has said that it is over.
+ * Starts a get in the background: `values` must not be accessed until unisono_pending_wait reports that the get has ended.
  */
 int32_t unisono_table_start_get(unisono_table table,
                                 const int64_t *rows,
@@ -722,7 +723,7 @@ int32_t unisono_table_start_get(unisono_table table,
                                 unisono_pending *pending);
 
 /**
- * An add in the background: `delta` belongs to it until unisono_pending_wait has said that it is over.
+ * Starts an add in the background: `delta` must not be accessed until unisono_pending_wait reports that the add has ended.
  */
 int32_t unisono_table_start_add(unisono_table table,
                                 const int64_t *rows,
@@ -733,27 +734,27 @@ int32_t unisono_table_start_add(unisono_table table,
                                 unisono_pending *pending);
 
 /**
- * Says that this worker begins its next step: the bound of ssp counts these. With average, all workers call it and their
- * copies become the average of them all.
+ * Begins this worker's next step; the staleness bound of ssp counts steps. With average, all workers call it, and their
+ * copies become the average of all copies.
  */
 int32_t unisono_table_tick(unisono_table table);
 
 /**
- * Waits until all adds that this rank began on this table are applied, and tells of the first that failed. unisono_flush does
- * it for all tables.
+ * Waits until all adds that this rank has started on this table are applied, and reports the first error. unisono_flush
+ * does the same for all tables.
  */
 int32_t unisono_table_flush(unisono_table table);
 
 /**
- * Says that this worker makes no more calls on this table: with bsp and ssp the others go on without it. What it added is
- * applied first. unisono_finish does it for all tables.
+ * Declares that this worker makes no more calls on this table: with bsp and ssp the others continue without it. Its adds
+ * are applied first. unisono_finish does the same for all tables.
  */
 int32_t unisono_table_finish(unisono_table table);
 
 /**
- * Makes a key-value table: every key has `dim` values. Every rank calls it, and in the same order as other tables.
+ * Creates a key-value table: every key has `dim` values. Every rank calls it, in the same order relative to other tables.
  *
- * keys: "int" for whole numbers of 64 bits, "bytes" for any bytes.
+ * keys: "int" for 64-bit integers, "bytes" for byte strings.
  */
 int32_t unisono_key_value_new(const char *keys,
                               size_t dim,
@@ -762,8 +763,8 @@ int32_t unisono_key_value_new(const char *keys,
                               unisono_table *table);
 
 /**
- * Copies the values of these keys into `values`, a row for each; it has room for `count` elements. An absent key has its
- * initial values, and stays absent.
+ * Copies the values of these keys into `values`, one row per key; it has space for `count` elements. An absent key reads
+ * as its initial values, and stays absent.
  */
 int32_t unisono_key_value_get(unisono_table table,
                               const unisono_keys *keys,
@@ -771,8 +772,8 @@ int32_t unisono_key_value_get(unisono_table table,
                               size_t count);
 
 /**
- * Adds a row of `delta` to each of these keys, by the table's updater; returns when it is applied. A key that stands there
- * twice is added to twice.
+ * Adds one row of `delta` to each of these keys, through the table's updater; returns when the add is applied. A key
+ * that occurs twice is added to twice.
  */
 int32_t unisono_key_value_add(unisono_table table,
                               const unisono_keys *keys,
@@ -781,8 +782,8 @@ int32_t unisono_key_value_add(unisono_table table,
                               unisono_options options);
 
 /**
- * As unisono_key_value_add, but what must wait does so in the background. Keys and `delta` may be used again at once;
- * unisono_flush, unisono_barrier or the next call on this table tells what went wrong.
+ * As unisono_key_value_add, but waits in the background if it must wait. Keys and `delta` may be reused at once;
+ * unisono_flush, unisono_barrier or the next call on this table reports an error.
  */
 int32_t unisono_key_value_add_soon(unisono_table table,
                                    const unisono_keys *keys,
@@ -791,7 +792,7 @@ int32_t unisono_key_value_add_soon(unisono_table table,
                                    unisono_options options);
 
 /**
- * A get in the background: `values` belongs to it until unisono_pending_wait has said that it is over.
+ * Starts a get in the background: `values` must not be accessed until unisono_pending_wait reports that the get has ended.
  */
 int32_t unisono_key_value_start_get(unisono_table table,
                                     const unisono_keys *keys,
@@ -800,7 +801,7 @@ int32_t unisono_key_value_start_get(unisono_table table,
                                     unisono_pending *pending);
 
 /**
- * An add in the background: `delta` belongs to it until unisono_pending_wait has said that it is over.
+ * Starts an add in the background: `delta` must not be accessed until unisono_pending_wait reports that the add has ended.
  */
 int32_t unisono_key_value_start_add(unisono_table table,
                                     const unisono_keys *keys,
@@ -810,32 +811,33 @@ int32_t unisono_key_value_start_add(unisono_table table,
                                     unisono_pending *pending);
 
 /**
- * Whether anybody has added to each of these keys: present[i] becomes 1 or 0.
+ * Whether each of these keys is present, that is, a worker has added to it: present[i] becomes 1 or 0.
  */
 int32_t unisono_key_value_contains(unisono_table table, const unisono_keys *keys, uint8_t *present);
 
 /**
- * Copies all keys and values of a key-value table. What others add meanwhile may be there or not.
+ * Copies all keys and values of a key-value table. Concurrent adds by other workers may or may not be included.
  */
-int32_t unisono_key_value_items(unisono_table table, unisono_items *items);
+int32_t unisono_key_value_items(unisono_table table,
+                                unisono_items *items);
 
 /**
- * How many keys there are.
+ * The number of keys.
  */
 int32_t unisono_items_count(unisono_items items, size_t *count);
 
 /**
- * The keys, if they are numbers. They stay until the items are freed.
+ * The keys, if they are numbers. Valid until the items are freed.
  */
 int32_t unisono_items_numbers(unisono_items items, const int64_t **numbers);
 
 /**
- * One of the keys, if they are bytes. They stay until the items are freed.
+ * One of the keys, if they are bytes. Valid until the items are freed.
  */
 int32_t unisono_items_bytes(unisono_items items, size_t index, const void **bytes, size_t *length);
 
 /**
- * The values: a row for each key, in the order of the keys. They stay until the items are freed.
+ * The values: one row per key, in the order of the keys. Valid until the items are freed.
  */
 int32_t unisono_items_values(unisono_items items, const void **values);
 
@@ -845,8 +847,8 @@ int32_t unisono_items_values(unisono_items items, const void **values);
 int32_t unisono_items_free(unisono_items items);
 
 /**
- * Waits for a call in the background, at most so many seconds (0: until the call's own deadline), and returns its status.
- * If it still runs then, the status is UNISONO_TIMEOUT and the handle stays; else the handle is freed.
+ * Waits for a call in the background, up to `timeout` seconds (0: until the call's own deadline), and returns its status.
+ * If the call is still running then, the status is UNISONO_TIMEOUT and the handle stays valid; otherwise it is freed.
  */
 int32_t unisono_pending_wait(unisono_pending pending,
                              double timeout);

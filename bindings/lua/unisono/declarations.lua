@@ -274,7 +274,8 @@ int32_t unisono_key_value_start_add(unisono_table table,
                                     unisono_options options,
                                     unisono_pending *pending);
 int32_t unisono_key_value_contains(unisono_table table, const unisono_keys *keys, uint8_t *present);
-int32_t unisono_key_value_items(unisono_table table, unisono_items *items);
+int32_t unisono_key_value_items(unisono_table table,
+                                unisono_items *items);
 int32_t unisono_items_count(unisono_items items, size_t *count);
 int32_t unisono_items_numbers(unisono_items items, const int64_t **numbers);
 int32_t unisono_items_bytes(unisono_items items, size_t index, const void **bytes, size_t *length);

@@ -33,12 +33,12 @@ pub(super) struct TransportState {
 pub(super) struct Sending {
     pub ticket: Ticket,
     pub envelope: Envelope,
-    pub body: MessageBody,
+    pub body: SendBody,
     /// Bytes already written to the ring, including the envelope.
     pub done: usize,
 }
 
-pub(super) enum MessageBody {
+pub(super) enum SendBody {
     /// The caller's buffer, valid until the ticket is closed.
     Borrowed(*const u8),
     /// A posted message, or one whose caller gave up midway: the rest must still be sent to keep the stream intact.
@@ -162,7 +162,7 @@ impl NonblockingTransport for ArenaTransport {
         let ticket = unsafe { state.mailbox.open(slot, sends.len(), receives) };
         for send in sends {
             let envelope = Envelope::new(slot, send.bytes.len());
-            let body = MessageBody::Borrowed(send.bytes.as_ptr());
+            let body = SendBody::Borrowed(send.bytes.as_ptr());
             state.outgoing[self.local_rank_of(send.to)].push_back(Sending {
                 ticket,
                 envelope,
@@ -260,8 +260,8 @@ impl Sending {
         }
         if let Some(sent) = self.done.checked_sub(Envelope::SIZE) {
             let start = match &self.body {
-                MessageBody::Borrowed(pointer) => *pointer,
-                MessageBody::Owned(bytes) => bytes.as_ptr(),
+                SendBody::Borrowed(pointer) => *pointer,
+                SendBody::Owned(bytes) => bytes.as_ptr(),
             };
             // SAFETY: the body has `envelope.bytes` bytes and is valid while it is queued here.
             let rest =
@@ -272,10 +272,10 @@ impl Sending {
 
     /// Replaces the borrowed caller's buffer by a copy.
     fn copy_body(&mut self) {
-        if let MessageBody::Borrowed(pointer) = self.body {
+        if let SendBody::Borrowed(pointer) = self.body {
             // SAFETY: the caller's buffer is valid until `cancel` returns, which has not happened yet.
             let bytes = unsafe { std::slice::from_raw_parts(pointer, self.envelope.bytes as usize) };
-            self.body = MessageBody::Owned(bytes.to_vec());
+            self.body = SendBody::Owned(bytes.to_vec());
         }
     }
 }
@@ -355,7 +355,7 @@ mod tests {
             }
             // The thread is asleep by now; if not, it merely finds the message sooner.
             std::thread::sleep(Duration::from_millis(20));
-            let (envelope, body) = (Envelope::new(&slot, 1), MessageBody::Owned(vec![7]));
+            let (envelope, body) = (Envelope::new(&slot, 1), SendBody::Owned(vec![7]));
             Sending { ticket: Ticket(1), envelope, body, done: 0 }.write(other.endpoint.arena.ring(1, 0));
             // SAFETY: the ticket is cancelled before the buffer goes out of scope.
             let ticket =
