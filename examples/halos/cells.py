@@ -22,7 +22,7 @@ def write(folder: Path, number: int, side: int, seed: int = 0) -> tuple[Path, Pa
     folder.mkdir(parents=True, exist_ok=True)
     images, masks = (folder / f"{name}-{number}x{side}.npy" for name in ("images", "masks"))
     if not masks.exists():
-        # Under other names first, so that nobody finds half a file.
+        # Under other names first, so that no reader finds half a file.
         unfinished = [path.with_suffix(f".{os.getpid()}") for path in (images, masks)]
         _write(*unfinished, (number, 1, side, side), np.random.default_rng(seed))
         for path, final in zip(unfinished, (images, masks), strict=True):

@@ -68,7 +68,7 @@ mod tests {
     /// A worker leaves a collective, adds and makes a step, while another one fast-forwards it. If the reader had to see that
     /// step complete, it sees the add.
     #[test]
-    fn whoever_lifts_a_worker_sees_what_it_added_before_that_step() {
+    fn a_fast_forward_sees_what_the_worker_added_before_that_step() {
         loom::model(|| {
             let shared = Arc::new((ssp_clock(), AtomicU32::new(0)));
             shared.0.enter(1);

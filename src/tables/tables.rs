@@ -70,7 +70,7 @@ impl Tables {
         let group = world.group().clone();
         let world_state = &group.core.world;
         let endpoint = world_state.endpoint.clone().ok_or_else(|| {
-            Error::unsupported("tables", "this rank shares memory with nobody", "start it with a launcher")
+            Error::unsupported("tables", "this rank shares no memory with others", "start it with a launcher")
         })?;
         let (hosts, rank) = (world_state.hosts.clone(), world.rank());
         // A process that replaces one that had joined finds what was agreed; if its predecessor had not joined, it joins

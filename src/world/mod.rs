@@ -120,7 +120,7 @@ impl World {
         match &self.state().endpoint {
             Some(endpoint) => endpoint.allocate(bytes),
             None => {
-                Err(Error::unsupported("empty", "this rank shares memory with nobody", "use ordinary memory"))
+                Err(Error::unsupported("empty", "this rank shares no memory with others", "use ordinary memory"))
             }
         }
     }
@@ -128,7 +128,7 @@ impl World {
     /// The entire memory shared by this host's ranks, for programs that exchange offsets into it.
     pub fn arena(&self) -> Result<WholeArena> {
         self.group.check_usable("arena")?;
-        let nobody = || Error::unsupported("arena", "this rank shares memory with nobody", "send messages");
+        let nobody = || Error::unsupported("arena", "this rank shares no memory with others", "send messages");
         self.state().endpoint.as_ref().map(WholeArena::new).ok_or_else(nobody)
     }
 

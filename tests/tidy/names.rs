@@ -64,14 +64,18 @@ fn visible_type(line: &str) -> Option<&str> {
     (end > 0).then(|| &kind[..end])
 }
 
-/// Retired words, in code, comments and pages alike.
+/// Retired words in comments, docstrings and pages.
 pub fn check_retired(file: &Source) -> Vec<Breach> {
-    if !(file.is_rust() || file.is_python() || file.is_page()) {
-        return Vec::new();
-    }
+    let openings: &[&str] = match (file.is_rust(), file.is_python(), file.is_page()) {
+        (true, _, _) => &["//"],
+        (_, true, _) => &["#", "\"\"\""],
+        (_, _, true) => &[""],
+        _ => return Vec::new(),
+    };
     let found = |line: &str| {
-        let line = line.to_lowercase();
-        RETIRED.iter().find(|(word, _)| line.contains(word)).copied()
+        let line = line.trim_start().to_lowercase();
+        let is_prose = openings.iter().any(|opening| line.starts_with(opening));
+        RETIRED.iter().find(|(word, _)| is_prose && line.contains(word)).copied()
     };
     let lines = file.text.lines().enumerate();
     lines

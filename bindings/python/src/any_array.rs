@@ -188,6 +188,6 @@ impl ResultPlacement {
 
 /// The error for a call that mixes host and device arrays.
 pub(crate) fn mixed(operation: &str, received: String) -> Error {
-    let expected = "arrays that are all in CUDA memory, or all in the processor's";
+    let expected = "arrays that are all in CUDA memory, or all in host memory";
     Error::usage(operation, expected, received, "move some of them: x.to(device), or x.cpu()")
 }

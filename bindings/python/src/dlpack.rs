@@ -200,7 +200,7 @@ pub(crate) fn cuda_device(
             }
         }
         (CUDA, AllowedMemory::Host) => {
-            let what = "the array is in CUDA memory, and this call takes the processor's only";
+            let what = "the array is in CUDA memory, and this call takes host memory only";
             Error::unsupported(operation, what, "pass x.cpu()")
         }
         _ => {

@@ -96,7 +96,7 @@ fn wrong_memory(exchange_is_on: &str, operation: &str) -> Error {
 fn views<'a>(list: &'a mut [AnyArray], operation: &str) -> Result<Vec<&'a mut View>> {
     let view = |array: &'a mut AnyArray| match array {
         AnyArray::Host(view) => Ok(view),
-        AnyArray::Cuda(_) => Err(wrong_memory("in the processor's memory", operation)),
+        AnyArray::Cuda(_) => Err(wrong_memory("in host memory", operation)),
     };
     list.iter_mut().map(view).collect()
 }
@@ -151,7 +151,7 @@ fn on_device(
         HaloStep::Adjoint => exchange.adjoint(&inputs, &outputs),
         HaloStep::AdjointWithin => {
             exchange.skip_call();
-            Err(wrong_memory("in the processor's memory", operation))
+            Err(wrong_memory("in host memory", operation))
         }
         HaloStep::Begin => exchange.begin(&inputs, &outputs),
         HaloStep::BeginAdjoint => exchange.begin_adjoint(&inputs, &outputs),

@@ -100,7 +100,7 @@ fn same_place(headers: Vec<ArrayHeader>, each: usize, operation: &str) -> Result
     match headers.iter().position(|header| header.is_cuda != headers[0].is_cuda) {
         None => Ok(headers),
         Some(other) => {
-            let place = |is_cuda| if is_cuda { "CUDA memory" } else { "the processor's memory" };
+            let place = |is_cuda| if is_cuda { "CUDA memory" } else { "host memory" };
             let here = format!("{} on rank 0", place(headers[0].is_cuda));
             let received = format!("{here} and {} on rank {}", place(!headers[0].is_cuda), other / each);
             Err(mixed(operation, received))

@@ -35,7 +35,7 @@ impl Ids {
             Some(AnyArray::Host(view)) => Ok(Rows::List(view.numbers())),
             Some(AnyArray::Cuda(_)) => Err(Error::usage(
                 operation,
-                "row ids in the processor's memory, where values are not in CUDA memory or come in the background",
+                "row ids in host memory, where values are not in CUDA memory or come in the background",
                 "row ids in CUDA memory",
                 "move them: rows.cpu()",
             )),

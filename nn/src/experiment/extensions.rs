@@ -58,7 +58,7 @@ type DataMaker = dyn Fn(&Node, u64) -> Result<DataSet> + Send + Sync;
 ///              cost: softmax_cross_entropy, layers: [{type: fully_connected, outputs: 2}]}}";
 /// let experiment = Experiment::parse_with("parity.yaml", text, &[], &extensions)?;
 /// assert_eq!(DataSet::load(&experiment.source, experiment.seed)?.train.count, 6);
-/// assert!(Experiment::parse("parity.yaml", text, &[]).is_err(), "nobody added it");
+/// assert!(Experiment::parse("parity.yaml", text, &[]).is_err(), "it was not added");
 /// # Ok::<(), unisono::Error>(())
 /// ```
 #[derive(Clone, Default)]

@@ -174,7 +174,7 @@ def _reject_unusable(names: list[str], gathered: Values, group: Group) -> None:
     ranks, places = np.nonzero(gathered == _UNUSABLE)
     if len(ranks):
         raise UsageError(
-            "gradients: expected dense gradients in the processor's or in CUDA memory, received another "
+            "gradients: expected dense gradients in host or CUDA memory, received another "
             f"one for {names[places[0]]!r} on rank {group.members[ranks[0]]}; move the model, or make the "
             "gradient dense"
         )
@@ -184,5 +184,5 @@ def _reject_unusable(names: list[str], gathered: Values, group: Group) -> None:
         there = [group.members[rank] for rank in np.flatnonzero(gathered[:, place] == _ON_DEVICE)]
         raise UsageError(
             f"gradients: expected {names[place]!r} in one kind of memory on all workers, received one in "
-            f"CUDA memory on rank {there[0]} and one in the processor's on others; move the models alike"
+            f"CUDA memory on rank {there[0]} and one in host memory on others; move the models alike"
         )

@@ -180,7 +180,7 @@ class DistributedDataParallel(torch.nn.Module):
         for name, one in trained.items():
             if one.device.type not in ("cpu", "cuda"):
                 raise UsageError(
-                    "DistributedDataParallel: expected parameters in the processor's or in CUDA memory, "
+                    "DistributedDataParallel: expected parameters in host or CUDA memory, "
                     f"received {name!r} on {one.device}; move the module with .cpu() or .cuda()"
                 )
 

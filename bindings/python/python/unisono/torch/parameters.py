@@ -115,7 +115,7 @@ def _view(name: str, one: torch.Tensor) -> Values:
     if one.device.type != "cpu" or one.layout != torch.strided:
         where = f"on {one.device}" if one.device.type != "cpu" else f"of layout {one.layout}"
         raise UsageError(
-            f"parameters: expected dense tensors in the processor's memory, received {name!r} {where}; move "
+            f"parameters: expected dense tensors in host memory, received {name!r} {where}; move "
             "it with .cpu(), or .to_dense()"
         )
     plain = as_real(one.detach())

@@ -200,7 +200,7 @@ def _unsuitable(texts: Sequence[str], grid: Grid) -> UsageError | None:
             )
         if text.startswith("on ") and text != "on cuda":
             return UsageError(
-                f"rank {grid.rank}: spatial: expected tensors in the processor's or in CUDA memory, received "
+                f"rank {grid.rank}: spatial: expected tensors in host or CUDA memory, received "
                 f"one {text}; move it with .cpu()"
             )
     return None
