@@ -24,7 +24,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_links_lead_to_headings() -> None:
-    """Whoever renames a heading finds who points at it."""
+    """A renamed heading fails here with the links that point to it."""
     wrong, followed = [], 0
     for page in pages():
         for name, anchor in LINK.findall(page.read_text()):

@@ -30,7 +30,7 @@ def files(folder: str, *endings: str) -> set[str]:
     ids=lambda value: value.strip("."),
 )
 def test_a_page_links_to_all(page: str, folder: str, ending: str) -> None:
-    """Whoever adds a file adds its line."""
+    """A new file needs a line in its index."""
     expected = files(folder, ending)
     assert len(expected) > 5
     missing = sorted(expected - linked(ROOT / page))

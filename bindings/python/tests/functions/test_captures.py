@@ -340,7 +340,7 @@ def test_attributes_of_classes_reach_workers(fork):
 
 @dataclasses.dataclass(frozen=True)
 class Fixed:
-    """Lets nobody assign."""
+    """Rejects assignments."""
 
     factor: float
 
