@@ -119,16 +119,19 @@ impl World {
         self.group.check_usable("empty")?;
         match &self.state().endpoint {
             Some(endpoint) => endpoint.allocate(bytes),
-            None => {
-                Err(Error::unsupported("empty", "this rank shares no memory with others", "use ordinary memory"))
-            }
+            None => Err(Error::unsupported(
+                "empty",
+                "this rank shares no memory with others",
+                "use ordinary memory",
+            )),
         }
     }
 
     /// The entire memory shared by this host's ranks, for programs that exchange offsets into it.
     pub fn arena(&self) -> Result<WholeArena> {
         self.group.check_usable("arena")?;
-        let nobody = || Error::unsupported("arena", "this rank shares no memory with others", "send messages");
+        let nobody =
+            || Error::unsupported("arena", "this rank shares no memory with others", "send messages");
         self.state().endpoint.as_ref().map(WholeArena::new).ok_or_else(nobody)
     }
 

@@ -35,7 +35,9 @@ pub fn check_types(files: &[Source]) -> Vec<String> {
     let mut breaches: Vec<String> = defined
         .iter()
         .filter(|(name, places)| places.len() > 1 && !SHARED.contains(name))
-        .map(|(name, places)| format!("`{name}` is defined in {}: give each type its own name", places.join(", ")))
+        .map(|(name, places)| {
+            format!("`{name}` is defined in {}: give each type its own name", places.join(", "))
+        })
         .collect();
     let is_unique = |name: &&&str| defined.get(**name).is_none_or(|places| places.len() < 2);
     breaches.extend(

@@ -128,11 +128,12 @@ impl Nccl {
         let pass = NcclPass { nccl: self, rendezvous, session, spec, raw: handle.0 };
         let stages = stages(spec, session.facts.len(), counts);
         let outcome = stages.iter().try_for_each(|stage| pass.run(stage));
-        outcome.inspect_err(|_| {
+        outcome.map_err(|error| {
             // NCCL's kernels wait for other ranks: only aborting ends them, and only then does the device release the users'
             // memory.
             self.abort();
             let _ = session.stream.synchronize();
+            rendezvous.explain(error)
         })
     }
 

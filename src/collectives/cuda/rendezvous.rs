@@ -1,10 +1,16 @@
 //! Host-side synchronisation during a call on device memory: ranks exchange a few bytes, within the call's deadline.
 
+use std::time::{Duration, Instant};
+
 use super::super::all_to_all::compare_counts;
-use crate::error::{Error, Lost, Result};
+use crate::error::{Error, Kind, Lost, Result};
 use crate::transport::arena::channel::RawSlice;
+use crate::transport::wait::poll_until;
 use crate::transport::{Call, Signature};
 use crate::world::Group;
+
+/// How long a killed process may take to end after its connections were closed.
+const PROCESS_END_LIMIT: Duration = Duration::from_secs(2);
 
 /// One call of a group, while it lasts.
 pub(super) struct Rendezvous<'a> {
@@ -79,6 +85,17 @@ impl Rendezvous<'_> {
         let lost: Vec<Lost> =
             (0..group.size()).filter(|&member| member != group.rank()).filter_map(lost).collect();
         if lost.is_empty() { self.go_on() } else { Err(self.call.lost(lost)) }
+    }
+
+    /// Replaces an error of another library by the loss of a peer, if that is its cause. The library may see a peer's closed
+    /// connection a moment before the peer's process has ended.
+    pub fn explain(&self, error: Error) -> Error {
+        if error.kind() != Kind::Io {
+            return error;
+        }
+        let look = || Ok(self.check_peers().err().filter(|lost| lost.kind() == Kind::PeerLost));
+        let lost = poll_until(Instant::now() + PROCESS_END_LIMIT, Duration::from_millis(10), look);
+        lost.ok().flatten().unwrap_or(error)
     }
 }
 
