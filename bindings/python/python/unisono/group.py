@@ -94,10 +94,6 @@ class Group:
             >>> import unisono as uni
             >>> group = uni.init().group([0])
             >>> group.revoke()
-            >>> group.barrier()
-            Traceback (most recent call last):
-            ...
-            unisono.errors.UsageError: revoke on rank 0: expected a group in use, received group [0], ...
         """
         self._native.revoke()
 
