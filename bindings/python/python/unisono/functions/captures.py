@@ -1,8 +1,8 @@
-"""What a function uses besides its arguments: names of modules, variables around it, objects, its helpers'.
+"""The state that a function uses besides its arguments: globals, closure variables, objects, helpers.
 
-The rule: what changes there between two calls reaches the workers with the next call. What the function
-itself changes during a call is each worker's own. Contents of arrays, tensors and objects of libraries, and
-of lists and dictionaries with more than `_MANY` items, are not looked into.
+The rule: a change made there between two calls reaches the workers with the next call. A change that the
+function itself makes during a call stays local to each worker. The contents of arrays, tensors and library
+objects, and of lists and dictionaries with more than `_MANY` items, are not inspected.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from unisono.functions.words import read
 from unisono.functions.wrappers import contents_of, is_dispatcher
 
 _MAKERS = ("__init__", "__post_init__", "__new__", "__setstate__")
-"""These change objects that are new."""
+"""Methods whose assignments initialise new objects."""
 
 _MANY = 1000
-"""Longer lists and dictionaries are data, as arrays are: nothing is looked for in them."""
+"""Longer lists and dictionaries count as data, as arrays do: their items are not inspected."""
 
 _TOGETHER = 64
-"""How many places are compared together; where something differs, each of them is."""
+"""Number of places compared as one group; if a group differs, each of its places is compared."""
 
 
 class Captures:
-    """All places that a function reads, and what was found there."""
+    """All places that a function reads, and the values found there."""
 
     def __init__(self, roots: list[Any], is_shared: Callable[[Any], bool]) -> None:
         self._is_shared = is_shared
@@ -56,20 +56,20 @@ class Captures:
         self._stores_any = self._mutates = False
         self._of_libraries: set[int] = set()
         self.shared: list[Any] = []
-        """The shared objects that were met on the way."""
+        """The shared objects encountered during the traversal."""
         self.modules: dict[str, ModuleType] = {}
-        """The user's modules that code has by name: workers import them."""
+        """The user's modules that the code references by name; workers import them."""
         self.places: list[Place] = []
         self._waiting = list(roots)
         while self._waiting:
             self._look_at(self._waiting.pop())
         self.places[:0] = self._names.values()
         self.values = [place.read() for place in self.places]
-        """What was found at each place; since then, what the function has changed itself."""
+        """The values found at each place, updated with the changes made by the function itself."""
         self.keep(lambda place: True)
 
     def keep(self, is_kept: Callable[[Place], bool]) -> None:
-        """Drops places that need not be watched."""
+        """Drops the places that need no watching."""
         pairs = [pair for pair in zip(self.places, self.values, strict=True) if is_kept(pair[0])]
         self.places, self.values = [one for one, _ in pairs], [values for _, values in pairs]
         self.is_constant = not (
@@ -84,16 +84,16 @@ class Captures:
         self._snapshots: list[Snapshot | None] = [self._snapshot(group) for group in self._groups]
 
     def meets(self, kind: type) -> bool:
-        """Whether code uses an object of this kind."""
+        """Whether the code uses an object of this type."""
         return any(isinstance(one, kind) for one in self._seen.values())
 
     def says(self, word: str) -> bool:
-        """Whether code of the user has a word for this."""
+        """Whether the user's code uses this attribute name."""
         functions = [one for one in self._seen.values() if isinstance(one, FunctionType)]
         return any(word in read(one.__code__).attributes for one in functions if is_own(one.__module__))
 
     def changed(self) -> list[int]:
-        """At which places something else is found since; every call asks."""
+        """The places whose values differ from the recorded ones; runs before every call."""
         found: list[int] = []
         for number, snapshot in enumerate(self._snapshots):
             if snapshot is None or snapshot.differs():
@@ -106,7 +106,7 @@ class Captures:
         return found
 
     def take(self, changed: list[int]) -> bool:
-        """Takes other values as found, unless they lead to places that were not looked at."""
+        """Records the new values, unless they lead to places that were not traversed."""
         now = {at: self.places[at].read() for at in changed}
         for at, values in now.items():
             old = self.values[at]
@@ -118,9 +118,9 @@ class Captures:
         return True
 
     def accept_own(self, record: Callable[[Place, list[Any], dict[Any, Any]], None]) -> None:
-        """Takes what the function has changed during a call as found, and reports the keys and values.
+        """Records the changes that the function made during a call, and reports their keys and values.
 
-        What something else has changed meanwhile, such as another thread, stays a change.
+        Changes made concurrently by other code, such as another thread, remain pending.
         """
         for at in self.changed():
             place, now = self.places[at], self.places[at].read()
@@ -129,7 +129,7 @@ class Captures:
             record(place, own, now)
 
     def _is_own_change(self, place: Place, key: Any) -> bool:
-        """Whether the function's code can assign this."""
+        """Whether the function's code can assign this key."""
         if id(place.owner) in self._of_libraries:
             return True
         if isinstance(place, Names):
@@ -212,7 +212,7 @@ class Captures:
         self._names.setdefault(id(space), Names(space)).names[name] = None
 
     def _reach(self, value: Any, attributes: tuple[str, ...]) -> None:
-        """Goes on to what a name stands for; of a module the code can only use what it has words for."""
+        """Follows the value of a name; of a module, the code can only use the attributes that it names."""
         if not isinstance(value, ModuleType):
             self._waiting.append(value)
             return
@@ -252,12 +252,12 @@ class Captures:
             managed = [held[name] for name in names if not own or name in MANAGED or name[0] == "_"]
             self._of_libraries.update(_containers([*managed, *([] if own else [thing])]))
         if "__wrapped__" in held or hasattr(type(thing), "__wrapped__"):
-            # Compiled functions of JAX have what they were made of.
+            # JAX's compiled functions keep the original function in `__wrapped__`.
             self._waiting.append(thing.__wrapped__)
 
 
 def accept(values: dict[Any, Any], keys: list[Any], now: dict[Any, Any]) -> None:
-    """Makes values of some keys, and the order of these, what they are now."""
+    """Sets some keys to their current values, in the current order."""
     for key in keys:
         values.pop(key, None)
         if key in now:
@@ -265,7 +265,7 @@ def accept(values: dict[Any, Any], keys: list[Any], now: dict[Any, Any]) -> None
 
 
 def _containers(things: list[Any]) -> list[int]:
-    """What a library keeps in an object, with the lists and dictionaries in it."""
+    """The ids of the objects that a library keeps in an object, including nested lists and dictionaries."""
     found = {id(one): one for one in things}
     waiting = list(things)
     while waiting:

@@ -1,4 +1,4 @@
-"""Sending functions to the workers by value; a variable that several functions use stays one variable."""
+"""Sends functions to the workers by value; a variable that several functions use stays one variable."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from unisono.functions.variables import Registry, apply_settings, kinds
 from unisono.functions.wrappers import reduced as reduced_wrapper
 
 _DEEP = 50_000
-"""Graphs are pickled by recursion."""
+"""Recursion limit while pickling: graphs are pickled recursively."""
 
 
 class Change(NamedTuple):
-    """A value that workers find otherwise than the master does."""
+    """A value that differs between the workers and the master."""
 
     place: Place
     kind: str
     key: Any
     value: Any
     is_initial: bool
-    """Whether workers that have imported the place's owner have some value there."""
+    """Whether workers that have imported the place's owner already have some value there."""
 
 
 def pack(
@@ -45,37 +45,37 @@ def pack(
     spaces: Spaces,
     sent: set[int],
 ) -> tuple[bytes, set[int], dict[int, Any]]:
-    """Writes functions and changes down, with the shared objects in them that the workers do not have yet.
+    """Pickles functions and changes, with the shared objects in them that the workers do not have yet.
 
     Args:
         functions: The functions and their numbers.
-        changes: What their code uses and workers do not have as the master does.
-        along: Shared objects that they name, and modules that workers import for them.
-        settings: What shared variables have beside their values, by number.
-        refreshed: The numbers of functions that workers have and must make ready again.
+        changes: Values that their code uses and that differ on the workers.
+        along: Shared objects that the functions list, and modules that workers import for them.
+        settings: Attributes of shared variables other than their values, by number.
+        refreshed: The numbers of functions that workers have and must rebuild.
         dropped: The numbers of objects that no function uses any more.
-        owners: The ids of objects that may change later: workers must know them by number. It is true of
-            those whose classes define what pickle writes.
-        registry: The master's shared objects; those that are found on the way are noted there.
-        spaces: How workers know modules and the script.
+        owners: The ids of objects that may change later, so that workers must know them by number. The value
+            is true for those whose classes define their pickled form.
+        registry: The master's shared objects; objects encountered during pickling are registered there.
+        spaces: The namespaces by which workers know modules and the script.
         sent: The numbers of the objects that the workers have.
 
     Returns:
-        What `Distribute` reads, the numbers of the objects in it, and what classes have had pickle write.
+        The bytes that `Distribute` reads, the numbers of the objects in them, and custom reductions by id.
     """
     met: set[int] = set()
     reductions: dict[int, Any] = {}
     courier, stream = _courier(registry, spaces, sent, met, owners, reductions)
     with _Deeper():
         courier.dump((functions, [_written(change, spaces) for change in changes], along))
-        # The second part remembers the first: what was met there is the same object here.
+        # The same pickler writes the second part: objects of the first part keep their identity here.
         objects = [(number, registry.objects[number]) for number in sorted(met)]
         courier.dump((objects, settings, refreshed, dropped))
     return stream.getvalue(), met, reductions
 
 
 def check(value: Any, registry: Registry, spaces: Spaces, sent: set[int]) -> Exception | None:
-    """Why something cannot be sent, if so."""
+    """The reason why a value cannot be sent, or None."""
     before = registry.count
     courier, _ = _courier(registry, spaces, sent, set(), {}, {}, lambda buffer: False)
     try:
@@ -117,11 +117,11 @@ def _courier(
 
         def reducer_override(self, thing: Any) -> Any:
             if isinstance(thing, FunctionType) and is_own_space(thing.__globals__):
-                # Functions of one module have one set of names in the workers too, whenever they are sent.
+                # Functions of one module share one namespace on the workers too, whenever they are sent.
                 self.globals_ref.setdefault(id(thing.__globals__), spaces.mirror(thing.__globals__))
             wrapper = reduced_wrapper(thing)
             if wrapper is not None:
-                # A cache that several functions use is one cache.
+                # A cache that several functions use stays one cache.
                 met.add(registry.adopt_new(thing))
                 return wrapper
             if owners.get(id(thing)):
@@ -134,7 +134,7 @@ def _courier(
 
 
 def _written(change: Change, spaces: Spaces) -> tuple[str, Any, Any, Any]:
-    """A change as workers read it: kind of place, owner, key and value."""
+    """A change in the form that workers read: kind of place, owner, key and value."""
     owner = change.place.owner
     return change.kind, spaces.mirror(owner) if change.kind == Names.kind else owner, change.key, change.value
 
@@ -149,7 +149,7 @@ class _Arrival(pickle.Unpickler):
 
 
 class Distribute:
-    """One rank's part of a distribution: workers unpack, the master has everything already."""
+    """One rank's part of a distribution: workers unpack, the master already has everything."""
 
     operation = "distribute"
 
@@ -157,7 +157,7 @@ class Distribute:
         self._member, self._packed = member, packed
 
     def prepare(self) -> None:
-        """Unpacks and makes the functions ready to run."""
+        """Unpacks the functions and makes them ready to run."""
         member = self._member
         if member.is_master:
             return
@@ -182,15 +182,15 @@ class Distribute:
             member.functions[number] = Evaluator(member.functions[number].definition)
 
     def problem(self, shown: list[Any]) -> Exception | None:
-        """There is none: each rank works alone."""
+        """Always None: each rank works on its own."""
         return None
 
     def finish(self, shown: list[Any]) -> None:
-        """There is nothing left to do."""
+        """Does nothing."""
 
 
 class _Deeper:
-    """Allows deep recursion for a while."""
+    """Raises the recursion limit temporarily."""
 
     def __enter__(self) -> None:
         self._limit = sys.getrecursionlimit()

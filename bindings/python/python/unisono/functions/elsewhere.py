@@ -1,4 +1,4 @@
-"""What workers have for the master's functions and data: objects may keep them, code cannot use them."""
+"""Worker placeholders for the master's functions and data: objects may hold them, code cannot use them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 
 class Elsewhere:
-    """Stands in a worker for something that only the master has."""
+    """Placeholder on a worker for a value that only the master has."""
 
     def __init__(self, what: str, advice: str) -> None:
         self.__dict__.update(_what=what, _advice=advice)

@@ -1,4 +1,4 @@
-"""What the workers have, and what they still need: functions, and what their code uses besides its inputs."""
+"""Tracks what workers have and need: functions, and the state that their code uses besides its inputs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from unisono.functions.variables import Settings
 from unisono.functions.wrappers import contents_of
 
 _NO_FAULT = (PeerLost, Timeout, Interrupted, Inactive, Unsupported)
-"""These have nothing to do with what is sent: it can be sent later, if there are workers then."""
+"""Errors unrelated to the contents, which can be sent later if there are workers then."""
 
 _MANY = 1000
-"""How many objects that may change are kept before unused ones are looked for."""
+"""Number of watched objects above which unused ones are collected."""
 
 _FAR = 100_000
-"""So many objects are looked through for a shared variable."""
+"""Maximum number of objects searched for a shared variable."""
 
 
 @dataclass
@@ -40,21 +40,21 @@ class _Item:
     captures: Captures | None = None
     version: int = -1
     is_outdated: bool = False
-    """Whether something was compiled with what names no longer stand for."""
+    """Whether the function was compiled with values that have changed since."""
     refused: Exception | None = None
 
     def along(self) -> list[Any]:
-        """What is sent with it: shared objects that it names, modules that its code has by name."""
+        """Objects sent with it: shared objects that it lists, modules that its code references by name."""
         modules = self.captures.modules if self.captures is not None else {}
         return [*self.shareds, *modules.values()]
 
 
 class _Unknown:
-    """Stands for a value of which it is not known whether all workers have it."""
+    """Marks a value that some workers may not have."""
 
 
 class Supply:
-    """Keeps the workers supplied with functions, and with what the master finds where their code looks."""
+    """Keeps the workers supplied with functions, and with the master's values that their code uses."""
 
     def __init__(self, member: Member, tell: Callable[[Any, tuple[Any, ...]], Any]) -> None:
         self._member, self._tell = member, tell
@@ -63,9 +63,9 @@ class Supply:
         self._sent: set[int] = set()
         self._spaces = Spaces()
         self._known: dict[tuple[str, int], dict[Any, Any]] = {}
-        """For each place that workers have, what the master found there when they last got it."""
+        """For each place that workers have, the master's values when they were last sent."""
         self._watched: set[int] = set()
-        """The numbers of objects that have one only because they may change."""
+        """The numbers of objects that are registered only because they may change."""
         self._many = _MANY
         self._version = 0
         self._sent_at: dict[tuple[str, int], int] = {}
@@ -73,7 +73,7 @@ class Supply:
         self._settings = Settings()
 
     def add(self, definition: Definition, evaluator: Evaluator, shareds: list[Any]) -> int:
-        """Takes a new function; workers get it before they need it."""
+        """Registers a new function; workers receive it before they need it."""
         number = len(self._items)
         self._member.functions[number] = evaluator
         item = _Item(number, definition, shareds)
@@ -86,9 +86,10 @@ class Supply:
         return number in self._sent
 
     def check(self, number: int) -> Captures:
-        """Makes sure that the workers can run a function as the master would, and says what it uses.
+        """Ensures that the workers can run a function as the master would, and returns its captures.
 
-        Every call does it: what the function uses is compared with what was found, and changes are sent.
+        Every call does this: it compares the values that the function uses with the recorded ones, and sends
+        changes.
         """
         if self._pending:
             self.distribute()
@@ -105,7 +106,7 @@ class Supply:
 
     @contextmanager
     def alone(self, number: int) -> Iterator[None]:
-        """Runs a function in the master alone: made ready again if it was compiled with what has changed."""
+        """Runs a function on the master alone, rebuilt if it was compiled with values that have changed."""
         item = self._items[number]
         captures = item.captures = item.captures or self._look(item)
         has_changed = bool(captures.changed())
@@ -118,7 +119,7 @@ class Supply:
                 self.settle(captures)
 
     def settle(self, captures: Captures) -> None:
-        """What a function has changed in a call that has just ended is each worker's own."""
+        """Accepts the changes that a function made in a call that just ended: they stay worker-local."""
         captures.accept_own(self._record)
 
     def _record(self, place: Place, keys: list[Any], now: dict[Any, Any]) -> None:
@@ -126,7 +127,7 @@ class Supply:
             accept(self._known[place.key], keys, now)
 
     def update(self, variables: list[Any]) -> None:
-        """Sends what workers need before variables are moved: these variables, and the types of all."""
+        """Sends what workers need before variables move: these variables, and the types of all variables."""
         self.distribute()
         number_of, failures = self._member.variables.number_of, list[Exception]()
         for item in self._items:
@@ -137,7 +138,7 @@ class Supply:
             except _NO_FAULT:
                 raise
             except Exception as error:
-                # Another function may have the variables.
+                # Another function may use the variables.
                 failures.append(error)
         else:
             if failures and any(number_of(one) not in self._sent for one in variables):
@@ -147,14 +148,14 @@ class Supply:
             self._dispatch([], [], [], settings, [])
 
     def end(self) -> None:
-        """Holds on to nothing that functions use: there are no workers left."""
+        """Releases everything that functions use: there are no workers left."""
         self._known.clear()
         self._spaces, self._tell = Spaces(), _nobody
         for item in self._items:
             item.captures = None
 
     def _try_again(self, item: _Item) -> None:
-        """Sends a function that could not be sent, if what it uses is something else by now."""
+        """Retries a function that could not be sent, if the values that it uses have changed."""
         assert item.refused is not None
         if item.captures is None or not item.captures.changed():
             raise item.refused
@@ -163,16 +164,16 @@ class Supply:
         self.distribute()
 
     def distribute(self) -> None:
-        """Sends the workers what they do not have. A function that cannot be sent stops no other one."""
+        """Sends the workers what they lack. A function that cannot be sent does not block the others."""
         pending, self._pending = self._pending, []
         try:
             self._send_all(pending)
         finally:
-            # What is left, after an interrupt too, was neither sent nor refused.
+            # The remaining functions, after an interrupt too, were neither sent nor rejected.
             self._pending[:0] = pending
 
     def _send_all(self, pending: list[_Item]) -> None:
-        """Empties a list of functions, together if that can be."""
+        """Sends and removes the functions in a list, together if possible."""
         if not pending:
             return
         try:
@@ -187,7 +188,7 @@ class Supply:
             self._send_each(pending)
 
     def _send_each(self, pending: list[_Item]) -> None:
-        """Empties it one by one, and finds out which functions cannot be sent."""
+        """Sends and removes the functions one by one, to find those that cannot be sent."""
         first: Exception | None = None
         while pending:
             try:
@@ -202,10 +203,10 @@ class Supply:
             raise first
 
     def _refresh(self, item: _Item, changed: list[int], settings: list[tuple[int, Any]]) -> Captures:
-        """Sends the workers what code finds by now, and settings."""
+        """Sends the workers the current values that the code uses, and settings."""
         captures, version = item.captures, item.version
         assert captures is not None
-        # Until the workers know, every call tries.
+        # Until the workers have the values, every call retries.
         item.version = -1
         item.is_outdated = item.is_outdated or bool(changed)
         places: list[int] | None = None
@@ -215,7 +216,7 @@ class Supply:
             every = enumerate(captures.places)
             places = [*changed, *(at for at, one in every if self._sent_at.get(one.key, 0) > version)]
         changes = self._changes([item], places)
-        # A compiled function has what it used in it.
+        # A compiled function contains the values that it used.
         refreshed = [item.number] if item.is_outdated and _is_compiled(item) else []
         if changes or settings or refreshed:
             self._dispatch([item], [], changes, settings, refreshed, places)
@@ -243,12 +244,12 @@ class Supply:
         body = getattr(item.definition.body, "callable", None)
         captures = Captures([body, *item.shareds], registry.is_shared)
         for one in captures.shared:
-            # A module may have got other parameters.
+            # A module may have received other parameters.
             registry.note_own(one)
         return captures
 
     def _changes(self, items: list[_Item], places: list[int] | None = None) -> list[Change]:
-        """What workers find otherwise than the master does, at all places or at some of a single function."""
+        """The values that differ on the workers, at all places or at some places of a single function."""
         registry, found = self._member.variables, dict[tuple[Any, int], list[Change]]()
         for item in items:
             assert item.captures is not None
@@ -281,7 +282,7 @@ class Supply:
         refreshed: list[int],
         at: list[int] | None = None,
     ) -> None:
-        """Sends functions and changes. `at` are the places of a function that the workers know otherwise."""
+        """Sends functions and changes. `at` lists the places of a function that differ on the workers."""
         registry = self._member.variables
         along = [one for item in items for one in item.along()]
         settings = [one for one in settings if one[0] in self._sent]
@@ -314,7 +315,7 @@ class Supply:
             self._version += 1
         for change in changes:
             self._sent_at[change.place.key] = self._version
-            # Should this fail, some workers may have the new value, and others the old one.
+            # If this fails, some workers may have the new value, and others the old one.
             known = self._known.setdefault(change.place.key, {})
             every = [key for key in {**known, **change.place.read()} if key is not REDUCED]
             known.update(dict.fromkeys(every if change.key is None else [change.key], _Unknown))
@@ -328,7 +329,7 @@ class Supply:
         self._settings.told(registry)
 
     def _note_known(self, item: _Item, reductions: dict[int, Any], at: list[int] | None) -> None:
-        """Notes what the workers have. What they did not get, as a call has made it, is each worker's own."""
+        """Records what the workers have. Values that a call created and that were not sent stay local."""
         captures, registry = item.captures, self._member.variables
         assert captures is not None
         if at is None:
@@ -345,7 +346,7 @@ class Supply:
                 self._known[place.key] = dict(values) if reduced is Missing else {**values, REDUCED: reduced}
 
     def _unused(self) -> list[int]:
-        """The numbers of objects that no function uses any more, once there are many."""
+        """The numbers of objects that no function uses any more, once many objects are watched."""
         if len(self._watched) < self._many:
             return []
         captured = [item.captures for item in self._items if item.captures is not None]
@@ -363,10 +364,10 @@ class Supply:
         self._watched.difference_update(numbers)
 
     def _without_culprits(self, item: _Item, changes: list[Change], error: Exception) -> list[Change]:
-        """What is left without values that cannot be sent and that workers have of their own.
+        """Removes changes whose values cannot be sent and that workers have locally.
 
-        A worker that imports a module has that module's locks and files itself. But a shared variable that
-        lies in such a value would be another one there, and what a script has no worker can import.
+        A worker that imports a module has that module's locks and files itself. But a shared variable inside
+        such a value would be a separate variable there, and no worker can import the values of a script.
         """
         reasons = [self._check(change.value) for change in changes]
         culprits = [(one, why) for one, why in zip(changes, reasons, strict=True) if why is not None]
@@ -388,12 +389,12 @@ class Supply:
         return check(value, self._member.variables, self._spaces, self._sent)
 
     def _is_imported(self, change: Change) -> bool:
-        """Whether workers have something there by importing a module."""
+        """Whether workers have a value there by importing a module."""
         is_script = isinstance(change.place, Names) and not self._spaces.is_module(change.place.owner)
         return change.is_initial and not is_script
 
     def _unsendable(self, item: _Item) -> Iterator[tuple[str, Any, Exception]]:
-        """Names and variables of enclosing functions that cannot be sent."""
+        """Global names and closure variables that cannot be sent."""
         assert item.captures is not None
         for place, values in zip(item.captures.places, item.captures.values, strict=True):
             for key, value in values.items():
@@ -403,7 +404,7 @@ class Supply:
                         yield place.title(key), value, why
 
     def _reaches(self, value: Any) -> bool:
-        """Whether a shared variable lies somewhere in a value."""
+        """Whether a value contains a shared variable at any depth."""
         registry = self._member.variables
         seen: dict[int, Any] = {}
         stack = [value]
@@ -436,7 +437,7 @@ def _refusal(item: _Item, culprit: tuple[str, Any, Exception]) -> TypeError:
 
 
 def _innermost(culprits: list[tuple[str, Any, Exception]]) -> tuple[str, Any, Exception]:
-    """A value rather than the helper function that uses it."""
+    """Prefers a value to the helper function that uses it."""
     values = [
         one
         for one in culprits

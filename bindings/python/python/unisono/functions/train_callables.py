@@ -1,4 +1,4 @@
-"""Training steps of losses that are PyTorch or JAX callables."""
+"""Training steps for losses that are PyTorch or JAX callables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def make(
     weighted: bool,
     kwargs: dict[str, Any],
 ) -> TrainFunction:
-    """Makes a training step; see `make_train_function`."""
+    """Creates a training step; see `make_train_function`."""
     name = update_rule if isinstance(update_rule, str) else getattr(update_rule, "__name__", "")
     if name not in RULES:
         raise ValueError(f"update_rule: expected one of {', '.join(RULES)}, received {update_rule!r}")
@@ -34,7 +34,7 @@ def make(
     check_names(loss, "x and y", sliceables)
     torch = sys.modules.get("torch")
     is_module = torch is not None and isinstance(params, torch.nn.Module)
-    # Weights that are tied may be listed twice: they make one step.
+    # Tied weights may be listed twice, but they make one step.
     trained = params if is_module else list({id(one): one for one in params}.values())
     is_torch = is_module or (torch is not None and any(isinstance(one, torch.Tensor) for one in trained))
     maker = _torch if is_torch else _jax
@@ -70,12 +70,12 @@ def _state(rule: Rule, count: int, dtype: Any) -> list[Shared]:
 
 
 def _weight(rows: int, weighted: bool) -> int:
-    """How much a worker counts: by its rows, or as much as any other that has some."""
+    """The weight of a worker: its row count, or the same weight as any other worker that has rows."""
     return rows if weighted else min(rows, 1)
 
 
 def _mean(vector: Any) -> Any:
-    """The gradient in a reduced vector: behind the sums is what they weigh."""
+    """The gradient in a reduced vector: the last element is the total weight of the sums before it."""
     return vector[:-1] / vector[-1]
 
 
@@ -157,7 +157,7 @@ def _torch(
 
 
 def _unchanged(params: Any, made_for: list[Any]) -> Callable[[], None]:
-    """Checks before each step that it trains what it was made for: the vector has room for that alone."""
+    """Checks before each step that the parameters are the original ones: the vector fits only them."""
     settings = [(one.requires_grad, one.dtype) for one in made_for]
 
     def check() -> None:
@@ -253,7 +253,7 @@ def _jax(
 
 
 def _sign(target: Any, inputs: list[str], shareds: list[str]) -> None:
-    """Gives a function that takes anything the parameters that it really has."""
+    """Sets the actual signature of a function that accepts any arguments."""
     positional = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in inputs]
     named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in shareds]
     target.__signature__ = inspect.Signature([*positional, *named])

@@ -1,4 +1,4 @@
-"""What code has words for: the names that it reads and writes, attributes, modules that it imports."""
+"""Names that code uses: those that it reads and writes, attributes, and modules that it imports."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _MUTATING = ("STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE", "INPLACE_")
 _IN_PLACE = ("+=", "*=", "|=", "&=", "-=", "^=")
 
 _REFLECTIVE = frozenset(("setattr", "delattr", "vars", "__dict__", "__setattr__", "__delattr__"))
-"""Words of code that may assign attributes without their names."""
+"""Names used by code that may assign attributes without naming them."""
 
 
 class Words(NamedTuple):
-    """What code has words for."""
+    """The names that code uses."""
 
     reads: tuple[str, ...]
     writes: frozenset[str]
     attributes: tuple[str, ...]
-    """Attributes that it reads, and those that it may read by `getattr`: its short texts."""
+    """Attributes that it reads, and those that it may read by `getattr`: its identifier-like strings."""
     imports: tuple[str, ...]
     rebinds: frozenset[str]
-    """Variables of enclosing functions that it assigns."""
+    """Closure variables that it assigns."""
     stores: frozenset[str]
     """Attributes that it assigns or deletes."""
     stores_any: bool
@@ -41,7 +41,7 @@ class Words(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def read(code: CodeType) -> Words:
-    """All words of some code, and of the functions within it."""
+    """Collects the names in a code object and in the functions nested in it."""
     found: dict[str, dict[str, None]] = {kind: {} for kind in (*Words._fields, "texts")}
     mutates = False
     stack = [code]
