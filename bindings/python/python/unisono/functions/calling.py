@@ -68,15 +68,15 @@ class Call:
         rows = link.view(*self._rows)[low:high] if self._rows else None
         arguments = []
         for position, ((offset, dtype, shape), is_minibatch) in enumerate(self._inputs):
-            whole = link.view(offset, dtype, shape)
+            array = link.view(offset, dtype, shape)
             if position >= scattered:
-                arguments.append(whole)
+                arguments.append(array)
             elif is_minibatch:
-                arguments.append(whole[low - first : high - first])
+                arguments.append(array[low - first : high - first])
             elif rows is not None:
-                arguments.append(whole[rows])
+                arguments.append(array[rows])
             else:
-                arguments.append(whole[low:high])
+                arguments.append(array[low:high])
         return arguments, high - low
 
     def _own_selection(self) -> Any:

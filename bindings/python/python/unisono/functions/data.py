@@ -10,9 +10,9 @@ import numpy as np
 
 from unisono.arrays import reject_masked
 from unisono.functions.batch import Place, is_whole
-from unisono.functions.elsewhere import Elsewhere
 from unisono.functions.outputs import check_type
 from unisono.functions.pool import Pool, active
+from unisono.functions.remote_value import RemoteValue
 
 
 class Data:
@@ -47,7 +47,7 @@ class Data:
         return f"<unisono.functions.Data {self.name or ''}: {self.dtype} {self.shape}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Elsewhere, (
+        return RemoteValue, (
             f"data {self.name!r}" if self.name else "data",
             "pass it as an input of the function",
         )
@@ -202,10 +202,10 @@ class Data:
                     "functions.fork(), and make it again"
                 )
             self._pool.check_usable()
-            self._renew(int(size * oversize))
+            self._reallocate(int(size * oversize))
         self._array = np.ndarray(shape, self._dtype, self._memory)
 
-    def _renew(self, count: int) -> None:
+    def _reallocate(self, count: int) -> None:
         """Replaces the allocation; if no memory is available, everything stays as it is."""
         link, wanted = self._pool.member.link, count * self._dtype.itemsize
         # Untouched memory costs nothing: check that the allocation succeeds before freeing the old one.

@@ -66,33 +66,33 @@ def gathered(member: Member, value: Any, shapes: list[tuple[int, ...]], root: in
     group, timeout = member.link.group, member.link.timeout
     flat = value.detach().reshape(-1)
     if root is None:
-        whole = group.all_gather(flat, True, True, timeout)
+        result = group.all_gather(flat, True, True, timeout)
     else:
-        whole = group.gather(flat, root, True, True, timeout)
-    if whole is None:
+        result = group.gather(flat, root, True, True, timeout)
+    if result is None:
         return None
-    parts = torch.split(whole, [math.prod(shape) for shape in shapes])
+    parts = torch.split(result, [math.prod(shape) for shape in shapes])
     return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def reduced(member: Member, value: Any, op: str) -> Any:
     """Reduces the tensors of all ranks into a new one at the master; None on the other ranks."""
-    whole = member.link.group.reduce_to(value.detach(), op, member.master, True, member.link.timeout, False)
-    return whole if member.is_master else None
+    result = member.link.group.reduce_to(value.detach(), op, member.master, True, member.link.timeout, False)
+    return result if member.is_master else None
 
 
 def all_reduced(member: Member, value: Any, op: str) -> Any:
     """Reduces the tensors of all ranks on every rank, in place if they are contiguous."""
-    whole = value.detach().contiguous()
-    member.link.group.all_reduce(whole, op, True, member.link.timeout, False)
-    return whole
+    result = value.detach().contiguous()
+    member.link.group.all_reduce(result, op, True, member.link.timeout, False)
+    return result
 
 
 def broadcast(member: Member, value: Any) -> Any:
     """Broadcasts the master's tensor; every rank passes one of its type and shape, which is overwritten."""
-    whole = value.detach().contiguous()
-    member.link.group.broadcast(whole, member.master, True, member.link.timeout)
-    return whole
+    result = value.detach().contiguous()
+    member.link.group.broadcast(result, member.master, True, member.link.timeout)
+    return result
 
 
 def joined(arrays: list[Any], nd_up: int) -> Any:

@@ -18,7 +18,7 @@ from unisono.functions.spaces import Spaces, is_own_space
 from unisono.functions.variables import Registry, apply_settings, kinds
 from unisono.functions.wrappers import reduced as reduced_wrapper
 
-_DEEP = 50_000
+_RECURSION_LIMIT = 50_000
 """Recursion limit while pickling: graphs are pickled recursively."""
 
 
@@ -36,7 +36,7 @@ class Change(NamedTuple):
 def pack(
     functions: list[tuple[int, Definition]],
     changes: list[Change],
-    along: list[Any],
+    dependencies: list[Any],
     settings: list[tuple[int, Any]],
     refreshed: list[int],
     dropped: list[int],
@@ -50,7 +50,7 @@ def pack(
     Args:
         functions: The functions and their numbers.
         changes: Values that their code uses and that differ on the workers.
-        along: Shared objects that the functions list, and modules that workers import for them.
+        dependencies: Shared objects that the functions list, and modules that workers import for them.
         settings: Attributes of shared variables other than their values, by number.
         refreshed: The numbers of functions that workers have and must rebuild.
         dropped: The numbers of objects that no function uses any more.
@@ -63,24 +63,24 @@ def pack(
     Returns:
         The bytes that `Distribute` reads, the numbers of the objects in them, and custom reductions by id.
     """
-    met: set[int] = set()
+    included: set[int] = set()
     reductions: dict[int, Any] = {}
-    courier, stream = _courier(registry, spaces, sent, met, owners, reductions)
-    with _Deeper():
-        courier.dump((functions, [_written(change, spaces) for change in changes], along))
+    transfer, stream = _make_transfer(registry, spaces, sent, included, owners, reductions)
+    with _RecursionLimit():
+        transfer.dump((functions, [_written(change, spaces) for change in changes], dependencies))
         # The same pickler writes the second part: objects of the first part keep their identity here.
-        objects = [(number, registry.objects[number]) for number in sorted(met)]
-        courier.dump((objects, settings, refreshed, dropped))
-    return stream.getvalue(), met, reductions
+        objects = [(number, registry.objects[number]) for number in sorted(included)]
+        transfer.dump((objects, settings, refreshed, dropped))
+    return stream.getvalue(), included, reductions
 
 
 def check(value: Any, registry: Registry, spaces: Spaces, sent: set[int]) -> Exception | None:
     """The reason why a value cannot be sent, or None."""
     before = registry.count
-    courier, _ = _courier(registry, spaces, sent, set(), {}, {}, lambda buffer: False)
+    transfer, _ = _make_transfer(registry, spaces, sent, set(), {}, {}, lambda buffer: False)
     try:
-        with _Deeper():
-            courier.dump(value)
+        with _RecursionLimit():
+            transfer.dump(value)
     except Exception as error:
         return error
     finally:
@@ -88,19 +88,19 @@ def check(value: Any, registry: Registry, spaces: Spaces, sent: set[int]) -> Exc
     return None
 
 
-def _courier(
+def _make_transfer(
     registry: Registry,
     spaces: Spaces,
     sent: set[int],
-    met: set[int],
+    included: set[int],
     owners: dict[int, bool],
     reductions: dict[int, Any],
-    aside: Callable[[Any], Any] | None = None,
+    buffer_callback: Callable[[Any], Any] | None = None,
 ) -> tuple[Any, io.BytesIO]:
     cloudpickle = _cloudpickle()
     found = tuple(kind.is_found for kind in kinds())
 
-    class Courier(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
+    class Transfer(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
         def persistent_id(self, thing: Any) -> Any:
             number = registry.number_of(thing)
             if number is None and any(is_found(thing) for is_found in found):
@@ -111,7 +111,7 @@ def _courier(
             if number is not None:
                 if number in sent:
                     return number
-                met.add(number)
+                included.add(number)
                 return None
             return spaces.key_of(thing)
 
@@ -122,7 +122,7 @@ def _courier(
             wrapper = reduced_wrapper(thing)
             if wrapper is not None:
                 # A cache that several functions use stays one cache.
-                met.add(registry.adopt_new(thing))
+                included.add(registry.adopt_new(thing))
                 return wrapper
             if owners.get(id(thing)):
                 reductions[id(thing)] = thing.__reduce_ex__(5)
@@ -130,7 +130,7 @@ def _courier(
             return super().reducer_override(thing)
 
     stream = io.BytesIO()
-    return Courier(stream, 5, buffer_callback=aside), stream
+    return Transfer(stream, 5, buffer_callback=buffer_callback), stream
 
 
 def _written(change: Change, spaces: Spaces) -> tuple[str, Any, Any, Any]:
@@ -139,7 +139,7 @@ def _written(change: Change, spaces: Spaces) -> tuple[str, Any, Any, Any]:
     return change.kind, spaces.mirror(owner) if change.kind == Names.kind else owner, change.key, change.value
 
 
-class _Arrival(pickle.Unpickler):
+class _Unpickler(pickle.Unpickler):
     def __init__(self, stream: io.BytesIO, member: Member) -> None:
         super().__init__(stream)
         self._objects, self._spaces = member.variables.objects, member.spaces
@@ -161,10 +161,10 @@ class Distribute:
         member = self._member
         if member.is_master:
             return
-        arrival = _Arrival(io.BytesIO(self._packed), member)
-        with _Deeper():
-            functions, changes, _ = arrival.load()
-            objects, settings, refreshed, dropped = arrival.load()
+        unpickler = _Unpickler(io.BytesIO(self._packed), member)
+        with _RecursionLimit():
+            functions, changes, _ = unpickler.load()
+            objects, settings, refreshed, dropped = unpickler.load()
         for number, thing in objects:
             member.variables.adopt(number, thing)
         for kind, owner, key, value in changes:
@@ -189,12 +189,12 @@ class Distribute:
         """Does nothing."""
 
 
-class _Deeper:
+class _RecursionLimit:
     """Raises the recursion limit temporarily."""
 
     def __enter__(self) -> None:
         self._limit = sys.getrecursionlimit()
-        sys.setrecursionlimit(max(self._limit, _DEEP))
+        sys.setrecursionlimit(max(self._limit, _RECURSION_LIMIT))
 
     def __exit__(self, *_: object) -> None:
         sys.setrecursionlimit(self._limit)

@@ -38,7 +38,7 @@ class Evaluator:
         self.sliceables = [wrap(one) for one in definition.sliceables]
         updated = {id(one) for one, _ in definition.updates}
         # A variable to which the call assigns a new value keeps it.
-        self._both = [id(one) in updated for one in definition.sliceables]
+        self._is_updated = [id(one) in updated for one in definition.sliceables]
         self._updates = [(wrap(part), mode) for one, mode in definition.updates for part in parts_of(one)]
         declared = updated | {id(one) for one in definition.sliceables}
         arrays = getattr(self.kernel, "shareds", {}).values()
@@ -67,7 +67,7 @@ class Evaluator:
             done = True
             return outputs
         finally:
-            for variable, value, is_updated in zip(self.sliceables, held, self._both, strict=True):
+            for variable, value, is_updated in zip(self.sliceables, held, self._is_updated, strict=True):
                 if not (done and is_updated):
                     variable.put(value)
 

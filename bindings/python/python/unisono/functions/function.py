@@ -12,9 +12,9 @@ from unisono.functions import batch as batches
 from unisono.functions.batch import Place, edges
 from unisono.functions.calling import Call
 from unisono.functions.data import Data, data
-from unisono.functions.elsewhere import Elsewhere
 from unisono.functions.evaluate import Definition, Evaluator
 from unisono.functions.pool import Pool, active
+from unisono.functions.remote_value import RemoteValue
 from unisono.functions.variables import parts_of
 
 
@@ -43,7 +43,7 @@ class Function:
         return f"<unisono.functions.Function {self.name}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Elsewhere, (f"function {self.name!r}", "call it in the master, before or after this one")
+        return RemoteValue, (f"function {self.name!r}", "call it in the master, before or after this one")
 
     @property
     def name(self) -> str:

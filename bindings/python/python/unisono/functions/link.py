@@ -33,13 +33,13 @@ class Link:
         self._start = self.arena.__array_interface__["data"][0]
         self._bytes = memoryview(cast(Any, self.arena))
         self._blocks = np.asarray(world.empty([2 * _BLOCK], "uint8"))
-        self._long: list[Any] = [None, None]
-        self._turn = 0
+        self._overflow: list[Any] = [None, None]
+        self._current = 0
         own = np.array([self.offset_of(self._blocks)])
         offsets = np.asarray(self.group.all_gather(own, False, True, None)).ravel().tolist()
-        self._places = [[offset + turn * _BLOCK for offset in offsets] for turn in (0, 1)]
+        self._offsets = [[offset + block * _BLOCK for offset in offsets] for block in (0, 1)]
         self._headers = [
-            [self._bytes[place : place + _HEADER].cast("q") for place in places] for places in self._places
+            [self._bytes[offset : offset + _HEADER].cast("q") for offset in row] for row in self._offsets
         ]
 
     def offset_of(self, array: Any) -> int:
@@ -56,21 +56,21 @@ class Link:
 
     def publish(self, message: bytes) -> None:
         """Writes this rank's message; the other ranks read it after the next barrier."""
-        turn, count = self._turn, len(message)
-        header, place = self._headers[turn][self.rank], self._places[turn][self.rank] + _HEADER
-        self._long[turn] = None
+        block, count = self._current, len(message)
+        header, offset = self._headers[block][self.rank], self._offsets[block][self.rank] + _HEADER
+        self._overflow[block] = None
         if count > _BLOCK - _HEADER:
-            self._long[turn] = self.allocate(count)
-            place = self.offset_of(self._long[turn])
-        self._bytes[place : place + count] = message
-        header[0], header[1] = count, place
+            self._overflow[block] = self.allocate(count)
+            offset = self.offset_of(self._overflow[block])
+        self._bytes[offset : offset + count] = message
+        header[0], header[1] = count, offset
 
     def meet(self, timeout: float | None = None) -> None:
         """Waits until every rank has reached the barrier."""
         self.group.barrier(True, self.timeout if timeout is None else timeout)
-        self._turn ^= 1
+        self._current ^= 1
 
     def read(self, rank: int) -> memoryview:
         """The message that a rank wrote before the last barrier."""
-        count, place = self._headers[self._turn ^ 1][rank]
-        return self._bytes[place : place + count]
+        count, offset = self._headers[self._current ^ 1][rank]
+        return self._bytes[offset : offset + count]

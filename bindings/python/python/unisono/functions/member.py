@@ -75,14 +75,14 @@ class Member:
         else:
             link.publish(pickle.dumps(Failure.of(own, self.rank), 5))
         link.meet()
-        everybody = [_read(link, rank) for rank in range(self.size)]
-        failures = [one for one in everybody if isinstance(one, Failure)]
+        published = [_read(link, rank) for rank in range(self.size)]
+        failures = [one for one in published if isinstance(one, Failure)]
         problem = own
         if own is None and failures:
             problem = failures[0].exception(task.operation, len(failures) - 1)
         elif own is None:
-            problem = task.problem(everybody)
-        result = task.finish(everybody) if problem is None else None
+            problem = task.problem(published)
+        result = task.finish(published) if problem is None else None
         self.in_step = True
         if problem is not None and self.is_master:
             raise problem

@@ -245,7 +245,7 @@ class Reduce(Move):
             return self._combine_on_device(variable)
         if shown[0][2] >= 0:
             if gets_it:
-                return self._keep(variable, outputs.fold(self._op, [self.read(one) for one in shown]))
+                return self._store(variable, outputs.fold(self._op, [self.read(one) for one in shown]))
             return None
         held = variable.get()
         flat = np.ascontiguousarray(held).reshape(-1)
@@ -260,19 +260,19 @@ class Reduce(Move):
         if not gets_it:
             return None
         array = flat.reshape(held.shape)
-        return array if np.may_share_memory(array, held) else self._keep(variable, array)
+        return array if np.may_share_memory(array, held) else self._store(variable, array)
 
     def _combine_on_device(self, variable: Variable) -> Any:
         held = variable.raw()
         if self.everybody:
-            whole = device.all_reduced(self.member, held, self._op)
+            result = device.all_reduced(self.member, held, self._op)
         else:
-            whole = device.reduced(self.member, held, self._op)
-        if whole is not None and self._in_place:
-            variable.put(whole)
-        return whole
+            result = device.reduced(self.member, held, self._op)
+        if result is not None and self._in_place:
+            variable.put(result)
+        return result
 
-    def _keep(self, variable: Variable, array: Any) -> Any:
+    def _store(self, variable: Variable, array: Any) -> Any:
         if self._in_place:
             variable.set(array)
         return array

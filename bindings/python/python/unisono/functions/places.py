@@ -58,8 +58,8 @@ class Place:
 
     def difference(self, old: dict[Any, Any], new: dict[Any, Any]) -> list[tuple[str, Any, Any]]:
         """The changes that turn the old values into the new ones, as kind, key and value."""
-        gone = [(self.kind, key, Missing) for key in old if key not in new]
-        return gone + [
+        removed = [(self.kind, key, Missing) for key in old if key not in new]
+        return removed + [
             (self.kind, key, value)
             for key, value in new.items()
             if key not in old or not same(value, old[key])

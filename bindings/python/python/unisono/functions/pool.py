@@ -46,7 +46,7 @@ class Pool:
         self._job = _native.Job(size)
         self._processes = Processes(self._job, master, profile, threads)
         self._lent: list[Any] = []
-        self._turn = threading.RLock()
+        self._lock = threading.RLock()
         self._lost: BaseException | None = None
         self.is_closed = False
         """Whether its workers have ended."""
@@ -59,7 +59,7 @@ class Pool:
             os.environ.update(own[master])
             world = self._job.join(master, START_SECONDS)
             self.member = Member(Link(world, min(timeout or FOREVER, FOREVER)), master)
-            self.supply = Supply(self.member, self._tell)
+            self.supply = Supply(self.member, self._send_command)
         except BaseException:
             self._processes.end(0)
             raise
@@ -69,7 +69,7 @@ class Pool:
         """The lock on the workers: a thread holds it from checking what they need until they are done."""
         if os.getpid() != self._pid:
             raise Inactive("anything in a forked child", "call only in the process that called fork()")
-        return self._turn
+        return self._lock
 
     def register(self, definition: Definition, evaluator: Evaluator, shareds: list[Any]) -> int:
         """Registers a new function; workers receive it before they need it."""
@@ -91,9 +91,9 @@ class Pool:
 
     def run(self, task: Any, command: tuple[Any, ...]) -> Any:
         """Runs a task on every rank."""
-        return self._tell(task, command)
+        return self._send_command(task, command)
 
-    def _tell(self, task: Any, command: tuple[Any, ...]) -> Any:
+    def _send_command(self, task: Any, command: tuple[Any, ...]) -> Any:
         message = pickle.dumps(command, 5)
         member = self.member
         with self.turn:

@@ -16,7 +16,7 @@ _BOOT = (
     "from unisono.functions.worker import main; main(master, profile)"
 )
 
-_FOREIGN = ("UNISONO_TRANSPORT", "UNISONO_HOSTS", "UNISONO_ROLE")
+_IGNORED_VARIABLES = ("UNISONO_TRANSPORT", "UNISONO_HOSTS", "UNISONO_ROLE")
 """Variables that a surrounding job may have set and that workers must ignore."""
 
 
@@ -30,7 +30,7 @@ class Processes:
 
     def start(self, rank: int, own: dict[str, str]) -> None:
         """Starts the worker of a rank, with environment variables of its own."""
-        environment = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
+        environment = {name: value for name, value in os.environ.items() if name not in _IGNORED_VARIABLES}
         if self._threads is not None:
             environment["OMP_NUM_THREADS"] = str(self._threads)
         else:

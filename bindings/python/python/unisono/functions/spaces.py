@@ -103,7 +103,7 @@ class WorkerSpaces:
 
     def give(self, names: dict[str, Any], name: str, value: Any) -> None:
         """Assigns a value to a name."""
-        _give(names, name, value)
+        _assign(names, name, value)
         if id(names) in self._modules:
             self._given.setdefault(id(names), {})[name] = value
 
@@ -113,12 +113,12 @@ class WorkerSpaces:
             module = sys.modules.get(self._modules[number])
             if module is not None:
                 for name, value in given.items():
-                    _give(vars(module), name, value)
+                    _assign(vars(module), name, value)
                 # Later values are assigned on arrival: a function may assign these names meanwhile.
                 given.clear()
 
 
-def _give(names: dict[str, Any], name: str, value: Any) -> None:
+def _assign(names: dict[str, Any], name: str, value: Any) -> None:
     if value is Missing:
         names.pop(name, None)
     else:

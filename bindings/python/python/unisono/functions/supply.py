@@ -20,13 +20,13 @@ from unisono.functions.spaces import Missing, Spaces
 from unisono.functions.variables import Settings
 from unisono.functions.wrappers import contents_of
 
-_NO_FAULT = (PeerLost, Timeout, Interrupted, Inactive, Unsupported)
+_UNRELATED_ERRORS = (PeerLost, Timeout, Interrupted, Inactive, Unsupported)
 """Errors unrelated to the contents, which can be sent later if there are workers then."""
 
-_MANY = 1000
+_COLLECT_THRESHOLD = 1000
 """Number of watched objects above which unused ones are collected."""
 
-_FAR = 100_000
+_MAX_SEARCHED = 100_000
 """Maximum number of objects searched for a shared variable."""
 
 
@@ -41,9 +41,9 @@ class _Item:
     version: int = -1
     is_outdated: bool = False
     """Whether the function was compiled with values that have changed since."""
-    refused: Exception | None = None
+    send_error: Exception | None = None
 
-    def along(self) -> list[Any]:
+    def dependencies(self) -> list[Any]:
         """Objects sent with it: shared objects that it lists, modules that its code references by name."""
         modules = self.captures.modules if self.captures is not None else {}
         return [*self.shareds, *modules.values()]
@@ -56,8 +56,8 @@ class _Unknown:
 class Supply:
     """Keeps the workers supplied with functions, and with the master's values that their code uses."""
 
-    def __init__(self, member: Member, tell: Callable[[Any, tuple[Any, ...]], Any]) -> None:
-        self._member, self._tell = member, tell
+    def __init__(self, member: Member, send_command: Callable[[Any, tuple[Any, ...]], Any]) -> None:
+        self._member, self._send_command = member, send_command
         self._items: list[_Item] = []
         self._pending: list[_Item] = []
         self._sent: set[int] = set()
@@ -66,7 +66,7 @@ class Supply:
         """For each place that workers have, the master's values when they were last sent."""
         self._watched: set[int] = set()
         """The numbers of objects that are registered only because they may change."""
-        self._many = _MANY
+        self._collect_threshold = _COLLECT_THRESHOLD
         self._version = 0
         self._sent_at: dict[tuple[str, int], int] = {}
         """The version in which a place was last sent."""
@@ -94,8 +94,8 @@ class Supply:
         if self._pending:
             self.distribute()
         item = self._items[number]
-        if item.refused is not None:
-            self._try_again(item)
+        if item.send_error is not None:
+            self._retry(item)
         captures = item.captures
         assert captures is not None
         changed = captures.changed()
@@ -108,7 +108,7 @@ class Supply:
     def alone(self, number: int) -> Iterator[None]:
         """Runs a function on the master alone, rebuilt if it was compiled with values that have changed."""
         item = self._items[number]
-        captures = item.captures = item.captures or self._look(item)
+        captures = item.captures = item.captures or self._capture(item)
         has_changed = bool(captures.changed())
         if _is_compiled(item) and (item.is_outdated or has_changed):
             self._member.functions[number] = Evaluator(item.definition)
@@ -135,7 +135,7 @@ class Supply:
                 break
             try:
                 self.check(item.number)
-            except _NO_FAULT:
+            except _UNRELATED_ERRORS:
                 raise
             except Exception as error:
                 # Another function may use the variables.
@@ -150,16 +150,16 @@ class Supply:
     def end(self) -> None:
         """Releases everything that functions use: there are no workers left."""
         self._known.clear()
-        self._spaces, self._tell = Spaces(), _nobody
+        self._spaces, self._send_command = Spaces(), _no_workers
         for item in self._items:
             item.captures = None
 
-    def _try_again(self, item: _Item) -> None:
+    def _retry(self, item: _Item) -> None:
         """Retries a function that could not be sent, if the values that it uses have changed."""
-        assert item.refused is not None
+        assert item.send_error is not None
         if item.captures is None or not item.captures.changed():
-            raise item.refused
-        item.refused = None
+            raise item.send_error
+        item.send_error = None
         self._pending.append(item)
         self.distribute()
 
@@ -179,11 +179,11 @@ class Supply:
         try:
             self._send(pending)
             pending.clear()
-        except _NO_FAULT:
+        except _UNRELATED_ERRORS:
             raise
         except Exception as error:
             if len(pending) == 1:
-                pending.pop().refused = error
+                pending.pop().send_error = error
                 raise
             self._send_each(pending)
 
@@ -193,10 +193,10 @@ class Supply:
         while pending:
             try:
                 self._send(pending[:1])
-            except _NO_FAULT:
+            except _UNRELATED_ERRORS:
                 raise
             except Exception as error:
-                pending[0].refused = error
+                pending[0].send_error = error
                 first = first or error
             del pending[0]
         if first is not None:
@@ -211,7 +211,7 @@ class Supply:
         item.is_outdated = item.is_outdated or bool(changed)
         places: list[int] | None = None
         if version < 0 or (changed and not captures.take(changed)):
-            captures = item.captures = self._look(item)
+            captures = item.captures = self._capture(item)
         else:
             every = enumerate(captures.places)
             places = [*changed, *(at for at, one in every if self._sent_at.get(one.key, 0) > version)]
@@ -233,13 +233,13 @@ class Supply:
             if item.captures is not None and _is_compiled(item) and item.captures.changed():
                 # The master may have run it alone, or tried to send it.
                 self._member.functions[item.number] = Evaluator(item.definition)
-            item.captures = self._look(item)
+            item.captures = self._capture(item)
         functions = [(item.number, item.definition) for item in items]
         self._dispatch(items, functions, self._changes(items), self._settings.changes(), [])
         for item in items:
             item.version = self._version
 
-    def _look(self, item: _Item) -> Captures:
+    def _capture(self, item: _Item) -> Captures:
         registry = self._member.variables
         body = getattr(item.definition.body, "callable", None)
         captures = Captures([body, *item.shareds], registry.is_shared)
@@ -284,7 +284,7 @@ class Supply:
     ) -> None:
         """Sends functions and changes. `at` lists the places of a function that differ on the workers."""
         registry = self._member.variables
-        along = [one for item in items for one in item.along()]
+        dependencies = [one for item in items for one in item.dependencies()]
         settings = [one for one in settings if one[0] in self._sent]
         places = [place for item in items if item.captures and at is None for place in item.captures.places]
         owners = dict.fromkeys((id(place.owner) for place in places), False)
@@ -293,10 +293,10 @@ class Supply:
         before = registry.count
         while True:
             try:
-                packed, met, reductions = pack(
+                packed, included, reductions = pack(
                     functions,
                     changes,
-                    along,
+                    dependencies,
                     settings,
                     refreshed,
                     dropped,
@@ -310,7 +310,7 @@ class Supply:
                 registry.forget(before)
                 if len(items) != 1 or isinstance(error, Unsupported) or not isinstance(error, Exception):
                     raise
-                changes = self._without_culprits(items[0], changes, error)
+                changes = self._without_unsendable(items[0], changes, error)
         if changes:
             self._version += 1
         for change in changes:
@@ -319,9 +319,9 @@ class Supply:
             known = self._known.setdefault(change.place.key, {})
             every = [key for key in {**known, **change.place.read()} if key is not REDUCED]
             known.update(dict.fromkeys(every if change.key is None else [change.key], _Unknown))
-        self._tell(Distribute(self._member, packed), ("distribute", packed))
-        self._sent.update(met)
-        self._watched.update(one for one in met if one >= before and id(registry.objects[one]) in owners)
+        self._send_command(Distribute(self._member, packed), ("distribute", packed))
+        self._sent.update(included)
+        self._watched.update(one for one in included if one >= before and id(registry.objects[one]) in owners)
         if dropped:
             self._drop(dropped)
         for item in items:
@@ -347,39 +347,39 @@ class Supply:
 
     def _unused(self) -> list[int]:
         """The numbers of objects that no function uses any more, once many objects are watched."""
-        if len(self._watched) < self._many:
+        if len(self._watched) < self._collect_threshold:
             return []
         captured = [item.captures for item in self._items if item.captures is not None]
         used = {id(place.owner) for captures in captured for place in captures.places}
         unused = [one for one in self._watched if id(self._member.variables.objects[one]) not in used]
-        self._many = 2 * (len(self._watched) - len(unused)) + _MANY
+        self._collect_threshold = 2 * (len(self._watched) - len(unused)) + _COLLECT_THRESHOLD
         return unused
 
     def _drop(self, numbers: list[int]) -> None:
         registry = self._member.variables
-        gone = {id(registry.objects[number]) for number in numbers}
-        self._known = {key: known for key, known in self._known.items() if key[1] not in gone}
+        removed = {id(registry.objects[number]) for number in numbers}
+        self._known = {key: known for key, known in self._known.items() if key[1] not in removed}
         registry.drop(numbers)
         self._sent.difference_update(numbers)
         self._watched.difference_update(numbers)
 
-    def _without_culprits(self, item: _Item, changes: list[Change], error: Exception) -> list[Change]:
+    def _without_unsendable(self, item: _Item, changes: list[Change], error: Exception) -> list[Change]:
         """Removes changes whose values cannot be sent and that workers have locally.
 
         A worker that imports a module has that module's locks and files itself. But a shared variable inside
         such a value would be a separate variable there, and no worker can import the values of a script.
         """
         reasons = [self._check(change.value) for change in changes]
-        culprits = [(one, why) for one, why in zip(changes, reasons, strict=True) if why is not None]
-        for change, why in culprits:
-            if not self._is_imported(change) or self._reaches(change.value):
-                found = [(one.place.title(one.key), one.value, reason) for one, reason in culprits]
-                raise _refusal(item, _innermost(found)) from why
-        if culprits:
+        failed = [(one, why) for one, why in zip(changes, reasons, strict=True) if why is not None]
+        for change, why in failed:
+            if not self._is_imported(change) or self._contains_shared(change.value):
+                found = [(one.place.title(one.key), one.value, reason) for one, reason in failed]
+                raise _unsendable_error(item, _innermost(found)) from why
+        if failed:
             return [one for one, why in zip(changes, reasons, strict=True) if why is None]
         found = [*self._unsendable(item)]
         if found:
-            raise _refusal(item, _innermost(found)) from error
+            raise _unsendable_error(item, _innermost(found)) from error
         raise TypeError(
             f"function {item.definition.name!r} cannot be sent to workers: {error}; "
             "make it of a plain function"
@@ -403,12 +403,12 @@ class Supply:
                     if why is not None:
                         yield place.title(key), value, why
 
-    def _reaches(self, value: Any) -> bool:
+    def _contains_shared(self, value: Any) -> bool:
         """Whether a value contains a shared variable at any depth."""
         registry = self._member.variables
         seen: dict[int, Any] = {}
         stack = [value]
-        while stack and len(seen) < _FAR:
+        while stack and len(seen) < _MAX_SEARCHED:
             one = stack.pop()
             if id(one) in seen or isinstance(one, (type, ModuleType, FunctionType)):
                 continue
@@ -423,12 +423,12 @@ def _is_compiled(item: _Item) -> bool:
     return getattr(item.definition.body, "framework", "") == "jax"
 
 
-def _nobody(task: Any, command: tuple[Any, ...]) -> Any:
+def _no_workers(task: Any, command: tuple[Any, ...]) -> Any:
     raise Inactive(task.operation)
 
 
-def _refusal(item: _Item, culprit: tuple[str, Any, Exception]) -> TypeError:
-    title, value, why = culprit
+def _unsendable_error(item: _Item, failure: tuple[str, Any, Exception]) -> TypeError:
+    title, value, why = failure
     kind = "nothing" if value is Missing else type(value).__name__
     return TypeError(
         f"function {item.definition.name!r} uses {title!r} ({kind}), which cannot be sent to workers: {why}; "
@@ -436,11 +436,9 @@ def _refusal(item: _Item, culprit: tuple[str, Any, Exception]) -> TypeError:
     )
 
 
-def _innermost(culprits: list[tuple[str, Any, Exception]]) -> tuple[str, Any, Exception]:
+def _innermost(failed: list[tuple[str, Any, Exception]]) -> tuple[str, Any, Exception]:
     """Prefers a value to the helper function that uses it."""
     values = [
-        one
-        for one in culprits
-        if not isinstance(one[1], (FunctionType, type)) and contents_of(one[1]) is None
+        one for one in failed if not isinstance(one[1], (FunctionType, type)) and contents_of(one[1]) is None
     ]
-    return values[0] if values else culprits[0]
+    return values[0] if values else failed[0]

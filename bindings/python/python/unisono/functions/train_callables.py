@@ -102,7 +102,7 @@ def _torch(
         )
     count = sum(one.numel() for one in tensors)
     dtype = _sum_type([str(one.dtype).removeprefix("torch.") for one in tensors])
-    held_as = getattr(torch, dtype.name)
+    sum_dtype = getattr(torch, dtype.name)
     vector = shared(np.zeros(count + 1, dtype), "vector")
     state, rate = _state(rule, count, dtype), _rate(settings, dtype)
     titles = [one.name for one in sliceables]
@@ -121,7 +121,7 @@ def _torch(
                 "model was replaced, make the training function again"
             )
         pieces = [
-            torch.zeros(one.numel(), dtype=held_as) if piece is None else piece.reshape(-1).to(held_as)
+            torch.zeros(one.numel(), dtype=sum_dtype) if piece is None else piece.reshape(-1).to(sum_dtype)
             for one, piece in zip(tensors, found, strict=True)
         ]
         flat, weight = torch.cat(pieces), _weight(own, weighted)
@@ -141,8 +141,8 @@ def _torch(
                 start += one.numel()
         return updated(**{one.name: value for one, value in zip(state, new, strict=True)})
 
-    _sign(gradient, names, [vector.name, *titles])
-    _sign(apply, [], [vector.name, rate.name, *(one.name for one in state)])
+    _set_signature(gradient, names, [vector.name, *titles])
+    _set_signature(apply, [], [vector.name, rate.name, *(one.name for one in state)])
     first = function(
         gradient,
         "avg",
@@ -153,16 +153,16 @@ def _torch(
         name=_title(loss, "gradient"),
     )
     second = function(apply, shareds=[vector, rate, *state], framework="torch", name=_title(loss, "step"))
-    return TrainFunction(first, second, vector, "sum", rate, _unchanged(params, every))
+    return TrainFunction(first, second, vector, "sum", rate, _parameter_check(params, every))
 
 
-def _unchanged(params: Any, made_for: list[Any]) -> Callable[[], None]:
+def _parameter_check(params: Any, original: list[Any]) -> Callable[[], None]:
     """Checks before each step that the parameters are the original ones: the vector fits only them."""
-    settings = [(one.requires_grad, one.dtype) for one in made_for]
+    settings = [(one.requires_grad, one.dtype) for one in original]
 
     def check() -> None:
-        now = list(params.parameters()) if hasattr(params, "parameters") else made_for
-        if list(map(id, now)) != list(map(id, made_for)):
+        now = list(params.parameters()) if hasattr(params, "parameters") else original
+        if list(map(id, now)) != list(map(id, original)):
             change = "its module has other parameters"
         elif [one.requires_grad for one in now] != [requires_grad for requires_grad, _ in settings]:
             change = "requires_grad has changed"
@@ -235,8 +235,8 @@ def _jax(
         }
         return updated(**changed, **{one.name: value for one, value in zip(state, new, strict=True)})
 
-    _sign(gradient, names, [vector.name, *titles])
-    _sign(apply, [], [vector.name, rate.name, *keys, *(one.name for one in state)])
+    _set_signature(gradient, names, [vector.name, *titles])
+    _set_signature(apply, [], [vector.name, rate.name, *keys, *(one.name for one in state)])
     first = function(
         gradient,
         "avg",
@@ -252,7 +252,7 @@ def _jax(
     return TrainFunction(first, second, vector, "sum", rate)
 
 
-def _sign(target: Any, inputs: list[str], shareds: list[str]) -> None:
+def _set_signature(target: Any, inputs: list[str], shareds: list[str]) -> None:
     """Sets the actual signature of a function that accepts any arguments."""
     positional = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in inputs]
     named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in shareds]

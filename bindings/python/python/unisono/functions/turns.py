@@ -16,8 +16,8 @@ def in_turn(operation: Callable[Parameters, Result]) -> Callable[Parameters, Res
     """Makes an operation wait until no other thread drives the workers, and hold them until it is done."""
 
     @functools.wraps(operation)
-    def whole(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+    def wrapper(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         with active(f"{operation.__name__}()").turn:
             return operation(*args, **kwargs)
 
-    return whole
+    return wrapper

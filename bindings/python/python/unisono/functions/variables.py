@@ -57,7 +57,7 @@ class Registry:
 
     def note_own(self, thing: Any) -> None:
         """Registers the variables that a module owns directly, including those added since."""
-        for part in getattr(kind_of(thing), "own_parts", _nothing)(thing):
+        for part in getattr(kind_of(thing), "own_parts", _no_parts)(thing):
             if id(part) not in self._numbers:
                 self.adopt_new(part)
 
@@ -105,7 +105,7 @@ class Registry:
         return found
 
 
-def _nothing(thing: Any) -> list[Any]:
+def _no_parts(thing: Any) -> list[Any]:
     return []
 
 

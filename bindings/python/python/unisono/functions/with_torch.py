@@ -161,7 +161,7 @@ class Watch:
     def __init__(self, objects: dict[int, Any]) -> None:
         every = [(number, one) for number, one in objects.items() if isinstance(one, torch.Tensor)]
         self._numbers, self._tensors = [number for number, _ in every], [one for _, one in every]
-        self._told: list[Any] = []
+        self._sent: list[Any] = []
 
     def has_any(self) -> bool:
         """Whether there is anything to watch."""
@@ -173,14 +173,14 @@ class Watch:
     def changes(self) -> list[tuple[int, Any]]:
         """The number and settings of each tensor whose settings differ from those last sent."""
         now = self._now()
-        if now == self._told:
+        if now == self._sent:
             return []
-        every = zip(self._numbers, now, self._told, strict=True)
+        every = zip(self._numbers, now, self._sent, strict=True)
         return [(number, new) for number, new, old in every if new != old]
 
     def told(self) -> None:
         """Records that the workers have the current settings."""
-        self._told = self._now()
+        self._sent = self._now()
 
 
 _settings = attrgetter("requires_grad", "dtype")

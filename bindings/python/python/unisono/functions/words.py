@@ -52,11 +52,11 @@ def read(code: CodeType) -> Words:
                 stack.append(constant)
             elif isinstance(constant, str) and constant.isidentifier():
                 found["texts"][constant] = None
-        for step in dis.get_instructions(one):
-            kind = _STEPS.get(step.opname)
+        for instruction in dis.get_instructions(one):
+            kind = _OPCODES.get(instruction.opname)
             if kind is not None:
-                found[kind][step.argval] = None
-            mutates = mutates or step.opname.startswith(_MUTATING) or step.argrepr in _IN_PLACE
+                found[kind][instruction.argval] = None
+            mutates = mutates or instruction.opname.startswith(_MUTATING) or instruction.argrepr in _IN_PLACE
     words = found["reads"].keys() | found["attributes"].keys()
     by_text = found["texts"] if "getattr" in words else {}
     return Words(
@@ -71,7 +71,7 @@ def read(code: CodeType) -> Words:
     )
 
 
-_STEPS = {
+_OPCODES = {
     "LOAD_GLOBAL": "reads",
     "LOAD_NAME": "reads",
     "STORE_GLOBAL": "writes",

@@ -31,7 +31,7 @@ def main(master: int, profile: bool) -> None:
     """
     # The master handles Ctrl-C and notifies the workers of the outcome.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_master, args=(_take_line(),), daemon=True).start()
+    threading.Thread(target=_exit_with_master, args=(_detach_stdin(),), daemon=True).start()
     global rank
     member = Member(Link(_native.World.init(START_SECONDS)), master)
     rank = member.rank
@@ -65,22 +65,22 @@ def serve(member: Member) -> None:
             member.kept.clear()
             if command is None:
                 return
-            _obey(member, COMMANDS[command[0]], command[1:])
+            _execute(member, COMMANDS[command[0]], command[1:])
     except PeerLost:
         # A rank was lost, so no work is left. The master reports which rank.
         return
 
 
-def _obey(member: Member, maker: Maker, details: tuple[Any, ...]) -> None:
+def _execute(member: Member, maker: Maker, details: tuple[Any, ...]) -> None:
     task: Task
     try:
         task = maker(member, *details)
     except BaseException as error:
-        task = _Unmade(error)
+        task = _FailedTask(error)
     member.perform(task)
 
 
-class _Unmade:
+class _FailedTask:
     """A task that this worker failed to create; the master receives the error, as for any failure."""
 
     operation = "a command"
@@ -100,19 +100,19 @@ class _Unmade:
         """Never called, because `prepare` fails."""
 
 
-def _take_line() -> int:
+def _detach_stdin() -> int:
     """Moves the pipe to the master away from standard input, which is empty from now on.
 
     A process that user code starts would inherit the pipe, and read from it forever.
     """
-    line, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    return line
+    pipe, devnull = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(devnull, 0)
+    os.close(devnull)
+    return pipe
 
 
-def _end_with_master(line: int) -> None:
+def _exit_with_master(pipe: int) -> None:
     """Exits when the master has exited, whatever this worker is computing."""
-    while os.read(line, 1):
+    while os.read(pipe, 1):
         pass
     os._exit(1)
