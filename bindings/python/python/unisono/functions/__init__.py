@@ -1,7 +1,7 @@
-"""Call one function, run it on every worker.
+"""Call a function once and run it on every worker.
 
-The master, which is your program, starts workers with `fork`, makes functions with `function`, and calls
-them. Every worker computes its part of the inputs; the outputs come back as one.
+The master, which is your program, starts workers with `fork`, creates functions with `function`, and calls
+them. Every worker computes its part of the inputs, and the outputs are combined into one result.
 
 Example:
     >>> import numpy as np

@@ -1,4 +1,4 @@
-"""Which rows each worker takes: of inputs that lie with the master, and of variables that it holds itself."""
+"""Row selection: which rows each worker takes from the master's inputs and from its own variables."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import numpy as np
 from unisono.functions.errors import Misfit
 
 Place = tuple[int, str, tuple[int, ...]]
-"""Where an array lies in the arena: offset, type, shape."""
+"""Location of an array in the arena: offset, type, shape."""
 
 
 def is_whole(value: Any) -> bool:
-    """Whether this is a whole number: an int or one of NumPy's, but no truth value."""
+    """Whether the value is an integer: an int or a NumPy integer, but not a bool."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def edges(start: int, stop: int, parts: int) -> tuple[int, ...]:
-    """Cuts rows as evenly as possible.
+    """Splits a range of rows as evenly as possible.
 
     Args:
         start: The first row.
-        stop: The row after the last.
-        parts: How many parts.
+        stop: One past the last row.
+        parts: Number of parts.
 
     Returns:
-        Where each part begins, and at last where they end; lengths differ by at most one.
+        The start of each part, followed by the end of the last one; lengths differ by at most one.
 
     Example:
         >>> edges(0, 10, 4)
@@ -44,15 +44,15 @@ class Batch:
     start: int
     stop: int
     rows: Any = None
-    """The list, as an array of int64, or None."""
+    """The list as an int64 array, or None."""
 
     @property
     def length(self) -> int:
-        """How many rows."""
+        """Number of rows."""
         return self.stop - self.start
 
     def check(self, length: int, what: str) -> None:
-        """Fails if the rows go beyond what there is."""
+        """Raises an error if a row is out of range."""
         last = self.stop if self.rows is None else int(self.rows.max()) + 1
         if last > length:
             advice = f"; end a slice at min(stop, {length})" if self.rows is None and self.start else ""
@@ -68,7 +68,7 @@ class Batch:
 
 
 def parse(batch: Any) -> Batch | None:
-    """The rows that a user wrote: None, how many, a slice, or a list of rows."""
+    """Parses the `batch` argument: None, a row count, a slice, or a list of rows."""
     if batch is None:
         return None
     if is_whole(batch):
@@ -99,7 +99,7 @@ def _range(rows: slice, what: str) -> tuple[int, int]:
 
 
 def row_list(rows: Any, what: str) -> Any:
-    """A list of rows as an array."""
+    """Validates a list of rows and converts it to an array."""
     array = np.asarray(rows)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         received = f"{array.dtype.name} with {array.ndim} axes" if array.ndim else repr(rows)
@@ -113,14 +113,14 @@ def row_list(rows: Any, what: str) -> Any:
 
 
 def parse_each(batch_s: Any, size: int) -> list[tuple[int, int] | Any] | None:
-    """The rows that every worker takes of its own variables.
+    """Parses `batch_s`: the rows that each worker takes from its own variables.
 
     Args:
         batch_s: None, a slice, a list of rows, or a list with one of these for each worker.
-        size: How many workers.
+        size: Number of workers.
 
     Returns:
-        For each worker a pair (start, stop) or an array of rows; None for everything.
+        For each worker a pair (start, stop) or an array of rows; None for all rows.
     """
     if batch_s is None:
         return None
@@ -148,7 +148,7 @@ def _each(batch_s: Any, size: int) -> list[tuple[int, int] | Any]:
 
 
 def select(variables: Sequence[Any], selection: Any, rank: int) -> tuple[list[Any], int]:
-    """A worker's rows of its own variables.
+    """Selects a worker's rows from its own variables.
 
     Args:
         variables: This rank's copies.
@@ -156,7 +156,7 @@ def select(variables: Sequence[Any], selection: Any, rank: int) -> tuple[list[An
         rank: This rank, for errors.
 
     Returns:
-        What each variable holds in these rows, as its library has it, and how many rows that is.
+        The selected rows of each variable, in its library's own type, and the number of rows.
     """
     lengths = [len(one.get()) for one in variables]
     if selection is None:

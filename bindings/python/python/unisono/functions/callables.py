@@ -1,4 +1,4 @@
-"""Plain callables as functions; over NumPy here, while PyTorch and JAX change what goes in and out."""
+"""Plain callables as functions, over NumPy arrays; the PyTorch and JAX adapters convert in- and outputs."""
 
 from __future__ import annotations
 
@@ -22,71 +22,71 @@ _ADAPTERS = {
 }
 
 FRAMEWORKS = tuple(_ADAPTERS)
-"""Whose arrays a callable can want."""
+"""The libraries whose arrays a callable can take."""
 
 
 @dataclass
 class Callable:
-    """What a function computes: sent to every worker by value."""
+    """The computation of a function, sent to every worker by value."""
 
     callable: AnyCallable[..., Any]
     framework: str
     shareds: list[Shared]
     outputs: int
     inputs: list[str]
-    """The names of the inputs in the order in which calls pass them."""
+    """The input names, in the order in which calls pass them."""
     parameters: list[str]
-    """The same names in the order of the callable's parameters."""
+    """The same names, in the order of the callable's parameters."""
     positional: list[str]
-    """What the callable gets by position; it gets everything else by name."""
+    """The arguments passed by position; all others are passed by name."""
 
     def build(self) -> Kernel:
-        """Makes it ready to run in this process."""
+        """Builds the kernel that runs the callable in this process."""
         made: Kernel = importlib.import_module(_ADAPTERS[self.framework]).kernel(self)
         return made
 
 
 class Kernel:
-    """A callable in this process. This one is for NumPy."""
+    """A callable in this process. This class handles NumPy arrays."""
 
     is_fresh = False
-    """Whether outputs belong to nobody else."""
+    """Whether the caller owns the outputs exclusively and need not copy them."""
 
     def __init__(self, definition: Callable) -> None:
         self.definition = definition
         self.shareds = {one.name: one for one in definition.shareds}
-        """The shared arrays that it gets, by name."""
+        """The shared arrays passed to the callable, by name."""
         self._order = [definition.inputs.index(name) for name in definition.parameters]
 
     def argument(self, array: Any) -> Any:
-        """What the callable gets for an input: all ranks see that memory, so nobody writes to it."""
+        """Converts an input for the callable: read-only, because all ranks share that memory."""
         return _read_only(array)
 
     def value(self, shared: Shared) -> Any:
-        """What the callable gets for a shared array: it changes by `updated`, not in place."""
+        """Converts a shared array for the callable: read-only, as it changes by `updated`, not in place."""
         held = shared.value
         return _read_only(held) if isinstance(held, np.ndarray) else held
 
     def result(self, value: Any) -> Any:
-        """The NumPy array of an output."""
+        """Converts an output to a NumPy array."""
         return np.asarray(value)
 
     def stored(self, value: Any) -> Any:
-        """An array of a shared array's new value: never the memory of an input."""
+        """Converts a shared array's new value to an array that never aliases an input."""
         return np.array(value)
 
     def call(self, arguments: list[Any], shareds: dict[str, Any]) -> Any:
-        """Runs it."""
+        """Runs the callable."""
         leading, named = self.bind(arguments, shareds)
         return self.definition.callable(*leading, **named)
 
     def bind(self, arguments: list[Any], shareds: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """What the callable gets by position, and what by name."""
+        """Splits the arguments into positional and keyword arguments."""
         definition = self.definition
         return bind(definition.positional, definition.parameters, arguments, shareds)
 
     def run(self, arguments: list[Any]) -> list[Any]:
-        """Computes the outputs and changes shared arrays as the callable says."""
+        """Computes the outputs and applies the changes of shared arrays that the callable returns."""
         shareds = {name: self.value(one) for name, one in self.shareds.items()}
         result = self.call([self.argument(arguments[at]) for at in self._order], shareds)
         changes: dict[str, Any] = {}
@@ -114,14 +114,14 @@ class Kernel:
 
 
 def kernel(definition: Callable) -> Kernel:
-    """The callable in this process."""
+    """Builds the kernel of a callable for this process."""
     return Kernel(definition)
 
 
 def bind(
     positional: Sequence[str], inputs: Sequence[str], arguments: Sequence[Any], shareds: dict[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Parts inputs and shared arrays into what is passed by position and what by name."""
+    """Splits inputs and shared arrays into positional and keyword arguments."""
     named = {**dict(zip(inputs, arguments, strict=True)), **shareds}
     return [named.pop(name) for name in positional], named
 
@@ -139,14 +139,14 @@ def _listed(result: Any) -> Sequence[Any]:
 
 
 def framework_of(function: Any, shareds: Sequence[Any]) -> str:
-    """Which library's arrays a callable wants, guessed from what it is, shares and uses."""
+    """Guesses which library's arrays a callable takes, from its type, its shared objects and its captures."""
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     things = [function, *shareds, *(one.value for one in shareds if isinstance(one, Shared))]
     if torch is not None and any(isinstance(one, (torch.nn.Module, torch.Tensor)) for one in things):
         return "torch"
     if torch is not None:
         used = Captures([function], lambda thing: False)
-        # One that makes tensors of arrays itself wants arrays.
+        # A callable that converts arrays to tensors itself takes NumPy arrays.
         if used.meets(torch.nn.Module) and not used.says("from_numpy"):
             return "torch"
     if jax is not None and (
@@ -157,7 +157,7 @@ def framework_of(function: Any, shareds: Sequence[Any]) -> str:
 
 
 def check_names(function: Any, argument: str, shareds: Sequence[Any]) -> None:
-    """Fails for shared arrays that a callable has no parameter for: it could not get them."""
+    """Raises an error for shared arrays without a matching parameter: the callable could not receive them."""
     names = [one.name for one in _parameters(function)]
     for position, one in enumerate(shareds):
         if isinstance(one, Shared) and one.name not in names:
@@ -173,7 +173,7 @@ def _parameters(function: Any) -> list[inspect.Parameter]:
 
 
 def input_names(function: Any, shareds: Collection[str], wanted: Collection[str] = ()) -> list[str]:
-    """The names of a callable's inputs: all parameters but shared arrays, and optional ones not wanted."""
+    """The input names of a callable: all parameters except shared arrays and optional ones not requested."""
     names = []
     for parameter in _parameters(function):
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -189,10 +189,10 @@ def input_names(function: Any, shareds: Collection[str], wanted: Collection[str]
 
 
 def positional_names(function: Any, inputs: Collection[str], shareds: Collection[str]) -> list[str]:
-    """The names of what a callable gets by position: inputs in front, and what cannot be named.
+    """The names of the arguments passed by position: leading inputs, and positional-only parameters.
 
-    Decorators and hooks of modules may know nothing but positions. Behind a shared array, or an optional
-    parameter that stays as it is, there are names alone.
+    Decorators and module hooks may support positional arguments only. Parameters after a shared array, or
+    after an optional parameter that keeps its default, are passed by name.
     """
     names = []
     for parameter in _parameters(function):

@@ -1,4 +1,4 @@
-"""A call of a function: every rank computes its part, then the parts become one at the master."""
+"""A function call: every rank computes its part, then the master combines the parts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Call:
         self._outputs: list[Any] = []
 
     def prepare(self) -> Any:
-        """Computes this rank's outputs; shows its number of rows, and each output's type, shape and place."""
+        """Computes this rank's outputs; returns its row count, and each output's type, shape and offset."""
         member, function, definition = self._member, self._function, self._function.definition
         arguments, count = self._arguments(definition.scattered)
         chosen: list[Any] = []
@@ -68,15 +68,15 @@ class Call:
         rows = link.view(*self._rows)[low:high] if self._rows else None
         arguments = []
         for position, ((offset, dtype, shape), is_minibatch) in enumerate(self._inputs):
-            whole = link.view(offset, dtype, shape)
+            array = link.view(offset, dtype, shape)
             if position >= scattered:
-                arguments.append(whole)
+                arguments.append(array)
             elif is_minibatch:
-                arguments.append(whole[low - first : high - first])
+                arguments.append(array[low - first : high - first])
             elif rows is not None:
-                arguments.append(whole[rows])
+                arguments.append(array[rows])
             else:
-                arguments.append(whole[low:high])
+                arguments.append(array[low:high])
         return arguments, high - low
 
     def _own_selection(self) -> Any:
@@ -86,7 +86,7 @@ class Call:
         return own if len(own) == 2 else self._member.link.view(*own)
 
     def _show(self, mode: str | None, value: Any) -> Any:
-        """Type, shape, and where the master can read it, if it reads rather than reduces."""
+        """Type, shape, and the arena offset if the master reads the value instead of reducing it."""
         if mode is None:
             return None
         if device.is_there(value):
@@ -96,7 +96,7 @@ class Call:
         return value.dtype.str, value.shape, place
 
     def problem(self, shown: list[Any]) -> Exception | None:
-        """Outputs must have one type and, but for the gathered axis, one shape; averages need rows."""
+        """Outputs must agree in type and, except for the gathered axis, in shape; averages need rows."""
         counts = [one[0] for one in shown] if self._outputs else [1]
         if self._has_rows and not any(counts) and any(mode == "avg" for mode, _, _ in self._outputs):
             return ValueError(f"{self.operation}: expected at least one row to average over, received none")
@@ -124,7 +124,7 @@ class Call:
         return None
 
     def finish(self, shown: list[Any]) -> Any:
-        """Moves the outputs to the master."""
+        """Transfers the outputs to the master."""
         is_master = self._member.is_master
         collected = []
         weights = self._weights([one[0] for one in shown]) if self._outputs else None
@@ -148,7 +148,7 @@ class Call:
     def _on_device(
         self, mode: str | None, value: Any, shapes: list[tuple[int, ...]], weights: list[int] | None
     ) -> Any:
-        """The values of all ranks as one, on the master's device."""
+        """Combines the values of all ranks on the master's device."""
         member = self._member
         if mode is None:
             return value.clone()
@@ -160,7 +160,7 @@ class Call:
         return device.reduced(member, value, mode)
 
     def _weights(self, counts: list[int]) -> list[int] | None:
-        """How much each rank counts in an average: by its rows, or alike; without rows it does not count."""
+        """The weights of the ranks in an average: row counts, or equal; a rank without rows has no weight."""
         if not self._has_rows:
             return None
         if self._function.definition.weighted:
@@ -168,7 +168,7 @@ class Call:
         return None if all(counts) else [min(one, 1) for one in counts]
 
     def _reduce(self, mode: str, value: Any, is_fresh: bool) -> Any:
-        """The combination of everybody's values at the master: in place if nobody else has that memory."""
+        """Reduces the values of all ranks to the master, in place if it owns the memory exclusively."""
         link, master = self._member.link, self._member.master
         own = np.ascontiguousarray(value).reshape(-1)
         if self._member.is_master and is_fresh and own.flags.writeable:
@@ -178,7 +178,7 @@ class Call:
         return np.asarray(result).reshape(value.shape) if self._member.is_master else None
 
     def _fetch(self, own: Any, shown: list[Any]) -> list[Any]:
-        """The parts of all ranks, for the master to put together."""
+        """The parts of all ranks, for the master to combine."""
         view = self._member.link.view
         return [
             own if rank == self._member.rank else view(place, kind, shape)

@@ -1,8 +1,8 @@
-"""What a function uses besides its arguments: names of modules, variables around it, objects, its helpers'.
+"""The state that a function uses besides its arguments: globals, closure variables, objects, helpers.
 
-The rule: what changes there between two calls reaches the workers with the next call. What the function
-itself changes during a call is each worker's own. Contents of arrays, tensors and objects of libraries, and
-of lists and dictionaries with more than `_MANY` items, are not looked into.
+The rule: a change made there between two calls reaches the workers with the next call. A change that the
+function itself makes during a call stays local to each worker. The contents of arrays, tensors and library
+objects, and of lists and dictionaries with more than `_MAX_ITEMS` items, are not inspected.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from unisono.functions.variables import MANAGED, follows
 from unisono.functions.words import read
 from unisono.functions.wrappers import contents_of, is_dispatcher
 
-_MAKERS = ("__init__", "__post_init__", "__new__", "__setstate__")
-"""These change objects that are new."""
+_CONSTRUCTORS = ("__init__", "__post_init__", "__new__", "__setstate__")
+"""Methods whose assignments initialise new objects."""
 
-_MANY = 1000
-"""Longer lists and dictionaries are data, as arrays are: nothing is looked for in them."""
+_MAX_ITEMS = 1000
+"""Longer lists and dictionaries count as data, as arrays do: their items are not inspected."""
 
-_TOGETHER = 64
-"""How many places are compared together; where something differs, each of them is."""
+_GROUP_SIZE = 64
+"""Number of places compared as one group; if a group differs, each of its places is compared."""
 
 
 class Captures:
-    """All places that a function reads, and what was found there."""
+    """All places that a function reads, and the values found there."""
 
     def __init__(self, roots: list[Any], is_shared: Callable[[Any], bool]) -> None:
         self._is_shared = is_shared
@@ -54,46 +54,46 @@ class Captures:
         self._rebound: set[int] = set()
         self._stored: set[str] = set()
         self._stores_any = self._mutates = False
-        self._of_libraries: set[int] = set()
+        self._library_managed: set[int] = set()
         self.shared: list[Any] = []
-        """The shared objects that were met on the way."""
+        """The shared objects encountered during the traversal."""
         self.modules: dict[str, ModuleType] = {}
-        """The user's modules that code has by name: workers import them."""
+        """The user's modules that the code references by name; workers import them."""
         self.places: list[Place] = []
-        self._waiting = list(roots)
-        while self._waiting:
-            self._look_at(self._waiting.pop())
+        self._worklist = list(roots)
+        while self._worklist:
+            self._visit(self._worklist.pop())
         self.places[:0] = self._names.values()
         self.values = [place.read() for place in self.places]
-        """What was found at each place; since then, what the function has changed itself."""
+        """The values found at each place, updated with the changes made by the function itself."""
         self.keep(lambda place: True)
 
     def keep(self, is_kept: Callable[[Place], bool]) -> None:
-        """Drops places that need not be watched."""
+        """Drops the places that need no watching."""
         pairs = [pair for pair in zip(self.places, self.values, strict=True) if is_kept(pair[0])]
         self.places, self.values = [one for one, _ in pairs], [values for _, values in pairs]
         self.is_constant = not (
             self._written
             or self._rebound
-            or self._of_libraries
+            or self._library_managed
             or ((self._stored or self._stores_any or self._mutates) and len(self.places) > len(self._names))
         )
         """Whether the function cannot change anything that it uses."""
         count = len(self.places)
-        self._groups = [range(at, min(at + _TOGETHER, count)) for at in range(0, count, _TOGETHER)]
+        self._groups = [range(at, min(at + _GROUP_SIZE, count)) for at in range(0, count, _GROUP_SIZE)]
         self._snapshots: list[Snapshot | None] = [self._snapshot(group) for group in self._groups]
 
     def meets(self, kind: type) -> bool:
-        """Whether code uses an object of this kind."""
+        """Whether the code uses an object of this type."""
         return any(isinstance(one, kind) for one in self._seen.values())
 
     def says(self, word: str) -> bool:
-        """Whether code of the user has a word for this."""
+        """Whether the user's code uses this attribute name."""
         functions = [one for one in self._seen.values() if isinstance(one, FunctionType)]
         return any(word in read(one.__code__).attributes for one in functions if is_own(one.__module__))
 
     def changed(self) -> list[int]:
-        """At which places something else is found since; every call asks."""
+        """The places whose values differ from the recorded ones; runs before every call."""
         found: list[int] = []
         for number, snapshot in enumerate(self._snapshots):
             if snapshot is None or snapshot.differs():
@@ -106,7 +106,7 @@ class Captures:
         return found
 
     def take(self, changed: list[int]) -> bool:
-        """Takes other values as found, unless they lead to places that were not looked at."""
+        """Records the new values, unless they lead to places that were not traversed."""
         now = {at: self.places[at].read() for at in changed}
         for at, values in now.items():
             old = self.values[at]
@@ -118,9 +118,9 @@ class Captures:
         return True
 
     def accept_own(self, record: Callable[[Place, list[Any], dict[Any, Any]], None]) -> None:
-        """Takes what the function has changed during a call as found, and reports the keys and values.
+        """Records the changes that the function made during a call, and reports their keys and values.
 
-        What something else has changed meanwhile, such as another thread, stays a change.
+        Changes made concurrently by other code, such as another thread, remain pending.
         """
         for at in self.changed():
             place, now = self.places[at], self.places[at].read()
@@ -129,8 +129,8 @@ class Captures:
             record(place, own, now)
 
     def _is_own_change(self, place: Place, key: Any) -> bool:
-        """Whether the function's code can assign this."""
-        if id(place.owner) in self._of_libraries:
+        """Whether the function's code can assign this key."""
+        if id(place.owner) in self._library_managed:
             return True
         if isinstance(place, Names):
             return (id(place.owner), key) in self._written
@@ -146,13 +146,13 @@ class Captures:
             self.places[at].watch(sources)
         return Snapshot(sources)
 
-    def _look_at(self, thing: Any) -> None:
+    def _visit(self, thing: Any) -> None:
         if id(thing) in self._seen or is_atom(thing):
             return
         self._seen[id(thing)] = thing
         wrapped = contents_of(thing)
         if wrapped is not None:
-            self._waiting += wrapped
+            self._worklist += wrapped
             if is_dispatcher(thing):
                 self.places.append(Implementations(thing))
             elif isinstance(thing, functools.cached_property) and thing.attrname is not None:
@@ -160,13 +160,13 @@ class Captures:
         elif isinstance(thing, FunctionType):
             self._function(thing)
         elif isinstance(thing, MethodType):
-            self._waiting += [thing.__func__, thing.__self__]
+            self._worklist += [thing.__func__, thing.__self__]
         elif isinstance(thing, functools.partial):
-            self._waiting += [thing.func, thing.args, thing.keywords]
+            self._worklist += [thing.func, thing.args, thing.keywords]
         elif isinstance(thing, (staticmethod, classmethod)):
-            self._waiting.append(thing.__func__)
+            self._worklist.append(thing.__func__)
         elif isinstance(thing, property):
-            self._waiting += [thing.fget, thing.fset, thing.fdel]
+            self._worklist += [thing.fget, thing.fset, thing.fdel]
         elif isinstance(thing, type):
             self._class(thing)
         elif isinstance(thing, (list, tuple, dict, set, frozenset, collections.deque)):
@@ -175,12 +175,12 @@ class Captures:
             self._object(thing)
 
     def _container(self, thing: Any) -> None:
-        if len(thing) <= _MANY:
+        if len(thing) <= _MAX_ITEMS:
             if isinstance(thing, dict):
                 self.places.append(Items(thing))
             elif not isinstance(thing, (tuple, frozenset)):
                 self.places.append(Contents(thing))
-            self._waiting += dict.values(thing) if isinstance(thing, dict) else list(thing)
+            self._worklist += dict.values(thing) if isinstance(thing, dict) else list(thing)
         if is_own(type(thing).__module__):
             self._object(thing)
 
@@ -190,7 +190,7 @@ class Captures:
         self._written.update((id(space), name) for name in code.writes)
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         self._rebound.update(id(cells[name]) for name in code.rebinds)
-        if function.__name__ not in _MAKERS:
+        if function.__name__ not in _CONSTRUCTORS:
             self._stored |= code.stores
             self._stores_any |= code.stores_any
             self._mutates |= code.mutates
@@ -206,15 +206,15 @@ class Captures:
             self.places.append(Function(function))
         for cell in cells.values():
             self._reach(content(cell), code.attributes)
-        self._waiting += [function.__defaults__, function.__kwdefaults__, *vars(function).values()]
+        self._worklist += [function.__defaults__, function.__kwdefaults__, *vars(function).values()]
 
     def _name(self, space: dict[str, Any], name: str) -> None:
         self._names.setdefault(id(space), Names(space)).names[name] = None
 
     def _reach(self, value: Any, attributes: tuple[str, ...]) -> None:
-        """Goes on to what a name stands for; of a module the code can only use what it has words for."""
+        """Follows the value of a name; of a module, the code can only use the attributes that it names."""
         if not isinstance(value, ModuleType):
-            self._waiting.append(value)
+            self._worklist.append(value)
             return
         if not is_own(value.__name__):
             return
@@ -233,12 +233,12 @@ class Captures:
             return
         place = Class(thing)
         self.places.append(place)
-        self._waiting += [*place.read().values(), *thing.__bases__, type(thing)]
+        self._worklist += [*place.read().values(), *thing.__bases__, type(thing)]
 
     def _object(self, thing: Any) -> None:
         if self._is_shared(thing):
             self.shared.append(thing)
-        self._waiting.append(type(thing))
+        self._worklist.append(type(thing))
         own = is_own(type(thing).__module__)
         is_followed = follows(thing)
         held = getattr(thing, "__dict__", None)
@@ -246,18 +246,18 @@ class Captures:
         if own or is_followed is not None or isinstance(thing, PLAIN_OBJECTS):
             self.places.append(Object(thing, is_followed))
             names = [name for name in held if is_followed is None or is_followed(name)]
-            self._waiting += [held[name] for name in names]
-            self._waiting += [slot(thing, name) for name in slots_of(type(thing))]
+            self._worklist += [held[name] for name in names]
+            self._worklist += [slot(thing, name) for name in slots_of(type(thing))]
         if is_followed is not None:
             managed = [held[name] for name in names if not own or name in MANAGED or name[0] == "_"]
-            self._of_libraries.update(_containers([*managed, *([] if own else [thing])]))
+            self._library_managed.update(_containers([*managed, *([] if own else [thing])]))
         if "__wrapped__" in held or hasattr(type(thing), "__wrapped__"):
-            # Compiled functions of JAX have what they were made of.
-            self._waiting.append(thing.__wrapped__)
+            # JAX's compiled functions keep the original function in `__wrapped__`.
+            self._worklist.append(thing.__wrapped__)
 
 
 def accept(values: dict[Any, Any], keys: list[Any], now: dict[Any, Any]) -> None:
-    """Makes values of some keys, and the order of these, what they are now."""
+    """Sets some keys to their current values, in the current order."""
     for key in keys:
         values.pop(key, None)
         if key in now:
@@ -265,13 +265,13 @@ def accept(values: dict[Any, Any], keys: list[Any], now: dict[Any, Any]) -> None
 
 
 def _containers(things: list[Any]) -> list[int]:
-    """What a library keeps in an object, with the lists and dictionaries in it."""
+    """The ids of the objects that a library keeps in an object, including nested lists and dictionaries."""
     found = {id(one): one for one in things}
-    waiting = list(things)
-    while waiting:
-        one = waiting.pop()
+    worklist = list(things)
+    while worklist:
+        one = worklist.pop()
         inner = list(one.values()) if isinstance(one, dict) else one if isinstance(one, list) else []
         new = [each for each in inner if isinstance(each, (list, dict)) and id(each) not in found]
         found.update((id(each), each) for each in new)
-        waiting += new
+        worklist += new
     return list(found)

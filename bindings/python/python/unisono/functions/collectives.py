@@ -1,6 +1,6 @@
-"""Moving shared variables between the master and its workers: called by the master, done by all of them.
+"""Collectives on shared variables: the master calls them, and all ranks take part.
 
-Each verb takes one variable or a list of them. One gives one result, a list gives a tuple of results.
+Each function takes one variable or a list of them. One variable gives one result, a list gives a tuple.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ OPERATIONS = ("avg", "sum", "prod", "max", "min")
 
 @in_turn
 def broadcast(shared_vars: Any, values: Any = None, nccl: bool = True) -> None:
-    """Gives every worker the master's values.
+    """Copies the master's values to every worker.
 
     Args:
         shared_vars: The variables.
-        values: What the master's variables get first, one for each: arrays or `Data`.
-        nccl: Accepted for programs that say it; the way between devices is found by itself.
+        values: Values assigned to the master's variables first, one for each: arrays or `Data`.
+        nccl: Accepted for compatibility; the transport between devices is selected automatically.
 
     Example:
         >>> from unisono import functions
@@ -66,15 +66,15 @@ def broadcast(shared_vars: Any, values: Any = None, nccl: bool = True) -> None:
 
 @in_turn
 def scatter(shared_vars: Any, values: Any, batch: Any = None) -> None:
-    """Gives every worker its part of the values' rows.
+    """Distributes the rows of the values over the workers.
 
-    Rows of `Data` are cut as evenly as possible, in the order of the ranks. Rows of other arrays go in parts
-    of equal length, the master's first, and the last worker gets what is left.
+    Rows of `Data` are split as evenly as possible, in rank order. Rows of other arrays go in chunks of equal
+    length, the master's first, and the last worker gets the remainder.
 
     Args:
         shared_vars: The variables.
         values: The values, one for each variable: arrays or `Data`.
-        batch: Which rows to scatter: how many, a slice, or a list of rows; by default all.
+        batch: The rows to scatter: a row count, a slice, or a list of rows; by default all.
 
     Example:
         >>> import numpy as np
@@ -111,15 +111,15 @@ def scatter(shared_vars: Any, values: Any, batch: Any = None) -> None:
 
 @in_turn
 def gather(shared_vars: Any, nd_up: int = 1, nccl: bool = True) -> Any:
-    """The values of all ranks; the variables stay as they are.
+    """Collects the values of all ranks; the variables do not change.
 
     Args:
         shared_vars: The variables.
-        nd_up: 1 stacks them on a new first axis, 0 puts them one after the other on the first axis.
-        nccl: Accepted for programs that say it.
+        nd_up: 1 stacks the values on a new first axis, 0 concatenates them along the first axis.
+        nccl: Accepted for compatibility.
 
     Returns:
-        The values in rank order; a list of arrays where their shapes do not fit together.
+        The values in rank order; a list of arrays if their shapes are incompatible.
     """
     if nd_up not in (0, 1):
         raise ValueError(f"gather: expected nd_up to be 0 or 1, received {nd_up!r}")
@@ -130,11 +130,11 @@ def gather(shared_vars: Any, nd_up: int = 1, nccl: bool = True) -> Any:
 
 @in_turn
 def all_gather(shared_vars: Any, nccl: bool = True) -> None:
-    """Every rank's variable becomes the values of all ranks, one after the other on the first axis.
+    """Replaces every rank's variable by the values of all ranks, concatenated along the first axis.
 
     Args:
         shared_vars: The variables.
-        nccl: Accepted for programs that say it.
+        nccl: Accepted for compatibility.
     """
     pool, numbers, _ = _begin(shared_vars, "all_gather")
     _run(pool, "all_gather", numbers)
@@ -142,14 +142,14 @@ def all_gather(shared_vars: Any, nccl: bool = True) -> None:
 
 @in_turn
 def reduce(shared_vars: Any, op: str = "avg", in_place: bool = True, nccl: bool = True) -> Any:
-    """Combines the values of all ranks at the master; the workers' stay as they are.
+    """Combines the values of all ranks at the master; the workers' values do not change.
 
     Args:
         shared_vars: The variables.
-        op: "avg", "sum", "prod", "max" or "min". Whole numbers have no average: those in a module, such as
-            counters of batches, stay the master's.
-        in_place: Whether the master's variable gets the result; otherwise it is returned.
-        nccl: Accepted for programs that say it.
+        op: "avg", "sum", "prod", "max" or "min". Integers have no average: those in a module, such as batch
+            counters, keep the master's value.
+        in_place: Whether to store the result in the master's variable; otherwise it is returned.
+        nccl: Accepted for compatibility.
 
     Returns:
         None, or new arrays.
@@ -169,13 +169,13 @@ def reduce(shared_vars: Any, op: str = "avg", in_place: bool = True, nccl: bool 
 
 @in_turn
 def all_reduce(shared_vars: Any, op: str = "avg", nccl: bool = True) -> None:
-    """Combines the values of all ranks; every rank's variable gets the result.
+    """Combines the values of all ranks and stores the result in every rank's variable.
 
     Args:
         shared_vars: The variables.
-        op: "avg", "sum", "prod", "max" or "min". Whole numbers have no average: those in a module, such as
-            counters of batches, become the master's.
-        nccl: Accepted for programs that say it.
+        op: "avg", "sum", "prod", "max" or "min". Integers have no average: those in a module, such as batch
+            counters, get the master's value.
+        nccl: Accepted for compatibility.
 
     Example:
         >>> from unisono import functions
@@ -202,13 +202,13 @@ def all_reduce(shared_vars: Any, op: str = "avg", nccl: bool = True) -> None:
 
 @in_turn
 def set_value(rank: int, shared_vars: Any, values: Any, batch: Any = None) -> None:
-    """Changes one rank's variables.
+    """Sets the variables of one rank.
 
     Args:
-        rank: Whose.
+        rank: The rank whose variables are set.
         shared_vars: The variables.
-        values: What they get, one for each: arrays or `Data`.
-        batch: Which rows of the values: how many, a slice, or a list of rows; by default all.
+        values: The new values, one for each variable: arrays or `Data`.
+        batch: The rows of the values to use: a row count, a slice, or a list of rows; by default all.
     """
     pool, numbers, _ = _begin(shared_vars, "set_value")
     _check_rank(pool, rank, "set_value")
@@ -227,10 +227,10 @@ def set_value(rank: int, shared_vars: Any, values: Any, batch: Any = None) -> No
 
 @in_turn
 def get_value(rank: int, shared_vars: Any) -> Any:
-    """A copy of one rank's values.
+    """Copies the values of one rank.
 
     Args:
-        rank: Whose.
+        rank: The rank whose values are copied.
         shared_vars: The variables.
 
     Returns:
@@ -257,7 +257,7 @@ def get_shapes(shared_vars: Any) -> Any:
 
 @in_turn
 def get_lengths(shared_vars: Any) -> Any:
-    """How many rows every rank's variable has.
+    """The number of rows of every rank's variable.
 
     Args:
         shared_vars: The variables.
@@ -271,7 +271,7 @@ def get_lengths(shared_vars: Any) -> Any:
 
 
 def _begin(shared_vars: Any, operation: str) -> tuple[Pool, list[int], bool]:
-    """The workers, the variables' numbers, and whether one variable was given alone."""
+    """The pool, the variables' numbers, and whether the caller passed a single variable."""
     pool = active(f"{operation}()")
     is_list = isinstance(shared_vars, (list, tuple))
     parts = [part for one in (shared_vars if is_list else [shared_vars]) for part in parts_of(one)]
@@ -301,7 +301,7 @@ def _begin(shared_vars: Any, operation: str) -> tuple[Pool, list[int], bool]:
 
 
 def _kept(pool: Pool, shared_vars: Any, numbers: list[int], op: str) -> list[int]:
-    """Whole numbers that nobody named, in a module that is averaged."""
+    """Integer variables that the caller did not list explicitly, in a module that is averaged."""
     if op != "avg":
         return []
     registry = pool.member.variables
@@ -320,7 +320,7 @@ def _kind(variable: Any) -> str:
 
 
 def _place(variable: Any) -> Any:
-    """What the others need to know of a variable that is broadcast."""
+    """The metadata that the other ranks need for a variable that is broadcast."""
     if device.is_there(variable.raw()):
         return device.PREFIX, ()
     held = variable.get()
@@ -356,7 +356,7 @@ def _check(pool: Pool, number: int, value: Any, operation: str) -> None:
 
 
 def _chosen(values: Sequence[Any], batch: Any, operation: str) -> batches.Batch:
-    """Which rows of values; by default all, if they are of one length."""
+    """The selected rows of the values; by default all, if the values have the same length."""
     chosen = batches.parse(batch)
     if any(np.ndim(value) == 0 for value in values):
         raise ValueError(f"{operation}: expected values with rows, received one without an axis")
@@ -382,7 +382,7 @@ def _check_rank(pool: Pool, rank: int, operation: str) -> None:
 
 
 def _lend(pool: Pool, array: Any) -> Place:
-    """Copies an array to where workers can read it, for one command."""
+    """Copies an array to shared memory, where workers can read it for one command."""
     return pool.lend(array)
 
 

@@ -1,4 +1,4 @@
-"""What the master can tell its workers to do."""
+"""The commands that the master sends to its workers."""
 
 from unisono.functions.calling import Call
 from unisono.functions.distribution import Distribute
@@ -6,4 +6,4 @@ from unisono.functions.member import Maker
 from unisono.functions.moving import MOVES
 
 COMMANDS: dict[str, Maker] = {"call": Call, "distribute": Distribute, **MOVES}
-"""By name: each makes one rank's part of the task."""
+"""Maps the name of a command to the constructor of one rank's task."""

@@ -1,4 +1,4 @@
-"""Data: arrays in memory that all workers see, so that inputs reach them without a copy."""
+"""Data: arrays in memory shared by all workers, so that inputs need no copy."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 
 from unisono.arrays import reject_masked
 from unisono.functions.batch import Place, is_whole
-from unisono.functions.elsewhere import Elsewhere
 from unisono.functions.outputs import check_type
 from unisono.functions.pool import Pool, active
+from unisono.functions.remote_value import RemoteValue
 
 
 class Data:
-    """An array in shared memory, of one type and number of axes for life; made by `data` and `build_inputs`.
+    """An array in shared memory, with a fixed type and number of axes; created by `data` and `build_inputs`.
 
     Example:
         >>> from unisono import functions
@@ -36,18 +36,18 @@ class Data:
         self._memory: Any = None
         self._offset = 0
         self.alloc_size = 0
-        """How many items fit without taking new memory."""
+        """Number of items that fit without a new allocation."""
         self.minibatch = minibatch
-        """Whether it holds exactly the current batch, instead of everything that batches are taken from."""
+        """Whether it holds exactly the current batch, instead of the data from which batches are taken."""
         self.name = name
-        """What it is called; only for people."""
+        """The name, for display only."""
         self._array: Any = np.empty((0,) * ndim, self._dtype)
 
     def __repr__(self) -> str:
         return f"<unisono.functions.Data {self.name or ''}: {self.dtype} {self.shape}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Elsewhere, (
+        return RemoteValue, (
             f"data {self.name!r}" if self.name else "data",
             "pass it as an input of the function",
         )
@@ -66,12 +66,12 @@ class Data:
 
     @property
     def data(self) -> Any:
-        """The array itself: a NumPy view of the shared memory, which its items can be written to."""
+        """The array itself: a writable NumPy view of the shared memory."""
         return self._array
 
     @data.setter
     def data(self, value: Any) -> None:
-        # Python assigns what `x.data += 1` has changed in place.
+        # `x.data += 1` changes the array in place, and Python then assigns it back.
         if value is not self._array:
             raise AttributeError(
                 f"{self._called()}expected new items in the memory that workers see, received another array; "
@@ -80,33 +80,33 @@ class Data:
 
     @property
     def dtype(self) -> str:
-        """The element type's name."""
+        """Name of the element type."""
         return str(self._dtype.name)
 
     @property
     def ndim(self) -> int:
-        """How many axes it has."""
+        """Number of axes."""
         return self._ndim
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How long each axis is."""
+        """Length of each axis."""
         shape: tuple[int, ...] = self.data.shape
         return shape
 
     @property
     def size(self) -> int:
-        """How many items it has."""
+        """Number of items."""
         return int(self.data.size)
 
     def set_value(self, input_data: Any, force_cast: bool = False, oversize: float = 1) -> None:
-        """Stores an array, of any shape with the same number of axes.
+        """Stores an array of any shape with the same number of axes.
 
         Args:
             input_data: The array.
-            force_cast: Whether any type may be converted. Otherwise those may that NumPy converts where both
-                meet: whole numbers to float64, for instance, which rounds them beyond 2**53.
-            oversize: How many times as much memory to take, from 1 to 2, if new memory is needed: room to
+            force_cast: Whether any type may be converted. Otherwise only NumPy's type promotion applies:
+                integers to float64, for instance, which rounds them beyond 2**53.
+            oversize: Factor from 1 to 2 for the size of a new allocation, if one is needed; it leaves room to
                 grow.
 
         Example:
@@ -124,10 +124,10 @@ class Data:
         self.data[...] = array
 
     def set_length(self, length: int, oversize: float = 1) -> None:
-        """Changes how many rows there are. What it held is lost if new memory is needed.
+        """Changes the number of rows. The contents are lost if new memory is needed.
 
         Args:
-            length: How many, at least one.
+            length: Number of rows, at least one.
             oversize: As for `set_value`.
         """
         if not is_whole(length):
@@ -137,7 +137,7 @@ class Data:
         self._resize((int(length), *self.shape[1:]), oversize)
 
     def set_shape(self, shape: int | Sequence[int], oversize: float = 1) -> None:
-        """Changes the shape. What it held is lost if new memory is needed.
+        """Changes the shape. The contents are lost if new memory is needed.
 
         Args:
             shape: The new shape, with the same number of axes.
@@ -146,17 +146,17 @@ class Data:
         self._resize(shape_of(shape), oversize)
 
     def condition_data(self, input_data: Any, force_cast: bool = False) -> Any:
-        """What `set_value` would store.
+        """Converts an array to the form that `set_value` would store.
 
         Args:
-            input_data: An array, or what NumPy makes one of.
+            input_data: An array, or anything that NumPy converts to one.
             force_cast: Whether any type may be converted.
 
         Returns:
             An array of this type.
 
         Raises:
-            TypeError: NumPy would take another type for both, or the number of axes differs.
+            TypeError: NumPy's type promotion gives another type, or the number of axes differs.
         """
         reject_masked(input_data, self._called().strip())
         array = input_data.data if isinstance(input_data, Data) else np.asarray(input_data)
@@ -172,9 +172,9 @@ class Data:
         return array
 
     def free_memory(self) -> None:
-        """Gives the memory back; the array is empty then. It is the only way to have less.
+        """Frees the memory and leaves the array empty. It is the only way to shrink the allocation.
 
-        It helps too where there is no room for more memory beside the old.
+        It also helps if there is no room for a larger allocation beside the old one.
         """
         if self._memory is not None:
             self._memory.base.return_pages()
@@ -202,26 +202,26 @@ class Data:
                     "functions.fork(), and make it again"
                 )
             self._pool.check_usable()
-            self._renew(int(size * oversize))
+            self._reallocate(int(size * oversize))
         self._array = np.ndarray(shape, self._dtype, self._memory)
 
-    def _renew(self, count: int) -> None:
-        """Takes other memory; where there is none, everything stays as it is."""
+    def _reallocate(self, count: int) -> None:
+        """Replaces the allocation; if no memory is available, everything stays as it is."""
         link, wanted = self._pool.member.link, count * self._dtype.itemsize
-        # Memory that nobody touches costs nothing: see that there is some before the old is given back.
-        # Then give the old back first: the new one may be the same, grown.
+        # Untouched memory costs nothing: check that the allocation succeeds before freeing the old one.
+        # Then free the old one first: the new one may be the same block, extended.
         link.allocate(wanted)
         self._drop()
         self._memory = link.allocate(wanted)
         self._offset, self.alloc_size = link.offset_of(self._memory), count
 
     def _place(self) -> Place:
-        """Where workers find it."""
+        """The location at which workers read the array."""
         return self._offset, self._dtype.str, self.data.shape
 
 
 def shape_of(shape: Any) -> tuple[int, ...]:
-    """A shape that a user wrote."""
+    """Validates a shape passed by the user."""
     axes = tuple(shape) if np.iterable(shape) else (shape,)
     if not all(is_whole(one) for one in axes):
         raise TypeError(f"shape: expected whole numbers, received {shape!r}")
@@ -241,24 +241,24 @@ def data(
     oversize: float = 1,
     name: str | None = None,
 ) -> Data:
-    """Makes an array that all workers see.
+    """Allocates an array in memory that all workers share.
 
     Args:
-        value: What it holds at first.
-        var: A PyTensor variable, whose type and number of axes it gets.
-        dtype: Its element type; by default the variable's or the value's.
-        ndim: Its number of axes; by default the variable's, the value's or the shape's.
-        shape: Its shape, if there is no value; it then holds no particular values.
+        value: The initial contents.
+        var: A PyTensor variable that determines the type and number of axes.
+        dtype: The element type; by default that of the variable or the value.
+        ndim: The number of axes; by default that of the variable, the value or the shape.
+        shape: The shape, if there is no value; the contents are then undefined.
         minibatch: Whether it will hold exactly the current batch of each call, already in the batch's order.
         force_cast: Whether the value may be converted to any type.
-        oversize: How many times as much memory to take, from 1 to 2.
-        name: What to call it in errors.
+        oversize: Factor from 1 to 2 for the size of the allocation.
+        name: The name used in errors.
 
     Returns:
         The new array.
 
     Raises:
-        TypeError: Its type or number of axes cannot be known.
+        TypeError: The type or number of axes cannot be determined.
     """
     pool = active("data()")
     if value is not None and not isinstance(value, Data):

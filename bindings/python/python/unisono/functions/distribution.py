@@ -1,4 +1,4 @@
-"""Sending functions to the workers by value; a variable that several functions use stays one variable."""
+"""Sends functions to the workers by value; a variable that several functions use stays one variable."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from unisono.functions.spaces import Spaces, is_own_space
 from unisono.functions.variables import Registry, apply_settings, kinds
 from unisono.functions.wrappers import reduced as reduced_wrapper
 
-_DEEP = 50_000
-"""Graphs are pickled by recursion."""
+_RECURSION_LIMIT = 50_000
+"""Recursion limit while pickling: graphs are pickled recursively."""
 
 
 class Change(NamedTuple):
-    """A value that workers find otherwise than the master does."""
+    """A value that differs between the workers and the master."""
 
     place: Place
     kind: str
     key: Any
     value: Any
     is_initial: bool
-    """Whether workers that have imported the place's owner have some value there."""
+    """Whether workers that have imported the place's owner already have some value there."""
 
 
 def pack(
     functions: list[tuple[int, Definition]],
     changes: list[Change],
-    along: list[Any],
+    dependencies: list[Any],
     settings: list[tuple[int, Any]],
     refreshed: list[int],
     dropped: list[int],
@@ -45,42 +45,42 @@ def pack(
     spaces: Spaces,
     sent: set[int],
 ) -> tuple[bytes, set[int], dict[int, Any]]:
-    """Writes functions and changes down, with the shared objects in them that the workers do not have yet.
+    """Pickles functions and changes, with the shared objects in them that the workers do not have yet.
 
     Args:
         functions: The functions and their numbers.
-        changes: What their code uses and workers do not have as the master does.
-        along: Shared objects that they name, and modules that workers import for them.
-        settings: What shared variables have beside their values, by number.
-        refreshed: The numbers of functions that workers have and must make ready again.
+        changes: Values that their code uses and that differ on the workers.
+        dependencies: Shared objects that the functions list, and modules that workers import for them.
+        settings: Attributes of shared variables other than their values, by number.
+        refreshed: The numbers of functions that workers have and must rebuild.
         dropped: The numbers of objects that no function uses any more.
-        owners: The ids of objects that may change later: workers must know them by number. It is true of
-            those whose classes define what pickle writes.
-        registry: The master's shared objects; those that are found on the way are noted there.
-        spaces: How workers know modules and the script.
+        owners: The ids of objects that may change later, so that workers must know them by number. The value
+            is true for those whose classes define their pickled form.
+        registry: The master's shared objects; objects encountered during pickling are registered there.
+        spaces: The namespaces by which workers know modules and the script.
         sent: The numbers of the objects that the workers have.
 
     Returns:
-        What `Distribute` reads, the numbers of the objects in it, and what classes have had pickle write.
+        The bytes that `Distribute` reads, the numbers of the objects in them, and custom reductions by id.
     """
-    met: set[int] = set()
+    included: set[int] = set()
     reductions: dict[int, Any] = {}
-    courier, stream = _courier(registry, spaces, sent, met, owners, reductions)
-    with _Deeper():
-        courier.dump((functions, [_written(change, spaces) for change in changes], along))
-        # The second part remembers the first: what was met there is the same object here.
-        objects = [(number, registry.objects[number]) for number in sorted(met)]
-        courier.dump((objects, settings, refreshed, dropped))
-    return stream.getvalue(), met, reductions
+    transfer, stream = _make_transfer(registry, spaces, sent, included, owners, reductions)
+    with _RecursionLimit():
+        transfer.dump((functions, [_written(change, spaces) for change in changes], dependencies))
+        # The same pickler writes the second part: objects of the first part keep their identity here.
+        objects = [(number, registry.objects[number]) for number in sorted(included)]
+        transfer.dump((objects, settings, refreshed, dropped))
+    return stream.getvalue(), included, reductions
 
 
 def check(value: Any, registry: Registry, spaces: Spaces, sent: set[int]) -> Exception | None:
-    """Why something cannot be sent, if so."""
+    """The reason why a value cannot be sent, or None."""
     before = registry.count
-    courier, _ = _courier(registry, spaces, sent, set(), {}, {}, lambda buffer: False)
+    transfer, _ = _make_transfer(registry, spaces, sent, set(), {}, {}, lambda buffer: False)
     try:
-        with _Deeper():
-            courier.dump(value)
+        with _RecursionLimit():
+            transfer.dump(value)
     except Exception as error:
         return error
     finally:
@@ -88,19 +88,19 @@ def check(value: Any, registry: Registry, spaces: Spaces, sent: set[int]) -> Exc
     return None
 
 
-def _courier(
+def _make_transfer(
     registry: Registry,
     spaces: Spaces,
     sent: set[int],
-    met: set[int],
+    included: set[int],
     owners: dict[int, bool],
     reductions: dict[int, Any],
-    aside: Callable[[Any], Any] | None = None,
+    buffer_callback: Callable[[Any], Any] | None = None,
 ) -> tuple[Any, io.BytesIO]:
     cloudpickle = _cloudpickle()
     found = tuple(kind.is_found for kind in kinds())
 
-    class Courier(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
+    class Transfer(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
         def persistent_id(self, thing: Any) -> Any:
             number = registry.number_of(thing)
             if number is None and any(is_found(thing) for is_found in found):
@@ -111,18 +111,18 @@ def _courier(
             if number is not None:
                 if number in sent:
                     return number
-                met.add(number)
+                included.add(number)
                 return None
             return spaces.key_of(thing)
 
         def reducer_override(self, thing: Any) -> Any:
             if isinstance(thing, FunctionType) and is_own_space(thing.__globals__):
-                # Functions of one module have one set of names in the workers too, whenever they are sent.
+                # Functions of one module share one namespace on the workers too, whenever they are sent.
                 self.globals_ref.setdefault(id(thing.__globals__), spaces.mirror(thing.__globals__))
             wrapper = reduced_wrapper(thing)
             if wrapper is not None:
-                # A cache that several functions use is one cache.
-                met.add(registry.adopt_new(thing))
+                # A cache that several functions use stays one cache.
+                included.add(registry.adopt_new(thing))
                 return wrapper
             if owners.get(id(thing)):
                 reductions[id(thing)] = thing.__reduce_ex__(5)
@@ -130,16 +130,16 @@ def _courier(
             return super().reducer_override(thing)
 
     stream = io.BytesIO()
-    return Courier(stream, 5, buffer_callback=aside), stream
+    return Transfer(stream, 5, buffer_callback=buffer_callback), stream
 
 
 def _written(change: Change, spaces: Spaces) -> tuple[str, Any, Any, Any]:
-    """A change as workers read it: kind of place, owner, key and value."""
+    """A change in the form that workers read: kind of place, owner, key and value."""
     owner = change.place.owner
     return change.kind, spaces.mirror(owner) if change.kind == Names.kind else owner, change.key, change.value
 
 
-class _Arrival(pickle.Unpickler):
+class _Unpickler(pickle.Unpickler):
     def __init__(self, stream: io.BytesIO, member: Member) -> None:
         super().__init__(stream)
         self._objects, self._spaces = member.variables.objects, member.spaces
@@ -149,7 +149,7 @@ class _Arrival(pickle.Unpickler):
 
 
 class Distribute:
-    """One rank's part of a distribution: workers unpack, the master has everything already."""
+    """One rank's part of a distribution: workers unpack, the master already has everything."""
 
     operation = "distribute"
 
@@ -157,14 +157,14 @@ class Distribute:
         self._member, self._packed = member, packed
 
     def prepare(self) -> None:
-        """Unpacks and makes the functions ready to run."""
+        """Unpacks the functions and makes them ready to run."""
         member = self._member
         if member.is_master:
             return
-        arrival = _Arrival(io.BytesIO(self._packed), member)
-        with _Deeper():
-            functions, changes, _ = arrival.load()
-            objects, settings, refreshed, dropped = arrival.load()
+        unpickler = _Unpickler(io.BytesIO(self._packed), member)
+        with _RecursionLimit():
+            functions, changes, _ = unpickler.load()
+            objects, settings, refreshed, dropped = unpickler.load()
         for number, thing in objects:
             member.variables.adopt(number, thing)
         for kind, owner, key, value in changes:
@@ -182,19 +182,19 @@ class Distribute:
             member.functions[number] = Evaluator(member.functions[number].definition)
 
     def problem(self, shown: list[Any]) -> Exception | None:
-        """There is none: each rank works alone."""
+        """Always None: each rank works on its own."""
         return None
 
     def finish(self, shown: list[Any]) -> None:
-        """There is nothing left to do."""
+        """Does nothing."""
 
 
-class _Deeper:
-    """Allows deep recursion for a while."""
+class _RecursionLimit:
+    """Raises the recursion limit temporarily."""
 
     def __enter__(self) -> None:
         self._limit = sys.getrecursionlimit()
-        sys.setrecursionlimit(max(self._limit, _DEEP))
+        sys.setrecursionlimit(max(self._limit, _RECURSION_LIMIT))
 
     def __exit__(self, *_: object) -> None:
         sys.setrecursionlimit(self._limit)

@@ -1,4 +1,4 @@
-"""What can go wrong with functions, beside the errors of the package itself."""
+"""Exceptions of functions, in addition to those of the package itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from unisono.errors import Error, Missing, PeerLost, Timeout
 
 
 class WorkerError(Error, RuntimeError):
-    """A worker raised an exception; the job goes on.
+    """A worker raised an exception; the job continues.
 
     Example:
         >>> from unisono import functions
@@ -25,7 +25,7 @@ class WorkerError(Error, RuntimeError):
 
 
 class Interrupted(Error, RuntimeError):
-    """A call after one that was interrupted while it waited for workers."""
+    """A call after an earlier one was interrupted while waiting for workers."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -35,14 +35,14 @@ class Interrupted(Error, RuntimeError):
 
 
 class Inactive(Error, RuntimeError):
-    """A call that needs workers while there are none."""
+    """A call that needs workers when there are none."""
 
     def __init__(self, what: str, advice: str = "call fork() first") -> None:
         super().__init__(f"Cannot call {what} on inactive workers; {advice}")
 
 
 def explain(error: Error, what: str, timeout: float) -> None:
-    """Says in an error about lost or late workers what the master was doing, and what to do."""
+    """Adds to an error about lost or late workers what the master was doing, and how to recover."""
     if isinstance(error, PeerLost):
         who = ", ".join(f"rank {one.rank} (process {one.pid}: {one.how})" for one in error.lost) or str(error)
         advice = "what it printed may say why; call close() and then fork() again"
@@ -62,11 +62,11 @@ def _at(late: Missing) -> str:
 
 
 class Misfit(ValueError):
-    """What a worker holds does not fit the call; found before anything was computed."""
+    """A worker's values do not fit the call; detected before anything was computed."""
 
 
 class Failure(NamedTuple):
-    """An exception on its way from a worker to the master."""
+    """An exception in transit from a worker to the master."""
 
     rank: int
     summary: str
@@ -75,7 +75,7 @@ class Failure(NamedTuple):
 
     @staticmethod
     def of(error: BaseException, rank: int) -> Failure:
-        """Packs an exception."""
+        """Captures an exception as text that can be sent."""
         summary = "".join(traceback.format_exception_only(type(error), error)).strip()
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         return Failure(

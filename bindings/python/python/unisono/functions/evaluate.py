@@ -1,4 +1,4 @@
-"""What one worker computes in a call: its rows, slice by slice, and the updates that come of them."""
+"""One worker's computation in a call: its rows, slice by slice, and the resulting updates."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Definition:
 
     name: str
     body: Any
-    """What is computed: it has `build`, which gives an object with `run`."""
+    """The computation: an object with `build`, which returns an object with `run`."""
     output_modes: list[str | None]
     updates: list[tuple[Any, str]]
-    """Variables that a call changes, and how the changes of slices become one."""
+    """Variables that a call changes, and how the changes of slices are combined."""
     sliceables: list[Any]
     scattered: int
-    """How many inputs are scattered; the others follow them."""
+    """Number of scattered inputs; the other inputs follow them."""
     weighted: bool
 
 
@@ -37,8 +37,8 @@ class Evaluator:
         self.kernel = definition.body.build()
         self.sliceables = [wrap(one) for one in definition.sliceables]
         updated = {id(one) for one, _ in definition.updates}
-        # A variable that the call gives a new value keeps it.
-        self._both = [id(one) in updated for one in definition.sliceables]
+        # A variable to which the call assigns a new value keeps it.
+        self._is_updated = [id(one) in updated for one in definition.sliceables]
         self._updates = [(wrap(part), mode) for one, mode in definition.updates for part in parts_of(one)]
         declared = updated | {id(one) for one in definition.sliceables}
         arrays = getattr(self.kernel, "shareds", {}).values()
@@ -50,8 +50,8 @@ class Evaluator:
         Args:
             arguments: The inputs: scattered ones with this worker's rows, then the others.
             chosen: The rows of each sliceable variable.
-            rows: How many rows there are to cut.
-            slices: How many pieces to cut them into.
+            rows: Number of rows to split.
+            slices: Number of slices to split them into.
 
         Returns:
             The outputs.
@@ -67,7 +67,7 @@ class Evaluator:
             done = True
             return outputs
         finally:
-            for variable, value, is_updated in zip(self.sliceables, held, self._both, strict=True):
+            for variable, value, is_updated in zip(self.sliceables, held, self._is_updated, strict=True):
                 if not (done and is_updated):
                     variable.put(value)
 

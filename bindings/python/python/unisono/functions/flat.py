@@ -1,4 +1,4 @@
-"""Arrays of many parameters as one vector, in PyTensor graphs."""
+"""Flattens the arrays of many parameters into one vector, in PyTensor graphs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytensor.tensor as pt
 
 
 def flatten_vars(variables: Sequence[Any]) -> Any:
-    """One vector of all elements, variable after variable.
+    """Concatenates all elements into one vector, variable after variable.
 
     Args:
         variables: Symbolic arrays.
@@ -23,19 +23,19 @@ def flatten_vars(variables: Sequence[Any]) -> Any:
 
 
 def vars_flat_size(variables: Sequence[Any]) -> int:
-    """How many elements shared variables have together.
+    """The total number of elements of shared variables.
 
     Args:
         variables: The variables.
 
     Returns:
-        The number.
+        The number of elements.
     """
     return sum(int(np.prod(variable.get_value(borrow=True).shape)) for variable in variables)
 
 
 def unflatten_vars(flat: Any, variables: Sequence[Any]) -> list[Any]:
-    """Cuts a vector into pieces shaped like shared variables.
+    """Splits a vector into pieces shaped like shared variables.
 
     Args:
         flat: A symbolic vector.
@@ -57,11 +57,11 @@ def flat_unflat_grads(loss: Any, params: Sequence[Any]) -> tuple[Any, Any, list[
     """The gradients of a loss in one shared vector.
 
     Args:
-        loss: A symbolic number.
-        params: The shared variables to differentiate by.
+        loss: A symbolic scalar.
+        params: The shared variables to differentiate with respect to.
 
     Returns:
-        The vector of this worker's gradients, the shared vector that takes it, and pieces of the shared
+        The vector of this worker's gradients, the shared vector that stores it, and pieces of the shared
         vector shaped like the parameters.
     """
     vector = flatten_vars(pt.grad(loss, list(params)))
@@ -73,11 +73,11 @@ def nonflat_grads(loss: Any, params: Sequence[Any]) -> tuple[list[Any], list[Any
     """The gradients of a loss, each in a shared variable of its own.
 
     Args:
-        loss: A symbolic number.
-        params: The shared variables to differentiate by.
+        loss: A symbolic scalar.
+        params: The shared variables to differentiate with respect to.
 
     Returns:
-        The gradients, and the shared variables that take them.
+        The gradients, and the shared variables that store them.
     """
     gradients = pt.grad(loss, list(params))
     held = [pytensor.shared(np.zeros_like(one.get_value(borrow=True)), name="gradient") for one in params]

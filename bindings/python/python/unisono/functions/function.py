@@ -1,4 +1,4 @@
-"""Functions that run on all workers: what a call means."""
+"""Functions that run on all workers: the semantics of a call."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from unisono.functions import batch as batches
 from unisono.functions.batch import Place, edges
 from unisono.functions.calling import Call
 from unisono.functions.data import Data, data
-from unisono.functions.elsewhere import Elsewhere
 from unisono.functions.evaluate import Definition, Evaluator
 from unisono.functions.pool import Pool, active
+from unisono.functions.remote_value import RemoteValue
 from unisono.functions.variables import parts_of
 
 
 @dataclass
 class Input:
-    """What is known of an input."""
+    """The known properties of an input."""
 
     name: str | None
     variable: Any = None
@@ -29,7 +29,7 @@ class Input:
 
 
 class Function:
-    """A function that the master calls and all workers run; made by `function`."""
+    """A function that the master calls and all workers run; created by `function`."""
 
     def __init__(
         self, pool: Pool, definition: Definition, inputs: list[Input], is_single: bool, shareds: list[Any]
@@ -43,25 +43,25 @@ class Function:
         return f"<unisono.functions.Function {self.name}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Elsewhere, (f"function {self.name!r}", "call it in the master, before or after this one")
+        return RemoteValue, (f"function {self.name!r}", "call it in the master, before or after this one")
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the function."""
         return self._definition.name
 
     @property
     def output_modes(self) -> list[str | None]:
-        """What becomes of each output."""
+        """The mode of each output."""
         return list(self._definition.output_modes)
 
     @property
     def update_modes(self) -> list[str]:
-        """How the changes that slices make to each variable become one."""
+        """How the changes of slices are combined, for each updated variable."""
         return [mode for _, mode in self._definition.updates]
 
     def get_shared(self) -> list[Any]:
-        """The shared variables that it uses."""
+        """The shared variables that the function uses."""
         return [part for one in self._shareds for part in parts_of(one)]
 
     def __call__(
@@ -73,15 +73,15 @@ class Function:
         num_slices: int = 1,
         **kwargs: Data,
     ) -> Any:
-        """Runs it on all workers.
+        """Runs the function on all workers.
 
         Args:
             *args: The inputs, scattered ones first.
-            output_subset: The positions of the outputs that are wanted.
-            batch: Which rows of the scattered inputs: how many, a slice, or a list of rows; by default all.
-            batch_s: Which rows of its own sliceable variables each worker takes: a slice or a list of rows,
-                or a list with one of these for each worker; by default all.
-            num_slices: Into how many pieces each worker cuts its rows, one after the other.
+            output_subset: The positions of the outputs to return.
+            batch: The rows of the scattered inputs: a row count, a slice, or a list of rows; by default all.
+            batch_s: The rows that each worker takes from its own sliceable variables: a slice or a list of
+                rows, or a list with one of these for each worker; by default all.
+            num_slices: Number of slices into which each worker splits its rows, computed one after the other.
             **kwargs: Inputs by name.
 
         Returns:
@@ -121,7 +121,7 @@ class Function:
             return results[0] if self._is_single and len(results) == 1 else results or None
 
     def as_theano(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs it in the master alone, on arrays; its updates change the master's variables only.
+        """Runs the function on the master alone, on arrays; updates change the master's variables only.
 
         Args:
             *args: The inputs, as arrays.
@@ -138,7 +138,7 @@ class Function:
             return results[0] if self._is_single else results or None
 
     alone = as_theano
-    """Another name for `as_theano`."""
+    """Alias of `as_theano`."""
 
     def build_inputs(
         self,
@@ -148,13 +148,13 @@ class Function:
         minibatch: bool | Sequence[bool] = False,
         **kwargs: Any,
     ) -> Any:
-        """Makes `Data` for the inputs.
+        """Creates `Data` objects for the inputs.
 
         Args:
             *args: Arrays, one for each input.
             force_cast: Whether they may be converted to any type.
-            oversize: How many times as much memory to take, from 1 to 2.
-            minibatch: Whether they hold exactly the current batch; one answer, or one for each input.
+            oversize: Factor from 1 to 2 for the size of the allocations.
+            minibatch: Whether they hold exactly the current batch; one flag, or one for each input.
             **kwargs: Arrays by the inputs' names.
 
         Returns:
@@ -180,7 +180,7 @@ class Function:
         return made[0] if len(made) == 1 else made
 
     def _order(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-        """Positional and named arguments in the order of the inputs."""
+        """Positional and keyword arguments in the order of the inputs."""
         names = [one.name for one in self._inputs]
         found: list[Any] = [*args, *[None] * (len(names) - len(args))]
         given = list(range(len(args)))
@@ -232,7 +232,7 @@ class Function:
         return list(dict.fromkeys(int(one) for one in wanted))
 
     def _assign(self, scattered: list[Data], batch: Any) -> tuple[tuple[int, ...] | None, Place | None]:
-        """Which rows each worker takes, and the list of rows if there is one."""
+        """The rows that each worker takes, and the list of rows if there is one."""
         chosen = batches.parse(batch)
         if not scattered:
             if chosen is not None:
@@ -268,7 +268,7 @@ class Function:
 
 
 def _lend_rows(pool: Pool, lists: list[Any]) -> list[Place]:
-    """Puts each worker's list of rows where it can read it; equal ones once."""
+    """Copies each worker's list of rows to memory that it can read; identical lists only once."""
     places: dict[int, Place] = {}
     for one in lists:
         if id(one) not in places:

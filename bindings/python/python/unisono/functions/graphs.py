@@ -1,4 +1,4 @@
-"""Functions out of PyTensor graphs: what the arguments of `function` mean for them."""
+"""Functions built from PyTensor graphs: interprets the arguments of `function` for them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make(
     name: str | None,
     options: dict[str, Any],
 ) -> Function:
-    """Makes a function out of a graph; see `unisono.functions.function`."""
+    """Builds a function from a graph; see `unisono.functions.function`."""
     variables, modes, is_single = output_modes.parse(outputs)
     for position, (variable, mode) in enumerate(zip(variables, modes, strict=True)):
         if mode == "avg":
@@ -59,7 +59,7 @@ def make(
 
 
 def _updates(updates: Any) -> list[tuple[Any, Any, str]]:
-    """Variable, expression and mode of each update."""
+    """The variable, expression and mode of each update."""
     listed = list(updates.items()) if isinstance(updates, Mapping) else list(updates or [])
     found = []
     for position, one in enumerate(listed):

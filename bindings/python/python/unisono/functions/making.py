@@ -1,4 +1,4 @@
-"""Making functions: out of graphs, and out of callables."""
+"""Creates functions from graphs and from callables."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def function(
     name: str | None = None,
     **options: Any,
 ) -> Function:
-    """Makes a function that runs on all workers: each gets its part of the inputs.
+    """Creates a function that runs on all workers: each gets its part of the inputs.
 
     It takes a PyTensor graph, as lists of symbolic inputs and outputs, or a callable over NumPy arrays,
-    PyTorch tensors or JAX arrays. A callable's inputs are its parameters, in their order, but for optional
+    PyTorch tensors or JAX arrays. The inputs of a callable are its parameters, in order, except optional
     ones; its shared arrays are passed by name.
 
     Args:
@@ -38,18 +38,18 @@ def function(
         outputs: For graphs None, a variable, a pair (variable, mode), or a list of those. For callables the
             mode of the output, or a list of modes. Modes are "avg", "sum", "prod", "min", "max", "gather",
             and None for the master's own value.
-        bcast_inputs: The symbolic inputs that every worker gets whole; for callables their names, and those
-            of optional parameters that are inputs too.
+        bcast_inputs: The symbolic inputs that every worker gets in full; for callables their names, including
+            those of optional parameters that are inputs.
         updates: Changes of shared variables: for graphs (variable, expression) or (variable, expression,
             mode), for callables variables or (variable, mode). Each worker changes its own copy; the mode
-            says how the changes of slices become one.
+            determines how the changes of slices are combined.
         givens: Replacements in the graph.
-        sliceable_shareds: Shared variables that hold data: calls choose rows of them with `batch_s`.
-        shareds: For callables: shared arrays that are passed by name, modules and parameters that it uses.
-        framework: For callables: "numpy", "torch" or "jax"; by default what it shares and is.
-        weighted: Whether averages weigh each worker and slice by its rows: they are means over all rows then.
-        name: What to call it.
-        **options: For graphs: passed on to `pytensor.function`.
+        sliceable_shareds: Shared variables that hold data: calls select rows of them with `batch_s`.
+        shareds: For callables: the shared arrays passed by name, and the modules and parameters that it uses.
+        framework: For callables: "numpy", "torch" or "jax"; by default inferred from its type and shareds.
+        weighted: Whether averages weight each worker and slice by its row count, to give means over all rows.
+        name: The name of the function.
+        **options: For graphs: passed to `pytensor.function`.
 
     Returns:
         The function.

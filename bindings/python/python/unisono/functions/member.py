@@ -1,4 +1,4 @@
-"""One rank among the master and its workers: what it holds, and how all of them do a task together."""
+"""One rank, master or worker: its state, and how all ranks perform a task together."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from unisono.functions.variables import Registry
 
 
 class Task(Protocol):
-    """Something that every rank does, in three steps.
+    """A task that every rank performs, in three steps.
 
-    `prepare` works alone and may fail; what it returns is shown to all. `problem` looks at what all have
-    shown and says, on every rank alike, why the rest cannot be done. `finish` moves data between the ranks.
+    `prepare` works locally and may fail; its result is published to all ranks. `problem` inspects the results
+    of all ranks and returns, identically on every rank, why the task cannot continue. `finish` moves data
+    between the ranks.
     """
 
     operation: str
 
     def prepare(self) -> Any:
-        """Does what needs nobody else."""
+        """Does the local work."""
 
     def problem(self, shown: list[Any]) -> Exception | None:
-        """Why the task cannot be finished."""
+        """The reason why the task cannot be finished, or None."""
 
     def finish(self, shown: list[Any]) -> Any:
-        """Does what all do together."""
+        """Does the collective work."""
 
 
 class Member:
-    """One rank: its end of the link, its functions and its shared variables."""
+    """One rank: its endpoint of the link, its functions and its shared variables."""
 
     def __init__(self, link: Link, master: int) -> None:
         self.link = link
@@ -42,15 +43,15 @@ class Member:
         self.spaces = WorkerSpaces()
         self.kept: list[Any] = []
         self.in_step = True
-        """Whether this rank is where the others expect it: between two commands."""
+        """Whether this rank is between two commands, as the other ranks expect."""
 
     @property
     def is_master(self) -> bool:
-        """Whether this rank drives the others."""
+        """Whether this rank is the one that drives the others."""
         return self.rank == self.master
 
     def lend(self, array: Any) -> int:
-        """Copies an array to where the others can read it until the next command; says where that is."""
+        """Copies an array to memory that all ranks can read until the next command; returns its offset."""
         held = self.link.allocate(array.nbytes)
         place = self.link.offset_of(held)
         self.link.view(place, array.dtype, array.shape)[...] = array
@@ -58,9 +59,9 @@ class Member:
         return place
 
     def perform(self, task: Task) -> Any:
-        """Does a task together with all other ranks; on the master its failure is raised, here or there.
+        """Performs a task together with all other ranks; the master raises the failure of any rank.
 
-        A worker only goes on: its failures are the master's business.
+        A worker only continues: the master handles its failures.
         """
         own: BaseException | None = None
         shown: Any = None
@@ -74,14 +75,14 @@ class Member:
         else:
             link.publish(pickle.dumps(Failure.of(own, self.rank), 5))
         link.meet()
-        everybody = [_read(link, rank) for rank in range(self.size)]
-        failures = [one for one in everybody if isinstance(one, Failure)]
+        published = [_read(link, rank) for rank in range(self.size)]
+        failures = [one for one in published if isinstance(one, Failure)]
         problem = own
         if own is None and failures:
             problem = failures[0].exception(task.operation, len(failures) - 1)
         elif own is None:
-            problem = task.problem(everybody)
-        result = task.finish(everybody) if problem is None else None
+            problem = task.problem(published)
+        result = task.finish(published) if problem is None else None
         self.in_step = True
         if problem is not None and self.is_master:
             raise problem
@@ -94,4 +95,4 @@ def _read(link: Link, rank: int) -> Any:
 
 
 Maker = Callable[..., Task]
-"""Makes a rank's part of a task from the rank and the command's details."""
+"""Creates a rank's part of a task from the rank and the command's arguments."""

@@ -1,4 +1,4 @@
-"""What every rank does when the master moves shared variables: one class for each verb."""
+"""The tasks that move shared variables between ranks: one class for each collective."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ Kind = tuple[str, tuple[int, ...]]
 
 
 class Move:
-    """What all moves have in common: the variables, and a look at everybody's types and shapes."""
+    """Base class of all moves: the variables, and a comparison of types and shapes across ranks."""
 
     operation = "move"
     stays = False
-    """Whether values on a device are moved there, and not through memory that all can read."""
+    """Whether values on a device move between devices, instead of through memory that all ranks can read."""
 
     def __init__(self, member: Member, numbers: list[int]) -> None:
         self.member = member
         self.variables: list[Variable] = [member.variables.variable(number) for number in numbers]
 
     def prepare(self) -> Any:
-        """Shows nothing."""
+        """Publishes nothing."""
         return None
 
     def problem(self, shown: list[Any]) -> Exception | None:
-        """There is none."""
+        """Always None."""
         return None
 
     def finish(self, shown: list[Any]) -> Any:
@@ -39,11 +39,11 @@ class Move:
         return None
 
     def kinds(self) -> list[Kind]:
-        """This rank's types and shapes."""
+        """The types and shapes of this rank's values."""
         return [_kind(variable) for variable in self.variables]
 
     def lend_all(self) -> list[tuple[str, tuple[int, ...], int]]:
-        """Copies this rank's values to where all can read them."""
+        """Copies this rank's values to memory that all ranks can read."""
         shown = []
         for variable in self.variables:
             if self.stays and device.is_there(variable.raw()):
@@ -54,17 +54,17 @@ class Move:
         return shown
 
     def lend(self, variable: Variable, array: Any) -> int:
-        """Copies a value to where all can read it: numbers alone, others would point into this process."""
+        """Copies a value to memory that all ranks can read: only numbers, as others hold local pointers."""
         outputs.check_type(array.dtype, f"{self.operation}: {variable.name}")
         return self.member.lend(array)
 
     def read(self, lent: tuple[str, tuple[int, ...], int]) -> Any:
-        """What another rank has lent."""
+        """A view of a value that another rank has published."""
         dtype, shape, place = lent
         return self.member.link.view(place, dtype, shape)
 
     def differences(self, shown: list[Any], skip: int) -> Exception | None:
-        """Fails unless all ranks have one type and shape, but for the first `skip` axes."""
+        """An error unless all ranks agree in type and shape, ignoring the first `skip` axes."""
         for at, variable in enumerate(self.variables):
             kinds = [one[at][:2] for one in shown]
             if len({(kind, shape[skip:]) for kind, shape in kinds}) > 1:
@@ -77,7 +77,7 @@ class Move:
 
 
 class Broadcast(Move):
-    """The master's values go to everybody; those that lie in shared memory are read there."""
+    """Copies the master's values to all ranks; values in shared memory are read there."""
 
     operation = "broadcast"
 
@@ -86,15 +86,15 @@ class Broadcast(Move):
         self._places = places
 
     def prepare(self) -> Any:
-        """Shows on which device values are, if any are on one."""
+        """Publishes the kinds of the values, if any value is on a device."""
         return self.kinds() if any(place[0] == device.PREFIX for place in self._places) else None
 
     def problem(self, shown: list[Any]) -> Exception | None:
-        """What is on a device at one rank must be like that on all."""
+        """A value on a device at one rank must have the same kind and shape on all ranks."""
         return self.differences(shown, 0) if shown[0] is not None else None
 
     def finish(self, shown: list[Any]) -> None:
-        """Copies them."""
+        """Copies the values."""
         link, member = self.member.link, self.member
         for variable, place in zip(self.variables, self._places, strict=True):
             if place[0] == device.PREFIX:
@@ -105,14 +105,14 @@ class Broadcast(Move):
                 continue
             dtype, shape = place
             array = np.ascontiguousarray(variable.get()) if member.is_master else np.empty(shape, dtype)
-            # Every type travels as bytes. The root's are only read.
+            # Every type is sent as bytes. The root's bytes are only read.
             link.group.broadcast(_writable(array), member.master, True, link.timeout)
             if not member.is_master:
                 variable.set(array)
 
 
 class Scatter(Move):
-    """Every rank takes its rows of values in shared memory."""
+    """Every rank copies its rows of values in shared memory."""
 
     operation = "scatter"
 
@@ -128,7 +128,7 @@ class Scatter(Move):
         self._places, self._parts, self._rows = places, parts, rows
 
     def prepare(self) -> None:
-        """Copies them."""
+        """Copies the rows."""
         link = self.member.link
         chosen: Any = slice(*self._parts[self.member.rank])
         if self._rows is not None:
@@ -138,23 +138,23 @@ class Scatter(Move):
 
 
 class Gather(Move):
-    """The master gets everybody's values."""
+    """The master gets the values of all ranks."""
 
     operation = "gather"
     stays = True
 
     def prepare(self) -> Any:
-        """Lends this rank's."""
+        """Publishes this rank's values."""
         return self.lend_all()
 
     def finish(self, shown: list[Any]) -> Any:
-        """The master copies them: for each variable a list over ranks."""
+        """The master copies the values: for each variable a list over ranks."""
         return [
             self._collect(variable, [one[at] for one in shown]) for at, variable in enumerate(self.variables)
         ]
 
     def problem(self, shown: list[Any]) -> Exception | None:
-        """What is on a device at one rank must be on all."""
+        """A value on a device at one rank must be on a device at all ranks."""
         for at, variable in enumerate(self.variables):
             kinds = {one[at][0] for one in shown}
             if len(kinds) > 1 and any(kind.startswith(device.PREFIX) for kind in kinds):
@@ -170,24 +170,24 @@ class Gather(Move):
 
 
 class AllGather(Move):
-    """Everybody gets everybody's values, one after the other."""
+    """Every rank gets the values of all ranks, concatenated."""
 
     operation = "all_gather"
 
     def prepare(self) -> Any:
-        """Lends this rank's."""
+        """Publishes this rank's values."""
         return self.lend_all()
 
     stays = True
 
     def problem(self, shown: list[Any]) -> Exception | None:
-        """Rows must fit together."""
+        """Rows must have compatible shapes."""
         if any(not one[at][1] for one in shown for at in range(len(self.variables))):
             return ValueError("all_gather: expected variables with at least one axis, received one without")
         return self.differences(shown, 1)
 
     def finish(self, shown: list[Any]) -> None:
-        """Puts them together."""
+        """Concatenates the values."""
         for at, variable in enumerate(self.variables):
             if device.is_there(variable.raw()):
                 parts = device.gathered(self.member, variable.raw(), [one[at][1] for one in shown], None)
@@ -197,7 +197,7 @@ class AllGather(Move):
 
 
 class Reduce(Move):
-    """The master gets the combination of everybody's values."""
+    """The master gets the combination of the values of all ranks."""
 
     operation = "reduce"
     everybody = False
@@ -207,7 +207,7 @@ class Reduce(Move):
         self._op, self._in_place = op, in_place
 
     def prepare(self) -> Any:
-        """Shows types and shapes; values of types that cannot be combined together are lent."""
+        """Publishes types and shapes; values of types without a collective reduction go to shared memory."""
         shown = []
         for variable in self.variables:
             if device.is_there(variable.raw()):
@@ -219,7 +219,7 @@ class Reduce(Move):
         return shown
 
     def problem(self, shown: list[Any]) -> Exception | None:
-        """Types and shapes must agree, and averages must exist."""
+        """Types and shapes must agree, and averages must exist for the type."""
         if self._op == "avg":
             for at, variable in enumerate(self.variables):
                 kind = shown[0][at][0]
@@ -232,7 +232,7 @@ class Reduce(Move):
         return self.differences(shown, 0)
 
     def finish(self, shown: list[Any]) -> Any:
-        """Combines them."""
+        """Combines the values."""
         results = [
             self._combine(variable, [one[at] for one in shown]) for at, variable in enumerate(self.variables)
         ]
@@ -245,7 +245,7 @@ class Reduce(Move):
             return self._combine_on_device(variable)
         if shown[0][2] >= 0:
             if gets_it:
-                return self._keep(variable, outputs.fold(self._op, [self.read(one) for one in shown]))
+                return self._store(variable, outputs.fold(self._op, [self.read(one) for one in shown]))
             return None
         held = variable.get()
         flat = np.ascontiguousarray(held).reshape(-1)
@@ -260,33 +260,33 @@ class Reduce(Move):
         if not gets_it:
             return None
         array = flat.reshape(held.shape)
-        return array if np.may_share_memory(array, held) else self._keep(variable, array)
+        return array if np.may_share_memory(array, held) else self._store(variable, array)
 
     def _combine_on_device(self, variable: Variable) -> Any:
         held = variable.raw()
         if self.everybody:
-            whole = device.all_reduced(self.member, held, self._op)
+            result = device.all_reduced(self.member, held, self._op)
         else:
-            whole = device.reduced(self.member, held, self._op)
-        if whole is not None and self._in_place:
-            variable.put(whole)
-        return whole
+            result = device.reduced(self.member, held, self._op)
+        if result is not None and self._in_place:
+            variable.put(result)
+        return result
 
-    def _keep(self, variable: Variable, array: Any) -> Any:
+    def _store(self, variable: Variable, array: Any) -> Any:
         if self._in_place:
             variable.set(array)
         return array
 
 
 class AllReduce(Reduce):
-    """Everybody gets the combination of everybody's values."""
+    """Every rank gets the combination of the values of all ranks."""
 
     operation = "all_reduce"
     everybody = True
 
 
 class SetValue(Move):
-    """One rank takes values out of shared memory."""
+    """One rank copies values from shared memory."""
 
     operation = "set_value"
 
@@ -297,7 +297,7 @@ class SetValue(Move):
         self._rank, self._places, self._rows = rank, places, rows
 
     def prepare(self) -> None:
-        """Copies them."""
+        """Copies the values on that rank."""
         link = self.member.link
         if self._rank != self.member.rank:
             return
@@ -318,25 +318,25 @@ class GetValue(Move):
         self._rank = rank
 
     def prepare(self) -> Any:
-        """That rank lends them."""
+        """The selected rank publishes its values."""
         return self.lend_all() if self.member.rank == self._rank else None
 
     def finish(self, shown: list[Any]) -> Any:
-        """The master copies them."""
+        """The master copies the values."""
         return [np.array(self.read(one)) for one in shown[self._rank]] if self.member.is_master else None
 
 
 class GetShapes(Move):
-    """The master learns everybody's shapes."""
+    """The master gets the shapes of all ranks."""
 
     operation = "get_shapes"
 
     def prepare(self) -> Any:
-        """Shows this rank's."""
+        """Publishes the types and shapes of this rank's values."""
         return self.kinds()
 
     def finish(self, shown: list[Any]) -> Any:
-        """For each variable a list over ranks."""
+        """The shapes: for each variable a list over ranks."""
         return [[one[at][1] for one in shown] for at in range(len(self.variables))]
 
 
@@ -367,4 +367,4 @@ _VERBS: tuple[type[Move], ...] = (
 )
 
 MOVES: dict[str, Maker] = {verb.operation: verb for verb in _VERBS}
-"""By name."""
+"""The moves, by name."""

@@ -1,4 +1,4 @@
-"""What becomes of each output: its modes, and how parts are put together."""
+"""Output modes, and how the parts of an output are combined."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from unisono.functions.device import is_float, title
 
 MODES = ("avg", "sum", "prod", "min", "max", "gather", None)
-"""How an output of all workers becomes one; None keeps the master's own."""
+"""How the outputs of all workers are combined; None keeps the master's own."""
 
 _FOLDS: dict[str, Any] = {
     "avg": np.add,
@@ -24,11 +24,11 @@ _FOLDS: dict[str, Any] = {
 CARRIED = frozenset(
     np.dtype(name) for name in ("float16", "float32", "float64", "int8", "uint8", "int32", "int64")
 )
-"""Element types that the ranks can combine together; the master combines all others alone."""
+"""Element types that the ranks can reduce collectively; the master alone combines all others."""
 
 
 def check_mode(mode: Any, position: int, what: str = "output") -> str | None:
-    """The mode that a user wrote; a leading ``c_`` once chose the processor and means nothing here."""
+    """Validates a mode; a leading ``c_``, which once selected the CPU, has no effect."""
     plain = mode[2:] if isinstance(mode, str) and mode.startswith("c_") else mode
     if plain not in MODES:
         known = ", ".join(repr(one) for one in MODES)
@@ -38,7 +38,7 @@ def check_mode(mode: Any, position: int, what: str = "output") -> str | None:
 
 
 def check_average(kind: str, position: int) -> None:
-    """Fails for an average that would not be a number of its own type."""
+    """Raises an error for an average that its own type cannot represent."""
     if not is_float(kind):
         raise TypeError(
             f"Cannot average integer dtype: output {position} expected floating point for mode 'avg', "
@@ -48,7 +48,7 @@ def check_average(kind: str, position: int) -> None:
 
 
 def without_axis(position: int) -> str:
-    """What is wrong with a scalar that is to be gathered."""
+    """The error message for a scalar in mode "gather"."""
     return (
         f"output {position} has no axis to gather along; expected at least one: return an array of one "
         "element, or use another mode"
@@ -56,7 +56,7 @@ def without_axis(position: int) -> str:
 
 
 def check_type(dtype: Any, what: str) -> None:
-    """Fails for elements that are not plain numbers: shared memory holds nothing else."""
+    """Raises an error for elements that are not plain numbers: shared memory holds nothing else."""
     if np.dtype(dtype).kind not in "biufc":
         raise TypeError(
             f"{what}: expected numbers of a type that NumPy has, received {np.dtype(dtype)}; "
@@ -65,13 +65,13 @@ def check_type(dtype: Any, what: str) -> None:
 
 
 def parse(outputs: Any) -> tuple[list[Any], list[str | None], bool]:
-    """Takes symbolic outputs apart.
+    """Parses symbolic outputs.
 
     Args:
         outputs: None, a variable, a pair of variable and mode, or a list of those.
 
     Returns:
-        The variables, their modes, and whether there is one alone.
+        The variables, their modes, and whether the caller passed a single output.
     """
     if outputs is None:
         return [], [], False
@@ -92,7 +92,7 @@ def parse(outputs: Any) -> tuple[list[Any], list[str | None], bool]:
 
 
 def parse_modes(outputs: Any) -> tuple[list[str | None], bool]:
-    """Takes the modes of a callable's outputs apart: None for no output, a mode, or a list of modes."""
+    """Parses the modes of a callable's outputs: None for no output, a mode, or a list of modes."""
     if outputs is None:
         return [], False
     if isinstance(outputs, (list, tuple)):
@@ -101,7 +101,7 @@ def parse_modes(outputs: Any) -> tuple[list[str | None], bool]:
 
 
 def fold(mode: str, arrays: Sequence[Any]) -> Any:
-    """Combines arrays in their order, in a new one; the type stays."""
+    """Combines arrays in order into a new array of the same type."""
     total = functools.reduce(_FOLDS[mode], arrays) if len(arrays) > 1 else np.array(arrays[0])
     if mode == "avg":
         total = total * (1.0 / len(arrays))
@@ -109,13 +109,13 @@ def fold(mode: str, arrays: Sequence[Any]) -> Any:
 
 
 def weigh(value: Any, rank: int, weights: Sequence[int]) -> Any:
-    """A rank's share of an average; without weight it has none, whatever it computed."""
+    """A rank's contribution to a weighted average; zero without weight, whatever the rank computed."""
     own = weights[rank]
     return np.asarray(value * value.dtype.type(own / sum(weights))) if own else np.zeros_like(value)
 
 
 def together(mode: str, arrays: Sequence[Any], weights: Sequence[int] | None) -> Any:
-    """The parts of all ranks as one; averages by weights, or alike."""
+    """Combines the parts of all ranks; averages use the weights, or equal weights if there are none."""
     if mode == "gather":
         return np.concatenate(arrays)
     if weights is None:
@@ -124,12 +124,12 @@ def together(mode: str, arrays: Sequence[Any], weights: Sequence[int] | None) ->
 
 
 class Accumulator:
-    """Puts together the outputs of one worker's slices.
+    """Combines the outputs of one worker's slices.
 
     Args:
         mode: The output's mode.
-        weighted: Whether averages weigh each slice by its rows.
-        is_fresh: Whether values belong to nobody else; others are copied, as the next slice may change them.
+        weighted: Whether averages weight each slice by its row count.
+        is_fresh: Whether values are exclusively owned; others are copied, as the next slice may change them.
     """
 
     def __init__(self, mode: str | None, weighted: bool, is_fresh: bool = False) -> None:
@@ -140,13 +140,13 @@ class Accumulator:
         self._weight = 0
 
     def add(self, value: Any, rows: int) -> None:
-        """Takes the next slice's value."""
+        """Adds the value of the next slice."""
         if self._mode == "gather":
             self._parts.append(self._own(value))
             return
         self._type = value.dtype
         if self._mode == "avg" and value.dtype == np.float16:
-            # Sums would go beyond what halves can hold, where their average does not.
+            # A float16 sum could overflow even if the average does not.
             value = np.asarray(value, np.float32)
         if self._weighted:
             value = value * value.dtype.type(rows)
@@ -158,7 +158,7 @@ class Accumulator:
         return value if self._is_fresh else np.array(value)
 
     def result(self) -> Any:
-        """All slices together."""
+        """The combined value of all slices."""
         if self._mode == "gather":
             return np.concatenate(self._parts)
         total = np.asarray(self._total)

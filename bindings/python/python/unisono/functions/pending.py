@@ -1,4 +1,4 @@
-"""Updates of variables while a call runs slice by slice."""
+"""Variable updates during a call that runs slice by slice."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ from unisono.functions.variables import Variable
 
 
 class PendingUpdate:
-    """One variable during slices: each starts from the original, and the results become one at the end."""
+    """One variable during slices: each starts from the original value, and the results are combined."""
 
     def __init__(self, variable: Variable, mode: str) -> None:
         value = variable.raw()
-        # The state of a random stream is not a number: it runs on from slice to slice.
+        # The state of a random stream is not a number: it advances from slice to slice.
         self._is_array = hasattr(value, "dtype")
         self._original = np.array(variable.get()) if self._is_array else None
         self._averages = mode == "avg" and self._is_array and np.dtype(variable.get().dtype).kind in "fc"
-        # Whole numbers have no average; counters are the same after every slice.
+        # Integers have no average; counters are the same after every slice.
         self._accumulator = Accumulator(mode if mode != "avg" or self._averages else None, False)
         self._variable = variable
 
     def begin(self) -> None:
-        """The next slice begins with the original."""
+        """Resets the variable to the original value for the next slice."""
         if self._is_array:
             self._variable.set(self._original)
 
     def add(self) -> None:
-        """Takes what the slice has made of it."""
+        """Adds the value that the slice produced."""
         if self._is_array:
             self._accumulator.add(self._variable.get(), 1)
 
     def undo(self) -> None:
-        """Everything is as it was."""
+        """Restores the original value."""
         if self._is_array:
             self._variable.set(self._original)
 
     def finish(self) -> None:
-        """The variable gets what the slices have made of it together."""
+        """Assigns the combined result of the slices to the variable."""
         if self._is_array:
             self._variable.set(self._accumulator.result())
 
 
 class PossibleUpdate:
-    """The same for a shared array that a function has not declared to change: it costs nothing until it does.
+    """The same for a shared array that a function does not declare as updated: free until it changes.
 
-    A new value is another array, never the old one changed in place.
+    A new value is a different array, never the old one changed in place.
     """
 
     def __init__(self, variable: Variable) -> None:
@@ -54,11 +54,11 @@ class PossibleUpdate:
         self._update: PendingUpdate | None = None
 
     def begin(self) -> None:
-        """The next slice begins with the original."""
+        """Resets the variable to the original value for the next slice."""
         self._variable.put(self._original)
 
     def add(self) -> None:
-        """Takes what the slice has made of it."""
+        """Adds the value that the slice produced."""
         found = self._variable.raw()
         if found is not self._original and self._update is None:
             self._variable.put(self._original)
@@ -71,10 +71,10 @@ class PossibleUpdate:
         self._slices += 1
 
     def undo(self) -> None:
-        """Everything is as it was."""
+        """Restores the original value."""
         self._variable.put(self._original)
 
     def finish(self) -> None:
-        """The variable gets what the slices have made of it together."""
+        """Assigns the combined result of the slices to the variable."""
         if self._update is not None:
             self._update.finish()

@@ -1,8 +1,8 @@
-"""Where code finds what it uses besides its arguments: owners of values, and how to change a worker's copy.
+"""The places where code finds state besides its arguments, and how to change a worker's copy of it.
 
-An owner is a module's names, a function, an object, a class, a list, a dictionary or a set. `Place.read`
-gives its values by key. A change of one value is sent as kind of place, owner, key and new value, and `put`
-applies it to the worker's copy of the owner.
+A place is an owner of values: the names of a module, a function, an object, a class, a list, a dictionary
+or a set. `Place.read` returns its values by key. A change of one value is sent as kind of place, owner, key
+and new value, and `put` applies it to the worker's copy of the owner.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from unisono.functions.spaces import Missing, is_own
 from unisono.functions.wrappers import is_importable
 
 PLAIN_OBJECTS = (argparse.Namespace, SimpleNamespace)
-"""Objects of libraries that have nothing but what the user gives them."""
+"""Library classes whose objects hold only what the user assigns."""
 
 REDUCED = object()
-"""The key of what `__reduce_ex__` gave when an object was sent."""
+"""The key for the result of `__reduce_ex__` at the time an object was sent."""
 
 _PICKLING = ("__reduce__", "__reduce_ex__", "__getstate__")
 _PARTS = ("__code__", "__defaults__", "__kwdefaults__")
@@ -36,42 +36,42 @@ class Place:
     def __init__(self, owner: Any) -> None:
         self.owner = owner
         self.key = (self.kind, id(owner))
-        """By which it is the same place for all functions that use it."""
+        """Identifies the place across all functions that use it."""
 
     def read(self) -> dict[Any, Any]:
-        """Its values now."""
+        """Reads the current values."""
         raise NotImplementedError
 
     def watch(self, sources: Sources) -> None:
-        """Adds where its values lie, for comparing them quickly."""
+        """Registers where the values are stored, for fast comparison."""
         raise NotImplementedError
 
     def initial(self, values: dict[Any, Any]) -> dict[Any, Any]:
-        """What workers that have just got the owner lack: the values of an owner that they have imported."""
+        """The values to send when workers first get the owner: those of an owner that they import."""
         return {}
 
     def differ(self, old: dict[Any, Any], new: dict[Any, Any]) -> bool:
-        """Whether values are others than before."""
+        """Whether the values have changed."""
         return len(old) != len(new) or any(
             key not in old or not same(value, old[key]) for key, value in new.items()
         )
 
     def difference(self, old: dict[Any, Any], new: dict[Any, Any]) -> list[tuple[str, Any, Any]]:
-        """What to change where the values are old ones, as kind, key and value."""
-        gone = [(self.kind, key, Missing) for key in old if key not in new]
-        return gone + [
+        """The changes that turn the old values into the new ones, as kind, key and value."""
+        removed = [(self.kind, key, Missing) for key in old if key not in new]
+        return removed + [
             (self.kind, key, value)
             for key, value in new.items()
             if key not in old or not same(value, old[key])
         ]
 
     def title(self, key: Any) -> str:
-        """What to call a value in errors."""
+        """The name of a value in errors."""
         return f"{type(self.owner).__name__}.{key}"
 
 
 class Names(Place):
-    """Names of a module that some code reads."""
+    """The names of a module that some code reads."""
 
     kind = "name"
 
@@ -80,51 +80,51 @@ class Names(Place):
         self.names: dict[str, None] = {}
 
     def read(self) -> dict[Any, Any]:
-        """Its values now."""
+        """Reads the current values."""
         return {name: self.owner.get(name, Missing) for name in self.names}
 
     def watch(self, sources: Sources) -> None:
-        """Adds where its values lie."""
+        """Registers where the values are stored."""
         sources.names += [(self.owner, name) for name in self.names]
 
     def initial(self, values: dict[Any, Any]) -> dict[Any, Any]:
-        """All of them."""
+        """All values."""
         return values
 
     def difference(self, old: dict[Any, Any], new: dict[Any, Any]) -> list[tuple[str, Any, Any]]:
-        """Other functions may read other names."""
+        """Ignores names that only other functions read."""
         return super().difference({name: old[name] for name in new if name in old}, new)
 
     def title(self, key: Any) -> str:
-        """What to call a value in errors."""
+        """The name of a value in errors."""
         return str(key)
 
 
 class Function(Place):
-    """A function: its code, its defaults, its attributes, and the variables of functions around it."""
+    """A function: its code, its defaults, its attributes, and its closure variables."""
 
     kind = "function"
 
     def read(self) -> dict[Any, Any]:
-        """Its values now."""
+        """Reads the current values."""
         found = {name: getattr(self.owner, name) for name in _PARTS}
         cells = enumerate(self.owner.__closure__ or ())
         return {**found, **vars(self.owner), **{at: content(cell) for at, cell in cells}}
 
     def watch(self, sources: Sources) -> None:
-        """Adds where its values lie."""
+        """Registers where the values are stored."""
         sources.functions.append(self.owner)
         sources.add(vars(self.owner))
         sources.cells += self.owner.__closure__ or ()
 
     def initial(self, values: dict[Any, Any]) -> dict[Any, Any]:
-        """What may have been assigned since the master imported it."""
+        """Values that may have been assigned since the master imported the function."""
         if not is_importable(self.owner):
             return {}
         return {key: value for key, value in values.items() if key not in ("__code__", "__wrapped__")}
 
     def title(self, key: Any) -> str:
-        """What to call a value in errors."""
+        """The name of a value in errors."""
         if isinstance(key, int):
             return str(self.owner.__code__.co_freevars[key])
         return f"{self.owner.__name__}.{key}"
@@ -136,17 +136,17 @@ class Class(Place):
     kind = "class"
 
     def read(self) -> dict[Any, Any]:
-        """Its values now."""
+        """Reads the current values."""
         found = {name: value for name, value in vars(self.owner).items() if _is_assigned(name, value)}
         return {**found, "__bases__": self.owner.__bases__}
 
     def watch(self, sources: Sources) -> None:
-        """Adds where its values lie."""
+        """Registers where the values are stored."""
         sources.add(vars(self.owner))
         sources.classes.append(self.owner)
 
     def initial(self, values: dict[Any, Any]) -> dict[Any, Any]:
-        """Its data, and methods that were not made in it."""
+        """Its data attributes, and methods that were not defined in it."""
         if not is_importable(self.owner) or issubclass(self.owner, enum.Enum):
             return {}
         return {
@@ -161,25 +161,25 @@ class Class(Place):
         return isinstance(function, FunctionType) and (function.__module__, function.__qualname__) != origin
 
     def title(self, key: Any) -> str:
-        """What to call a value in errors."""
+        """The name of a value in errors."""
         return f"{self.owner.__name__}.{key}"
 
 
 class Object(Place):
-    """An object of the user, or one of a library that is followed: its attributes and its class."""
+    """An object of the user, or a followed object of a library: its attributes and its class."""
 
     kind = "object"
 
     def __init__(self, owner: Any, is_followed: Callable[[str], bool] | None = None) -> None:
         super().__init__(owner)
         self._is_followed = is_followed
-        """Which attributes are followed, where the class is a library's or derived from one."""
+        """Which attributes are followed, if the class belongs to a library or derives from a library's."""
         self._slots = slots_of(type(owner))
         self.is_plain = _is_plain(owner, is_followed is not None)
-        """Whether attributes are sent one by one."""
+        """Whether attributes are sent individually."""
 
     def read(self) -> dict[Any, Any]:
-        """Its values now."""
+        """Reads the current values."""
         held = getattr(self.owner, "__dict__", None) or {}
         if self._is_followed is not None:
             held = {name: value for name, value in held.items() if self._is_followed(name)}
@@ -188,7 +188,7 @@ class Object(Place):
         return {**held, **present, "__class__": type(self.owner)}
 
     def watch(self, sources: Sources) -> None:
-        """Adds where its values lie."""
+        """Registers where the values are stored."""
         held = getattr(self.owner, "__dict__", None)
         if isinstance(held, dict):
             sources.add(held)
@@ -197,7 +197,7 @@ class Object(Place):
         sources.slots += [(self.owner, name) for name in self._slots]
 
     def difference(self, old: dict[Any, Any], new: dict[Any, Any]) -> list[tuple[str, Any, Any]]:
-        """Single attributes, or the state of an object whose class defines what pickle writes."""
+        """Individual attributes, or the state of an object whose class defines its pickled form."""
         attributes = {name: value for name, value in old.items() if name is not REDUCED}
         found = super().difference(attributes, new)
         if self.is_plain or not found:
@@ -214,75 +214,75 @@ class Object(Place):
 
 
 class Items(Place):
-    """A dictionary's values."""
+    """The values of a dictionary."""
 
     kind = "item"
 
     def read(self) -> dict[Any, Any]:
-        """Its values now."""
+        """Reads the current values."""
         return dict(items_of(self.owner))
 
     def watch(self, sources: Sources) -> None:
-        """Adds where its values lie."""
+        """Registers where the values are stored."""
         sources.add(self.owner)
 
     def differ(self, old: dict[Any, Any], new: dict[Any, Any]) -> bool:
-        """Whether values are others than before, or in another order."""
+        """Whether the values or their order have changed."""
         return super().differ(old, new) or not _is_in_order(old, new)
 
     def difference(self, old: dict[Any, Any], new: dict[Any, Any]) -> list[tuple[str, Any, Any]]:
-        """Single values, or all where the order differs from what adding and removing keys gives."""
+        """Individual values, or all if adding and removing keys does not give the new order."""
         return super().difference(old, new) if _is_in_order(old, new) else [("contents", None, new)]
 
     def title(self, key: Any) -> str:
-        """What to call a value in errors."""
+        """The name of a value in errors."""
         return f"{type(self.owner).__name__}[{key!r}]"
 
 
 class Contents(Place):
-    """What a list or a set holds."""
+    """The contents of a list or a set."""
 
     kind = "contents"
 
     def read(self) -> dict[Any, Any]:
-        """Its values now."""
+        """Reads the current values."""
         if isinstance(self.owner, set):
             return {(type(one), one): one for one in self.owner}
         return dict(enumerate(self.owner))
 
     def watch(self, sources: Sources) -> None:
-        """Adds where its values lie."""
+        """Registers where the values are stored."""
         (sources.sets if isinstance(self.owner, set) else sources.sequences).append(self.owner)
 
     def difference(self, old: dict[Any, Any], new: dict[Any, Any]) -> list[tuple[str, Any, Any]]:
-        """Everything, if anything differs."""
+        """All contents, if anything differs."""
         return [(self.kind, None, list(new.values()))] if super().difference(old, new) else []
 
     def title(self, key: Any) -> str:
-        """What to call a value in errors."""
+        """The name of a value in errors."""
         return f"the contents of a {type(self.owner).__name__}"
 
 
 class Implementations(Place):
-    """The functions that `functools.singledispatch` has for each class."""
+    """The functions that `functools.singledispatch` has registered for each class."""
 
     kind = "implementation"
 
     def read(self) -> dict[Any, Any]:
-        """Its values now."""
+        """Reads the current values."""
         return dict(self.owner.registry)
 
     def watch(self, sources: Sources) -> None:
-        """Adds where its values lie."""
+        """Registers where the values are stored."""
         sources.add(self.owner.registry)
 
     def title(self, key: Any) -> str:
-        """What to call a value in errors."""
+        """The name of a value in errors."""
         return f"{self.owner.__name__} for {key.__name__}"
 
 
 def put(kind: str, owner: Any, key: Any, value: Any) -> None:
-    """Applies a change to a worker's copy, other than of names."""
+    """Applies a change to a worker's copy, except for changes of module names."""
     if kind == "function" and isinstance(key, int):
         if value is Missing:
             del owner.__closure__[key].cell_contents
@@ -318,12 +318,12 @@ def _put_attribute(owner: Any, key: str, value: Any) -> None:
     elif value is Missing:
         vars(owner).pop(key, None)
     else:
-        # Directly, as pickle does: the class may not allow assignments.
+        # Assign directly, as pickle does: the class may forbid assignments.
         vars(owner)[key] = value
 
 
 def _put_state(owner: Any, state: Any) -> None:
-    """What pickle does with the state of a new object."""
+    """Restores a state as pickle does for a new object."""
     if hasattr(owner, "__setstate__"):
         owner.__setstate__(state)
         return
@@ -334,12 +334,12 @@ def _put_state(owner: Any, state: Any) -> None:
 
 
 def _base(owner: Any) -> Any:
-    """The library's class of a container: methods of the user's classes may do more than store."""
+    """The library class of a container: methods of the user's classes may do more than store."""
     return next(one for one in type(owner).__mro__ if not is_own(one.__module__))
 
 
 def slots_of(kind: type) -> list[str]:
-    """The attributes for which classes of the user have slots."""
+    """The attributes for which classes of the user define slots."""
     own = [one for one in kind.__mro__ if is_own(one.__module__)]
     return [
         name for one in own for name, value in vars(one).items() if isinstance(value, MemberDescriptorType)
@@ -347,7 +347,7 @@ def slots_of(kind: type) -> list[str]:
 
 
 def _is_in_order(old: dict[Any, Any], new: dict[Any, Any]) -> bool:
-    """Whether removing keys and adding others behind gives the new order. Keys need not be comparable."""
+    """Whether removing keys and appending others gives the new order. Keys need not be comparable."""
     order = [*(key for key in old if key in new), *(key for key in new if key not in old)]
     at = {key: position for position, key in enumerate(order)}
     return [at[key] for key in new] == list(range(len(new)))
@@ -358,14 +358,14 @@ def _is_data(name: str, value: Any) -> bool:
 
 
 def _is_assigned(name: str, value: Any) -> bool:
-    """Whether an attribute of a class is the user's, and not one that Python keeps there."""
+    """Whether a class attribute belongs to the user, and not to Python."""
     if isinstance(value, (MemberDescriptorType, GetSetDescriptorType)) or name == "_abc_impl":
         return False
     return not name.startswith("__") or hasattr(type(value), "__get__") or callable(value)
 
 
 def _is_plain(thing: Any, is_followed: bool) -> bool:
-    """Whether an object's class, as far as it is the user's, does not define what pickle writes."""
+    """Whether no class of an object, counting only the user's if it is followed, defines its pickled form."""
     kinds = [one for one in type(thing).__mro__ if one is not object]
     definers = [one for one in kinds if any(name in vars(one) for name in _PICKLING)]
     if is_followed:

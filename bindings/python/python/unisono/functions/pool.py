@@ -1,4 +1,4 @@
-"""The worker processes: started by `fork`, told what to do by the master, ended by `close`."""
+"""The worker processes: `fork` starts them, the master sends them commands, `close` ends them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from unisono.functions.supply import Supply
 from unisono.functions.worker import START_SECONDS
 
 _GRACE = 5.0
-"""Seconds that workers get to end by themselves."""
+"""Seconds that workers get to exit on their own."""
 
 
 class Pool:
-    """The master's side: its workers, and what it has told them."""
+    """The master's side: its workers, and the state that it has sent them."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Pool:
         self._job = _native.Job(size)
         self._processes = Processes(self._job, master, profile, threads)
         self._lent: list[Any] = []
-        self._turn = threading.RLock()
+        self._lock = threading.RLock()
         self._lost: BaseException | None = None
         self.is_closed = False
         """Whether its workers have ended."""
@@ -59,41 +59,41 @@ class Pool:
             os.environ.update(own[master])
             world = self._job.join(master, START_SECONDS)
             self.member = Member(Link(world, min(timeout or FOREVER, FOREVER)), master)
-            self.supply = Supply(self.member, self._tell)
+            self.supply = Supply(self.member, self._send_command)
         except BaseException:
             self._processes.end(0)
             raise
 
     @property
     def turn(self) -> AbstractContextManager[Any]:
-        """Whoever drives the workers has it, from looking what they need until they are done."""
+        """The lock on the workers: a thread holds it from checking what they need until they are done."""
         if os.getpid() != self._pid:
             raise Inactive("anything in a forked child", "call only in the process that called fork()")
-        return self._turn
+        return self._lock
 
     def register(self, definition: Definition, evaluator: Evaluator, shareds: list[Any]) -> int:
-        """Takes a new function; workers get it before they need it."""
+        """Registers a new function; workers receive it before they need it."""
         with self.turn:
             for one in shareds:
                 self.member.variables.note(one)
             return self.supply.add(definition, evaluator, shareds)
 
     def distribute(self) -> None:
-        """Sends the workers what they do not have."""
+        """Sends the workers everything that they lack."""
         with self.turn:
             self.supply.distribute()
 
     def lend(self, array: Any) -> Place:
-        """Copies an array to where workers can read it during the next command; for who has the turn."""
+        """Copies an array to memory readable by workers during the next command; the caller holds `turn`."""
         place = self.member.lend(array)
         self._lent.append(self.member.kept.pop())
         return place, array.dtype.str, array.shape
 
     def run(self, task: Any, command: tuple[Any, ...]) -> Any:
-        """Has every rank do a task."""
-        return self._tell(task, command)
+        """Runs a task on every rank."""
+        return self._send_command(task, command)
 
-    def _tell(self, task: Any, command: tuple[Any, ...]) -> Any:
+    def _send_command(self, task: Any, command: tuple[Any, ...]) -> Any:
         message = pickle.dumps(command, 5)
         member = self.member
         with self.turn:
@@ -103,7 +103,7 @@ class Pool:
                 raise Inactive("a function inside a function", advice)
             member.kept.clear()
             try:
-                # Nobody reads it before all meet: until then an interrupt does no harm.
+                # No rank reads the message before the barrier: until then an interrupt does no harm.
                 member.link.publish(message)
                 member.in_step = False
                 member.link.meet()
@@ -123,14 +123,14 @@ class Pool:
                 self._lent.clear()
 
     def check_usable(self) -> None:
-        """Fails after a call that left the ranks at different places."""
+        """Raises an error after a call that left the ranks out of step."""
         if isinstance(self._lost, Error):
             raise self._lost
         if self._lost is not None:
             raise Interrupted
 
     def close(self) -> None:
-        """Ends the workers, also where it is interrupted: then at once."""
+        """Ends the workers; if interrupted, it ends them at once."""
         if os.getpid() != self._pid:
             return
         grace = 0.0
@@ -141,7 +141,7 @@ class Pool:
                 self.member.link.meet(_GRACE)
                 grace = _GRACE
         except Error:
-            # Somebody was lost, or is stuck: there is nothing left to say.
+            # A rank was lost or is stuck: there is nothing left to send.
             pass
         finally:
             self._end(grace)
@@ -174,25 +174,25 @@ def fork(
     """Starts worker processes. This process is the master: it drives them, and works too.
 
     Workers are fresh processes, not copies of this one: threads, notebooks and open devices are no obstacle.
-    What they print goes to this process's standard error.
+    Their output goes to this process's standard error.
 
     Args:
-        n: How many processes work, this one included; by default one for each core, or for each device.
-        master_rank: Which rank this process is.
-        threads: How many threads each worker may use for its arithmetic; by default OMP_NUM_THREADS, or 1.
-        timeout: Seconds that a call may take; by default as long as the workers live.
-        profile_workers: Whether each worker writes its profile to ``synk_worker_{rank}.prof`` at the end.
-        use_gpu: Whether each process computes on a CUDA device of its own, and sees no other; more processes
-            than devices share them. PyTorch functions then get their inputs on the device, and what they
-            return from there stays there. Call it before CUDA is first used in this process.
+        n: Number of processes, including this one; by default one for each core, or for each device.
+        master_rank: The rank of this process.
+        threads: Number of compute threads for each worker; by default OMP_NUM_THREADS, or 1.
+        timeout: Seconds that a call may take; by default unlimited, as long as the workers live.
+        profile_workers: Whether each worker writes its profile to ``synk_worker_{rank}.prof`` at exit.
+        use_gpu: Whether each process computes on a CUDA device of its own, and sees no other; if there
+            are more processes than devices, they share them. PyTorch functions then get their inputs on the
+            device, and results computed there stay there. Call it before CUDA is first used in this process.
 
     Returns:
-        How many processes work.
+        Number of processes.
 
     Raises:
-        RuntimeError: There are workers already, or no device where one was wanted.
-        TypeError: The number of workers, or the master's rank, is not a whole number.
-        ValueError: There would be no worker, no such rank, no thread, or no time.
+        RuntimeError: There are workers already, or there is no device when one is requested.
+        TypeError: The number of workers, or the master's rank, is not an integer.
+        ValueError: The number of workers, the rank, the number of threads or the timeout is out of range.
 
     Example:
         >>> from unisono import functions
@@ -226,9 +226,9 @@ def fork(
 
 
 def close() -> None:
-    """Ends the workers; also called when the program ends.
+    """Ends the workers; also called at program exit.
 
-    Functions and data made before cannot be used after it. Without workers it only warns.
+    Functions and data created before cannot be used afterwards. Without workers it only warns.
     """
     global _pool
     closing, _pool = _pool, None
@@ -244,7 +244,7 @@ def is_active() -> bool:
 
 
 def rank() -> int:
-    """Which rank this process is: for functions that do something else on each worker.
+    """The rank of this process, for functions that behave differently on each worker.
 
     Returns:
         The rank, on workers and on the master.
@@ -268,7 +268,7 @@ def rank() -> int:
 
 
 def active(what: str) -> Pool:
-    """The workers, or an error that names what needs them."""
+    """The pool of workers; without workers, raises an error that names the caller."""
     if _pool is None:
         raise Inactive(what)
     _pool.check_usable()
@@ -276,17 +276,17 @@ def active(what: str) -> Pool:
 
 
 def distribute() -> None:
-    """Sends all new functions and their shared variables to the workers. Calls do so by themselves.
+    """Sends all new functions and their shared variables to the workers. Calls do so automatically.
 
     Raises:
         RuntimeError: There are no workers.
-        unisono.functions.WorkerError: A worker cannot take a function. All others can be used.
+        unisono.functions.WorkerError: A worker cannot load a function. All others can be used.
     """
     active("distribute()").distribute()
 
 
 def _is_number(value: object) -> bool:
-    """Whether this is a number."""
+    """Whether the value is a number."""
     return is_whole(value) or isinstance(value, (float, np.floating))
 
 

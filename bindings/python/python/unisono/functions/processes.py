@@ -1,4 +1,4 @@
-"""The processes of workers: how each is started, watched and ended."""
+"""The worker processes: how each is started, watched and ended."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _BOOT = (
     "from unisono.functions.worker import main; main(master, profile)"
 )
 
-_FOREIGN = ("UNISONO_TRANSPORT", "UNISONO_HOSTS", "UNISONO_ROLE")
-"""What a surrounding job may have set, and workers must not obey."""
+_IGNORED_VARIABLES = ("UNISONO_TRANSPORT", "UNISONO_HOSTS", "UNISONO_ROLE")
+"""Variables that a surrounding job may have set and that workers must ignore."""
 
 
 class Processes:
-    """The processes of all workers but the master."""
+    """The processes of all workers except the master."""
 
     def __init__(self, job: _native.Job, master: int, profile: bool, threads: int | None) -> None:
         self._job, self._master, self._profile, self._threads = job, master, profile, threads
@@ -29,24 +29,24 @@ class Processes:
         self._watchers: list[threading.Thread] = []
 
     def start(self, rank: int, own: dict[str, str]) -> None:
-        """Starts the worker of a rank, with what its environment has of its own."""
-        environment = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
+        """Starts the worker of a rank, with environment variables of its own."""
+        environment = {name: value for name, value in os.environ.items() if name not in _IGNORED_VARIABLES}
         if self._threads is not None:
             environment["OMP_NUM_THREADS"] = str(self._threads)
         else:
-            # Workers that each use all cores only get in each other's way.
+            # Workers that each use all cores slow each other down.
             environment.setdefault("OMP_NUM_THREADS", "1")
         environment.update(self._job.environment(rank))
         environment.update(own)
-        # Anything else in it Python passes over too.
+        # Python ignores other entries too.
         path = [one for one in sys.path if isinstance(one, str)]
         process = subprocess.Popen(
             [sys.executable, "-c", _BOOT, json.dumps([path, self._master, self._profile])],
             env=environment,
-            # Its end tells the worker that the master is gone.
+            # End of file notifies the worker that the master has exited.
             stdin=subprocess.PIPE,
             stdout=2,
-            # Ctrl-C in a terminal is for the master.
+            # The master handles Ctrl-C in a terminal.
             start_new_session=True,
         )
         self._processes.append(process)
@@ -55,12 +55,12 @@ class Processes:
         watcher.start()
 
     def _watch(self, rank: int, process: subprocess.Popen[bytes]) -> None:
-        """Lets nobody wait for a worker that died before it had joined."""
+        """Reports a worker that died before it joined, so that no rank waits for it."""
         process.wait()
         self._job.rank_ended(rank)
 
     def end(self, grace: float) -> None:
-        """Waits so many seconds for them to end, and then, or when it is interrupted, ends them."""
+        """Waits `grace` seconds for the processes to exit; then, or if interrupted, kills them."""
         deadline = time.monotonic() + grace
         try:
             for process in self._processes:
@@ -71,14 +71,14 @@ class Processes:
             self._kill()
 
     def _kill(self) -> None:
-        """Leaves none of them."""
+        """Kills and reaps all processes."""
         for process in self._processes:
             process.kill()
         for process in self._processes:
             process.wait()
-            # Closed before, it would have told a worker that is still tidying up to end at once.
+            # Closing it earlier would make a worker that is still cleaning up exit at once.
             assert process.stdin is not None
             process.stdin.close()
         for watcher in self._watchers:
-            # Until it ends it holds the job's memory.
+            # A running watcher keeps the job's memory alive.
             watcher.join()

@@ -1,7 +1,7 @@
-"""How gradients change parameters: one formula each, over flat vectors of NumPy, PyTorch, JAX or PyTensor.
+"""Update rules: how gradients change parameters, over flat vectors of NumPy, PyTorch, JAX or PyTensor.
 
-A formula gets the gradient, the rule's state and its settings. It returns what is added to the parameters,
-and the new state. The first entry of a state that counts is how many steps were made.
+A formula takes the gradient, the rule's state and its settings. It returns the step to add to the
+parameters, and the new state. If a rule counts steps, the first entry of its state is the step count.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Formula = Callable[[Any, Any, list[Any], dict[str, Any]], tuple[Any, list[Any]]]
-"""Of the library with sqrt and maximum, the gradient, the state and the settings."""
+"""Takes the library with sqrt and maximum, the gradient, the state and the settings."""
 
 
 @dataclass(frozen=True)
@@ -21,26 +21,26 @@ class Rule:
     name: str
     formula: Formula
     vectors: int = 0
-    """How many vectors as long as the parameters its state has; they begin as zeros."""
+    """Number of state vectors, each as long as the parameters; they start as zeros."""
     counts: bool = False
     """Whether the state begins with the number of steps."""
     settings: dict[str, float] = field(default_factory=dict)
-    """The settings and their defaults; a rule without a default learning rate must be told one."""
+    """The settings and their defaults; a rule without a default learning rate requires one."""
     decays: bool = False
-    """Whether parameters lose a share of themselves, learning_rate * weight_decay, in each step."""
+    """Whether each step shrinks the parameters by the fraction learning_rate * weight_decay."""
 
     def keep(self, param: Any, s: dict[str, Any]) -> Any:
-        """What a parameter is before the formula's step is added to it.
+        """The parameter to which the formula's step is added.
 
-        Formulas do not see parameters, because most need none, and a flat copy of all would cost as much as
-        the step itself.
+        Formulas do not take parameters, because most need none, and a flat copy of all parameters would cost
+        as much as the step itself.
 
         Args:
             param: A parameter, of any shape.
             s: The settings.
 
         Returns:
-            The parameter, or what its decay leaves of it.
+            The parameter, or what remains of it after decay.
         """
         return param - s["learning_rate"] * s["weight_decay"] * param if self.decays else param
 
@@ -108,4 +108,4 @@ RULES = {
         Rule("adamax", _adamax, 2, counts=True, settings={"learning_rate": 0.002, **_MOMENTS}),
     )
 }
-"""By name."""
+"""The rules, by name."""

@@ -1,4 +1,4 @@
-"""Named arrays that every worker has its own copy of, for plain functions over NumPy, PyTorch and JAX."""
+"""Named arrays with one copy on every worker, for plain functions over NumPy, PyTorch and JAX."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 class Shared:
     """An array of which the master and every worker have their own copy.
 
-    A function that names it in `shareds` gets its value as the argument of that name, and changes it by
-    returning `updated`. The master moves it with `broadcast`, `scatter`, `all_reduce` and the like.
+    A function that lists it in `shareds` receives its value as the argument of that name, and changes it by
+    returning `updated`. The master moves it with `broadcast`, `scatter`, `all_reduce` and similar functions.
 
     Example:
         >>> from unisono import functions
@@ -24,11 +24,11 @@ class Shared:
 
     def __init__(self, value: Any, name: str) -> None:
         jax = sys.modules.get("jax")
-        # Collectives write in place: what the caller has stays as it is.
+        # Collectives write in place: the caller's array must not change.
         self.value = value if jax is not None and isinstance(value, jax.Array) else np.array(value)
         """This process's copy."""
         self.name = name
-        """The argument that functions get it as."""
+        """The name of the argument that receives it."""
 
     def __repr__(self) -> str:
         return (
@@ -36,20 +36,20 @@ class Shared:
         )
 
     def get_value(self) -> Any:
-        """A copy of this process's value, as a NumPy array."""
+        """Copies this process's value to a NumPy array."""
         return np.array(self.value)
 
     def set_value(self, value: Any) -> None:
-        """Changes this process's copy alone.
+        """Sets this process's copy only.
 
         Args:
-            value: The new value, with the same number of axes. Its type stays: numbers of the same kind, as
-                NumPy has it, are converted, such as float64 to float32, but not to whole numbers.
+            value: The new value, with the same number of axes. The type does not change: values of the same
+                kind, in NumPy's sense, are converted, such as float64 to float32, but not to integers.
         """
         _Copy(self).set(self._fitted(np.asarray(value), "set_value"))
 
     def _fitted(self, array: Any, operation: str) -> Any:
-        """A new value in the type that this has; fails for one that does not fit."""
+        """Converts a new value to the array's type; raises an error if it does not fit."""
         held = self.value if hasattr(self.value, "dtype") else np.asarray(self.value)
         if array.ndim != held.ndim:
             raise ValueError(f"{operation}: {self.name} expected {held.ndim} axes, received {array.ndim}")
@@ -64,11 +64,11 @@ class Shared:
 
 
 def shared(value: Any, name: str) -> Shared:
-    """Makes a shared array.
+    """Creates a shared array.
 
     Args:
-        value: What it holds at first: anything that NumPy can take, or a JAX array.
-        name: The argument that functions get it as.
+        value: The initial value: anything that NumPy accepts, or a JAX array.
+        name: The name of the argument that receives it.
 
     Returns:
         The shared array.
@@ -77,7 +77,7 @@ def shared(value: Any, name: str) -> Shared:
 
 
 class Updated:
-    """What a function returns that changes shared arrays; see `updated`."""
+    """The return value of a function that changes shared arrays; see `updated`."""
 
     def __init__(self, outputs: Any, values: dict[str, Any]) -> None:
         self.outputs = outputs
@@ -85,15 +85,15 @@ class Updated:
 
 
 def updated(outputs: Any = None, **values: Any) -> Updated:
-    """What a function returns in order to change shared arrays.
+    """Builds the return value of a function that changes shared arrays.
 
     Args:
-        outputs: The outputs, as without changes.
-        **values: The new value of each shared array that changes, by its name. The types stay, and values
-            must fit as for `Shared.set_value`.
+        outputs: The outputs, as in a function without changes.
+        **values: The new value of each shared array that changes, by its name. The types do not change, and
+            values must fit as for `Shared.set_value`.
 
     Returns:
-        Both together.
+        The outputs and the changes together.
 
     Example:
         >>> from unisono import functions
@@ -104,7 +104,7 @@ def updated(outputs: Any = None, **values: Any) -> Updated:
 
 
 class _Copy:
-    """This rank's copy as a variable."""
+    """This rank's copy, with the interface of a variable."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
@@ -133,19 +133,19 @@ def is_shared(thing: Any) -> bool:
 
 
 is_found = is_shared
-"""Shared also where nobody said so."""
+"""Shared arrays are shared even without a declaration."""
 
 
 def parts(thing: Any) -> Iterable[Any]:
-    """A shared array is one variable."""
+    """A shared array is a single variable."""
     return [thing]
 
 
 def titled_parts(thing: Any) -> Iterable[tuple[str, Any]]:
-    """It has its own name."""
+    """A shared array has its own name."""
     return [("", thing)]
 
 
 def wrap(thing: Any) -> _Copy:
-    """A shared array as a variable."""
+    """Wraps a shared array as a variable."""
     return _Copy(thing)

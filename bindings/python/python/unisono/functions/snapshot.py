@@ -1,4 +1,4 @@
-"""Whether anything has changed since a moment: asked before every call, so compared by identity in C."""
+"""Detects changes since a point in time; runs before every call, so it compares by identity in C."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _ATOMS = {bool, int, float, complex, str, bytes, type(None)}
 _EQUAL = (bool, int, float, complex, str, bytes)
 _bases = attrgetter("__bases__")
 _END = (object(),)
-"""Stands behind the values of each source: there must be as many as before."""
+"""Sentinel after the values of each source: their number must not change."""
 
 
 class Sources:
-    """Where the values lie that are compared."""
+    """The locations of the values to compare."""
 
     def __init__(self) -> None:
         self.names: list[tuple[dict[str, Any], str]] = []
@@ -35,7 +35,7 @@ class Sources:
         self.empty: list[Any] = []
 
     def add(self, mapping: Any) -> None:
-        """Adds a dictionary, or the attributes of a class: views of them show what they hold at any time."""
+        """Adds a dictionary or the attributes of a class; views of them always show the current contents."""
         kind = next(
             (one for one in (collections.OrderedDict, dict) if isinstance(mapping, one)), type(mapping)
         )
@@ -46,7 +46,7 @@ class Sources:
 
 
 class Snapshot:
-    """What all sources held when it was taken. It may report a change where values are merely equal."""
+    """The contents of all sources when it was taken. It may report a change if values are merely equal."""
 
     def __init__(self, sources: Sources) -> None:
         self._names = [(space, name, space.get(name, Missing)) for space, name in sources.names]
@@ -67,7 +67,7 @@ class Snapshot:
         self._sets = [(one, set(one)) for one in sources.sets]
 
     def differs(self) -> bool:
-        """Whether a source holds another object now."""
+        """Whether a source now holds another object."""
         for space, name, value in self._names:
             if space.get(name, Missing) is not value:
                 return True
@@ -85,7 +85,7 @@ class Snapshot:
             if not all(map(is_, chain.from_iterable(self._live), self._held)):
                 return True
         except RuntimeError:
-            # Another thread changed a dictionary meanwhile.
+            # Another thread changed a dictionary during the comparison.
             return True
         for read, owners, values in self._attributes:
             if not all(map(is_, map(read, owners), values)):
@@ -99,7 +99,7 @@ class Snapshot:
 
 
 def content(cell: CellType) -> Any:
-    """What a variable of an enclosing function holds."""
+    """The contents of a closure variable."""
     try:
         return cell.cell_contents
     except ValueError:
@@ -107,7 +107,7 @@ def content(cell: CellType) -> Any:
 
 
 def slot(owner: Any, name: str) -> Any:
-    """What an object has in a slot."""
+    """The contents of an object's slot."""
     try:
         return object.__getattribute__(owner, name)
     except AttributeError:
@@ -115,19 +115,19 @@ def slot(owner: Any, name: str) -> Any:
 
 
 def items_of(mapping: Any) -> Any:
-    """A dictionary's keys and values in its order, whatever methods its class has."""
+    """A dictionary's keys and values in order, whatever methods its class defines."""
     ordered = collections.OrderedDict
     return ordered.items(mapping) if isinstance(mapping, ordered) else dict.items(mapping)
 
 
 def is_atom(value: Any) -> bool:
-    """Whether nothing can be found in a value: a number, a text, or an array, which is not looked into."""
+    """Whether a value needs no traversal: a number, a string, or an array, which is not inspected."""
     kind = type(value)
     return kind in _ATOMS or kind.__module__ == "numpy"
 
 
 def same(now: Any, then: Any) -> bool:
-    """Whether two values need not be told apart: one object, or equal numbers or texts."""
+    """Whether two values are interchangeable: the same object, or equal numbers or strings."""
     if now is then:
         return True
     if type(now) is not type(then):
@@ -138,7 +138,7 @@ def same(now: Any, then: Any) -> bool:
 
 
 def _signs(value: Any) -> list[float]:
-    """The signs of a number: a zero has one too, and equals the other zero."""
+    """The signs of a number: 0.0 and -0.0 are equal, but differ in sign."""
     if isinstance(value, complex):
         return [math.copysign(1.0, value.real), math.copysign(1.0, value.imag)]
     return [math.copysign(1.0, value)] if isinstance(value, float) else []

@@ -1,4 +1,4 @@
-"""Whose code is whose: modules of the user and of libraries, and the names that workers know by them."""
+"""Namespaces: which modules are the user's and which are libraries, and the workers' names for them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _BASE = ("__name__", "__package__", "__file__", "__path__")
 
 
 class Missing:
-    """Stands for a name that has no value."""
+    """Marks a name that has no value."""
 
 
 def is_own(module: str | None) -> bool:
-    """Whether a module is the user's: the script, or a file that no installer has put where libraries lie."""
+    """Whether a module is the user's: the script, or a file outside the folders of installed libraries."""
     if module is None or module == "__main__":
         return True
     found = sys.modules.get(module)
@@ -31,7 +31,7 @@ def is_own(module: str | None) -> bool:
 
 
 def is_own_space(space: dict[str, Any]) -> bool:
-    """Whether names belong to a module of the user."""
+    """Whether a namespace belongs to a module of the user."""
     return is_own(space.get("__name__"))
 
 
@@ -51,10 +51,10 @@ def _libraries() -> tuple[str, ...]:
 
 
 class Spaces:
-    """The master's side: which names of workers belong to which of its own.
+    """The master's side: maps its namespaces to those of the workers.
 
-    Code that is sent by value has a dictionary of names in the workers, whatever module it comes from. Code
-    that is imported there has the names of its module.
+    Code sent by value has a dictionary of names on the workers, whichever module it comes from. Code that
+    workers import has the names of its module.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Spaces:
         self._kept: list[dict[str, Any]] = []
 
     def mirror(self, space: dict[str, Any]) -> dict[str, Any]:
-        """What stands for these names on the way to the workers."""
+        """The dictionary that represents a namespace in messages to the workers."""
         found = self._mirrors.get(id(space))
         if found is None:
             name = space.get("__name__")
@@ -76,16 +76,16 @@ class Spaces:
         return found
 
     def is_module(self, space: dict[str, Any]) -> bool:
-        """Whether workers can have these names by importing a module."""
+        """Whether workers can get this namespace by importing a module."""
         return self._keys[id(self.mirror(space))][2] is not None
 
     def key_of(self, thing: Any) -> tuple[int, dict[str, Any], str | None] | None:
-        """How workers know what `mirror` gave."""
+        """The key by which workers know a dictionary that `mirror` returned."""
         return self._keys.get(id(thing)) if type(thing) is dict else None
 
 
 class WorkerSpaces:
-    """A worker's side."""
+    """A worker's side: maps the master's keys to its namespaces."""
 
     def __init__(self) -> None:
         self._names: dict[int, dict[str, Any]] = {}
@@ -93,7 +93,7 @@ class WorkerSpaces:
         self._given: dict[int, dict[str, Any]] = {}
 
     def find(self, key: tuple[int, dict[str, Any], str | None]) -> dict[str, Any]:
-        """The names that a key of the master means here."""
+        """The local namespace for a key of the master."""
         number, base, module = key
         if number not in self._names:
             self._names[number] = base
@@ -102,23 +102,23 @@ class WorkerSpaces:
         return self._names[number]
 
     def give(self, names: dict[str, Any], name: str, value: Any) -> None:
-        """Makes a name stand for something."""
-        _give(names, name, value)
+        """Assigns a value to a name."""
+        _assign(names, name, value)
         if id(names) in self._modules:
             self._given.setdefault(id(names), {})[name] = value
 
     def settle(self) -> None:
-        """Gives modules what their names stand for, once something has imported them."""
+        """Assigns pending values to the names of modules that have been imported since."""
         for number, given in list(self._given.items()):
             module = sys.modules.get(self._modules[number])
             if module is not None:
                 for name, value in given.items():
-                    _give(vars(module), name, value)
-                # What comes later comes at once: a function may assign its names meanwhile.
+                    _assign(vars(module), name, value)
+                # Later values are assigned on arrival: a function may assign these names meanwhile.
                 given.clear()
 
 
-def _give(names: dict[str, Any], name: str, value: Any) -> None:
+def _assign(names: dict[str, Any], name: str, value: Any) -> None:
     if value is Missing:
         names.pop(name, None)
     else:

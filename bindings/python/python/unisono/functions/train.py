@@ -1,4 +1,4 @@
-"""Training steps: gradients on every worker, one all_reduce, and the same change of parameters everywhere."""
+"""Training steps: gradients on every worker, one all_reduce, and the same parameter update everywhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unisono.functions.rules import RULES
 
 
 class TrainFunction:
-    """A training step; made by `make_train_function`."""
+    """A training step; created by `make_train_function`."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class TrainFunction:
         self.gradient = gradient
         """The function that computes the loss and this worker's gradient."""
         self.apply = apply
-        """The function that changes the parameters."""
+        """The function that updates the parameters."""
         self.vector = vector
         """The shared vector of all gradients."""
         self._operation, self._rate, self._check = operation, rate, check
@@ -39,7 +39,7 @@ class TrainFunction:
 
     @property
     def learning_rate(self) -> float:
-        """How far to step; what is assigned counts from the next step on."""
+        """The step size; an assigned value applies from the next step on."""
         return float(self._shared_rate().get_value())
 
     @learning_rate.setter
@@ -56,7 +56,7 @@ class TrainFunction:
         return self._rate
 
     def build_inputs(self, *arrays: Any, **options: Any) -> Any:
-        """Makes `Data` for the inputs of the loss, as `Function.build_inputs` does.
+        """Creates `Data` objects for the inputs of the loss, as `Function.build_inputs` does.
 
         Args:
             *arrays: Arrays, one for each input.
@@ -68,18 +68,18 @@ class TrainFunction:
         return self.gradient.build_inputs(*arrays, **options)
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
-        """Makes one step.
+        """Performs one step.
 
         Args:
             *inputs: The inputs of the loss, as `Data`.
-            **options: `batch`, `batch_s` and the like, as for `Function`.
+            **options: `batch`, `batch_s` and other options, as for `Function`.
 
         Returns:
-            The loss before the step: the mean of all workers'.
+            The loss before the step, averaged over all workers.
 
         Raises:
-            ValueError: The module has other parameters than when this was made, or they have another
-                `requires_grad` or type.
+            ValueError: The module's parameters, their `requires_grad` or their type have changed since this
+                function was created.
         """
         with active(f"function {self.gradient.name!r}").turn:
             if self._check is not None:
@@ -100,22 +100,22 @@ def make_train_function(
     weighted: bool = False,
     **kwargs: Any,
 ) -> TrainFunction:
-    """Makes a function that trains on a minibatch.
+    """Creates a function that trains on a minibatch.
 
     Args:
-        loss: A symbolic number that depends on `x` and `y`; or, for PyTorch and JAX, a callable of `x` and
-            `y` that returns the mean loss of its rows. For JAX it gets the parameters by name too.
+        loss: A symbolic scalar that depends on `x` and `y`; or, for PyTorch and JAX, a callable of `x` and
+            `y` that returns the mean loss of its rows. For JAX it also receives the parameters by name.
         params: The shared variables to train; for PyTorch a module, for JAX shared arrays.
-        x: The symbolic input; or a shared variable with the workers' own data, whose rows `batch_s` chooses.
-        y: The same for the targets.
+        x: The symbolic input; or a shared variable with the workers' own data, whose rows `batch_s` selects.
+        y: The targets, in the same form.
         update_rule: A function of `unisono.functions.updates`, or its name, such as "adam".
-        *args: More arguments of the rule, such as the learning rate.
-        weighted: Whether workers count by their rows: the step is then the same as a single worker's.
-        **kwargs: More named arguments of the rule.
+        *args: Further positional arguments of the rule, such as the learning rate.
+        weighted: Whether workers are weighted by their rows: the step then equals that of a single worker.
+        **kwargs: Further keyword arguments of the rule.
 
     Returns:
-        A function of two `Data` (of none where `x` and `y` are shared) that makes one step and returns the
-        loss.
+        A function of two `Data` objects (of none if `x` and `y` are shared) that performs one step and
+        returns the loss.
     """
     if callable(loss) and not hasattr(loss, "owner"):
         from unisono.functions import train_callables
@@ -129,7 +129,7 @@ def make_train_function(
     rule = getattr(updates, update_rule) if isinstance(update_rule, str) else update_rule
     counts = weighted or (x is not None and "rows" in inspect.signature(rule).parameters)
     if counts:
-        # Workers count by their rows, or as much as any other that has some.
+        # Workers are weighted by their rows, or equally among those that have rows.
         kwargs["rows"] = x.shape[0] if weighted else x.shape[0].clip(0, 1)
     first, second, vector = rule(loss, params, *args, **kwargs)
     given = [one for one in (x, y) if one is not None]

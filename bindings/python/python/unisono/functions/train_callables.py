@@ -1,4 +1,4 @@
-"""Training steps of losses that are PyTorch or JAX callables."""
+"""Training steps for losses that are PyTorch or JAX callables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def make(
     weighted: bool,
     kwargs: dict[str, Any],
 ) -> TrainFunction:
-    """Makes a training step; see `make_train_function`."""
+    """Creates a training step; see `make_train_function`."""
     name = update_rule if isinstance(update_rule, str) else getattr(update_rule, "__name__", "")
     if name not in RULES:
         raise ValueError(f"update_rule: expected one of {', '.join(RULES)}, received {update_rule!r}")
@@ -34,7 +34,7 @@ def make(
     check_names(loss, "x and y", sliceables)
     torch = sys.modules.get("torch")
     is_module = torch is not None and isinstance(params, torch.nn.Module)
-    # Weights that are tied may be listed twice: they make one step.
+    # Tied weights may be listed twice, but they make one step.
     trained = params if is_module else list({id(one): one for one in params}.values())
     is_torch = is_module or (torch is not None and any(isinstance(one, torch.Tensor) for one in trained))
     maker = _torch if is_torch else _jax
@@ -70,12 +70,12 @@ def _state(rule: Rule, count: int, dtype: Any) -> list[Shared]:
 
 
 def _weight(rows: int, weighted: bool) -> int:
-    """How much a worker counts: by its rows, or as much as any other that has some."""
+    """The weight of a worker: its row count, or the same weight as any other worker that has rows."""
     return rows if weighted else min(rows, 1)
 
 
 def _mean(vector: Any) -> Any:
-    """The gradient in a reduced vector: behind the sums is what they weigh."""
+    """The gradient in a reduced vector: the last element is the total weight of the sums before it."""
     return vector[:-1] / vector[-1]
 
 
@@ -102,7 +102,7 @@ def _torch(
         )
     count = sum(one.numel() for one in tensors)
     dtype = _sum_type([str(one.dtype).removeprefix("torch.") for one in tensors])
-    held_as = getattr(torch, dtype.name)
+    sum_dtype = getattr(torch, dtype.name)
     vector = shared(np.zeros(count + 1, dtype), "vector")
     state, rate = _state(rule, count, dtype), _rate(settings, dtype)
     titles = [one.name for one in sliceables]
@@ -121,7 +121,7 @@ def _torch(
                 "model was replaced, make the training function again"
             )
         pieces = [
-            torch.zeros(one.numel(), dtype=held_as) if piece is None else piece.reshape(-1).to(held_as)
+            torch.zeros(one.numel(), dtype=sum_dtype) if piece is None else piece.reshape(-1).to(sum_dtype)
             for one, piece in zip(tensors, found, strict=True)
         ]
         flat, weight = torch.cat(pieces), _weight(own, weighted)
@@ -141,8 +141,8 @@ def _torch(
                 start += one.numel()
         return updated(**{one.name: value for one, value in zip(state, new, strict=True)})
 
-    _sign(gradient, names, [vector.name, *titles])
-    _sign(apply, [], [vector.name, rate.name, *(one.name for one in state)])
+    _set_signature(gradient, names, [vector.name, *titles])
+    _set_signature(apply, [], [vector.name, rate.name, *(one.name for one in state)])
     first = function(
         gradient,
         "avg",
@@ -153,16 +153,16 @@ def _torch(
         name=_title(loss, "gradient"),
     )
     second = function(apply, shareds=[vector, rate, *state], framework="torch", name=_title(loss, "step"))
-    return TrainFunction(first, second, vector, "sum", rate, _unchanged(params, every))
+    return TrainFunction(first, second, vector, "sum", rate, _parameter_check(params, every))
 
 
-def _unchanged(params: Any, made_for: list[Any]) -> Callable[[], None]:
-    """Checks before each step that it trains what it was made for: the vector has room for that alone."""
-    settings = [(one.requires_grad, one.dtype) for one in made_for]
+def _parameter_check(params: Any, original: list[Any]) -> Callable[[], None]:
+    """Checks before each step that the parameters are the original ones: the vector fits only them."""
+    settings = [(one.requires_grad, one.dtype) for one in original]
 
     def check() -> None:
-        now = list(params.parameters()) if hasattr(params, "parameters") else made_for
-        if list(map(id, now)) != list(map(id, made_for)):
+        now = list(params.parameters()) if hasattr(params, "parameters") else original
+        if list(map(id, now)) != list(map(id, original)):
             change = "its module has other parameters"
         elif [one.requires_grad for one in now] != [requires_grad for requires_grad, _ in settings]:
             change = "requires_grad has changed"
@@ -235,8 +235,8 @@ def _jax(
         }
         return updated(**changed, **{one.name: value for one, value in zip(state, new, strict=True)})
 
-    _sign(gradient, names, [vector.name, *titles])
-    _sign(apply, [], [vector.name, rate.name, *keys, *(one.name for one in state)])
+    _set_signature(gradient, names, [vector.name, *titles])
+    _set_signature(apply, [], [vector.name, rate.name, *keys, *(one.name for one in state)])
     first = function(
         gradient,
         "avg",
@@ -252,8 +252,8 @@ def _jax(
     return TrainFunction(first, second, vector, "sum", rate)
 
 
-def _sign(target: Any, inputs: list[str], shareds: list[str]) -> None:
-    """Gives a function that takes anything the parameters that it really has."""
+def _set_signature(target: Any, inputs: list[str], shareds: list[str]) -> None:
+    """Sets the actual signature of a function that accepts any arguments."""
     positional = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in inputs]
     named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in shareds]
     target.__signature__ = inspect.Signature([*positional, *named])

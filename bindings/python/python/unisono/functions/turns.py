@@ -1,4 +1,4 @@
-"""Threads of the master drive the workers one after the other: an operation of several steps is one turn."""
+"""Serialises threads of the master: an operation of several steps holds the workers until it is done."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Result = TypeVar("Result")
 
 
 def in_turn(operation: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Makes an operation wait until no other thread drives the workers, and keep them until it is done."""
+    """Makes an operation wait until no other thread drives the workers, and hold them until it is done."""
 
     @functools.wraps(operation)
-    def whole(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+    def wrapper(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         with active(f"{operation.__name__}()").turn:
             return operation(*args, **kwargs)
 
-    return whole
+    return wrapper

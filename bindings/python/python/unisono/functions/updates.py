@@ -1,8 +1,8 @@
 """Update rules for PyTensor graphs, on flat gradients: one vector holds the gradients of all parameters.
 
 Each rule returns three things: updates that write this worker's gradient into the flat vector, updates that
-change the parameters by what the vector then holds, and the vector. Between the two, one `all_reduce` of the
-vector makes every worker's gradient the mean of all.
+change the parameters by the contents of the vector, and the vector. Between the two, one `all_reduce` of the
+vector replaces every worker's gradient by the mean of all.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _apply(
         held = pytensor.shared(np.zeros(count, dtype), name="flat_gradient")
         gradient = held
     else:
-        # The sum over rows, and behind it their number: what all workers add up to is the mean over all rows.
+        # The sum over rows, then the row count: summed over all workers, they give the mean over all rows.
         own = pt.cast(rows, dtype)
         vector = pt.concatenate([pt.switch(pt.eq(own, 0), pt.zeros_like(vector), vector * own), own[None]])
         held = pytensor.shared(np.zeros(count + 1, dtype), name="flat_gradient")
@@ -75,7 +75,7 @@ def _apply(
 
 
 def _constant(value: Any, dtype: str) -> Any:
-    """A setting that does not widen the type of what it is multiplied with; symbolic ones stay symbolic."""
+    """A setting that does not widen the type of its operands; symbolic settings stay symbolic."""
     return np.asarray(value, dtype) if isinstance(value, (int, float, np.ndarray, np.generic)) else value
 
 
@@ -85,14 +85,14 @@ def sgd(
     """Gradient descent: p - learning_rate * g.
 
     Args:
-        loss: A symbolic number.
-        params: The shared variables to change.
-        learning_rate: How far to step.
-        rows: How many rows this worker's loss is the mean of; the vectors of all workers must then be
-            summed, and the mean over all rows is used. Without it the vectors must be averaged.
+        loss: A symbolic scalar.
+        params: The shared variables to update.
+        learning_rate: The step size.
+        rows: Number of rows over which this worker's loss is the mean; the vectors of all workers must then
+            be summed, and the mean over all rows is used. Without it the vectors must be averaged.
 
     Returns:
-        Updates that write the gradient, updates that change the parameters, and the gradient's vector.
+        Updates that write the gradient, updates that change the parameters, and the gradient vector.
     """
     return _apply("sgd", loss, params, rows, {"learning_rate": learning_rate})
 
@@ -103,10 +103,10 @@ def momentum(
     """Gradient descent with momentum (Polyak 1964).
 
     Args:
-        loss: A symbolic number.
-        params: The shared variables to change.
-        learning_rate: How far to step.
-        momentum: How much of the last step is made again.
+        loss: A symbolic scalar.
+        params: The shared variables to update.
+        learning_rate: The step size.
+        momentum: The fraction of the last step to repeat.
         rows: As for `sgd`.
 
     Returns:
@@ -121,10 +121,10 @@ def nesterov_momentum(
     """Gradient descent with Nesterov's momentum (Sutskever et al. 2013).
 
     Args:
-        loss: A symbolic number.
-        params: The shared variables to change.
-        learning_rate: How far to step.
-        momentum: How much of the last step is made again.
+        loss: A symbolic scalar.
+        params: The shared variables to update.
+        learning_rate: The step size.
+        momentum: The fraction of the last step to repeat.
         rows: As for `sgd`.
 
     Returns:
@@ -137,13 +137,13 @@ def nesterov_momentum(
 def adagrad(
     loss: Any, params: Sequence[Any], learning_rate: Any = 1.0, epsilon: Any = 1e-6, *, rows: Any = None
 ) -> tuple[Updates, Updates, Any]:
-    """Steps that shrink with all gradients so far (Duchi et al. 2011).
+    """AdaGrad: steps that shrink with all past gradients (Duchi et al. 2011).
 
     Args:
-        loss: A symbolic number.
-        params: The shared variables to change.
-        learning_rate: How far to step.
-        epsilon: Keeps the divisor above zero.
+        loss: A symbolic scalar.
+        params: The shared variables to update.
+        learning_rate: The step size.
+        epsilon: Keeps the divisor positive.
         rows: As for `sgd`.
 
     Returns:
@@ -161,14 +161,14 @@ def rmsprop(
     *,
     rows: Any = None,
 ) -> tuple[Updates, Updates, Any]:
-    """Steps that shrink with the recent gradients (Tieleman and Hinton 2012).
+    """RMSProp: steps that shrink with recent gradients (Tieleman and Hinton 2012).
 
     Args:
-        loss: A symbolic number.
-        params: The shared variables to change.
-        learning_rate: How far to step.
-        rho: How slowly old gradients are forgotten.
-        epsilon: Keeps the divisor above zero.
+        loss: A symbolic scalar.
+        params: The shared variables to update.
+        learning_rate: The step size.
+        rho: Decay rate of the gradient average.
+        epsilon: Keeps the divisor positive.
         rows: As for `sgd`.
 
     Returns:
@@ -187,14 +187,14 @@ def adadelta(
     *,
     rows: Any = None,
 ) -> tuple[Updates, Updates, Any]:
-    """Steps in the parameters' own units (Zeiler 2012).
+    """Adadelta: steps in the units of the parameters (Zeiler 2012).
 
     Args:
-        loss: A symbolic number.
-        params: The shared variables to change.
-        learning_rate: How far to step.
-        rho: How slowly old gradients and steps are forgotten.
-        epsilon: Keeps divisors above zero.
+        loss: A symbolic scalar.
+        params: The shared variables to update.
+        learning_rate: The step size.
+        rho: Decay rate of the averages of gradients and steps.
+        epsilon: Keeps divisors positive.
         rows: As for `sgd`.
 
     Returns:
@@ -214,15 +214,15 @@ def adam(
     *,
     rows: Any = None,
 ) -> tuple[Updates, Updates, Any]:
-    """Steps from the first two moments of the gradient (Kingma and Ba 2014).
+    """Adam: steps from the first two moments of the gradient (Kingma and Ba 2014).
 
     Args:
-        loss: A symbolic number.
-        params: The shared variables to change.
-        learning_rate: How far to step.
-        beta1: How slowly the first moment forgets.
-        beta2: How slowly the second moment forgets.
-        epsilon: Keeps the divisor above zero.
+        loss: A symbolic scalar.
+        params: The shared variables to update.
+        learning_rate: The step size.
+        beta1: Decay rate of the first moment.
+        beta2: Decay rate of the second moment.
+        epsilon: Keeps the divisor positive.
         rows: As for `sgd`.
 
     Returns:
@@ -246,13 +246,13 @@ def adamw(
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
 
     Args:
-        loss: A symbolic number.
-        params: The shared variables to change; all of them decay.
-        learning_rate: How far to step.
-        beta1: How slowly the first moment forgets.
-        beta2: How slowly the second moment forgets.
-        epsilon: Keeps the divisor above zero.
-        weight_decay: The share of a parameter, times the learning rate, that each step takes away.
+        loss: A symbolic scalar.
+        params: The shared variables to update; weight decay applies to all of them.
+        learning_rate: The step size.
+        beta1: Decay rate of the first moment.
+        beta2: Decay rate of the second moment.
+        epsilon: Keeps the divisor positive.
+        weight_decay: The fraction of a parameter, times the learning rate, that each step subtracts.
         rows: As for `sgd`.
 
     Returns:
@@ -278,15 +278,15 @@ def adamax(
     *,
     rows: Any = None,
 ) -> tuple[Updates, Updates, Any]:
-    """Adam with the largest gradient instead of the second moment (Kingma and Ba 2014).
+    """AdaMax: Adam with the largest gradient instead of the second moment (Kingma and Ba 2014).
 
     Args:
-        loss: A symbolic number.
-        params: The shared variables to change.
-        learning_rate: How far to step.
-        beta1: How slowly the first moment forgets.
-        beta2: How slowly the largest gradient is forgotten.
-        epsilon: Keeps the divisor above zero.
+        loss: A symbolic scalar.
+        params: The shared variables to update.
+        learning_rate: The step size.
+        beta1: Decay rate of the first moment.
+        beta2: Decay rate of the largest gradient.
+        epsilon: Keeps the divisor positive.
         rows: As for `sgd`.
 
     Returns:
@@ -297,15 +297,15 @@ def adamax(
 
 
 def apply_momentum(updates: Any, params: Sequence[Any] | None = None, momentum: Any = 0.9) -> Updates:
-    """Adds momentum to updates of parameters.
+    """Adds momentum to parameter updates.
 
     Args:
         updates: Pairs of a variable and its new value.
         params: The variables that get momentum; by default all.
-        momentum: How much of the last step is made again.
+        momentum: The fraction of the last step to repeat.
 
     Returns:
-        New updates, with those of the velocities.
+        New updates, including those of the velocities.
     """
     return _wrap(updates, params, momentum, nesterov=False)
 
@@ -313,15 +313,15 @@ def apply_momentum(updates: Any, params: Sequence[Any] | None = None, momentum: 
 def apply_nesterov_momentum(
     updates: Any, params: Sequence[Any] | None = None, momentum: Any = 0.9
 ) -> Updates:
-    """Adds Nesterov's momentum to updates of parameters.
+    """Adds Nesterov's momentum to parameter updates.
 
     Args:
         updates: Pairs of a variable and its new value.
         params: The variables that get momentum; by default all.
-        momentum: How much of the last step is made again.
+        momentum: The fraction of the last step to repeat.
 
     Returns:
-        New updates, with those of the velocities.
+        New updates, including those of the velocities.
     """
     return _wrap(updates, params, momentum, nesterov=True)
 
@@ -343,15 +343,15 @@ def _wrap(updates: Any, params: Sequence[Any] | None, momentum: Any, nesterov: b
 
 
 def sgd_nonflat(loss: Any, params: Sequence[Any], learning_rate: Any) -> tuple[Updates, Updates, list[Any]]:
-    """Gradient descent with a shared variable for the gradient of each parameter.
+    """Gradient descent with a separate shared variable for the gradient of each parameter.
 
     Args:
-        loss: A symbolic number.
-        params: The shared variables to change.
-        learning_rate: How far to step.
+        loss: A symbolic scalar.
+        params: The shared variables to update.
+        learning_rate: The step size.
 
     Returns:
-        Updates that write the gradients, updates that change the parameters, and the gradients' variables.
+        Updates that write the gradients, updates that change the parameters, and the gradient variables.
     """
     gradients, held = nonflat_grads(loss, params)
     rate = [_constant(learning_rate, one.dtype) for one in params]

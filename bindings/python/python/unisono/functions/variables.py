@@ -1,4 +1,4 @@
-"""Shared variables: values of which every rank has its own copy, known to all ranks by number."""
+"""Shared variables: values with one copy on every rank, known to all ranks by number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KINDS = {
 
 
 class Variable(Protocol):
-    """One rank's copy of a shared variable, whatever library it belongs to."""
+    """One rank's copy of a shared variable, for any library."""
 
     name: str
 
@@ -26,14 +26,14 @@ class Variable(Protocol):
         """Stores a NumPy array of any shape with the same number of axes; keeps no reference to it."""
 
     def raw(self) -> Any:
-        """The value as its library holds it."""
+        """The value in its library's own type."""
 
     def put(self, value: Any) -> None:
-        """Stores a value as its library holds it, without a copy."""
+        """Stores a value in its library's own type, without a copy."""
 
 
 class Registry:
-    """Which number each shared object has on all ranks, and this rank's copy of it."""
+    """The number of each shared object, the same on all ranks, and this rank's copy of the object."""
 
     def __init__(self) -> None:
         self.objects: dict[int, Any] = {}
@@ -41,10 +41,10 @@ class Registry:
         self._variables: dict[int, Variable] = {}
         self._titles: dict[int, str] = {}
         self.count = 0
-        """The number that the next object gets."""
+        """The number of the next object."""
 
     def note(self, thing: Any) -> None:
-        """Gives numbers to an object and to the variables in it; a second time does nothing."""
+        """Registers an object and the variables in it; a second call does nothing."""
         if id(thing) in self._numbers:
             return
         kind = kind_of(thing)
@@ -56,19 +56,19 @@ class Registry:
                 self._titles.setdefault(self.adopt_new(part), title)
 
     def note_own(self, thing: Any) -> None:
-        """Gives numbers to the variables that a module has itself, and that it may have got since."""
-        for part in getattr(kind_of(thing), "own_parts", _nothing)(thing):
+        """Registers the variables that a module owns directly, including those added since."""
+        for part in getattr(kind_of(thing), "own_parts", _no_parts)(thing):
             if id(part) not in self._numbers:
                 self.adopt_new(part)
 
     def adopt(self, number: int, thing: Any) -> None:
-        """Takes an object under the number that it has elsewhere."""
+        """Registers an object under the number that it has on another rank."""
         self.objects[number] = thing
         self._numbers[id(thing)] = number
         self._variables.pop(number, None)
 
     def adopt_new(self, thing: Any) -> int:
-        """Gives an object a number, unless it has one."""
+        """Assigns a number to an object, unless it has one."""
         number = self._numbers.get(id(thing))
         if number is None:
             number = self.count
@@ -77,12 +77,12 @@ class Registry:
         return number
 
     def forget(self, count: int) -> None:
-        """Takes the numbers from `count` up back: what has them could not be sent."""
+        """Revokes the numbers from `count` up: their objects could not be sent."""
         self.drop(range(count, self.count))
         self.count = count
 
     def drop(self, numbers: Iterable[int]) -> None:
-        """Holds on to these objects no longer."""
+        """Releases these objects."""
         for number in numbers:
             self._numbers.pop(id(self.objects.pop(number)), None)
             self._variables.pop(number, None)
@@ -93,7 +93,7 @@ class Registry:
         return self._numbers.get(id(thing))
 
     def is_shared(self, thing: Any) -> bool:
-        """Whether copies of this belong together: it was declared as shared, or is such that it always is."""
+        """Whether copies of an object belong together: it was declared as shared, or is always shared."""
         return is_found(thing) or (id(thing) in self._numbers and kind_of(thing) is not None)
 
     def variable(self, number: int) -> Variable:
@@ -105,23 +105,23 @@ class Registry:
         return found
 
 
-def _nothing(thing: Any) -> list[Any]:
+def _no_parts(thing: Any) -> list[Any]:
     return []
 
 
 class Settings:
-    """What shared variables have beside their values, such as their type."""
+    """Attributes of shared variables other than their values, such as their type."""
 
     def __init__(self) -> None:
         self._count = 0
         self._watches: list[Any] = []
 
     def changes(self) -> list[tuple[int, Any]]:
-        """What has changed since it was last told to the workers; every call asks."""
+        """The changes that the workers have not received yet; runs before every call."""
         return [change for watch in self._watches for change in watch.changes()] if self._watches else []
 
     def told(self, registry: Registry) -> None:
-        """The workers have everything as it is."""
+        """Records that the workers are up to date."""
         if registry.count != self._count:
             self._count = registry.count
             makers = [kind.Watch for kind in kinds() if hasattr(kind, "Watch")]
@@ -132,7 +132,7 @@ class Settings:
 
 
 def apply_settings(thing: Any, setting: Any) -> None:
-    """Makes an object say what the master's says."""
+    """Applies the master's settings to an object."""
     kind_of(thing).apply_settings(thing, setting)
 
 
@@ -140,7 +140,7 @@ _found: list[Any] = []
 
 
 def kinds() -> list[Any]:
-    """The modules that know shared objects, for the libraries that are in use here."""
+    """The adapter modules for shared objects, one for each library in use in this process."""
     if len(_found) < len(_KINDS):
         _found[:] = [
             importlib.import_module(own) for library, own in _KINDS.items() if library in sys.modules
@@ -149,12 +149,12 @@ def kinds() -> list[Any]:
 
 
 def kind_of(thing: Any) -> Any:
-    """The module that knows objects like this one, or None for objects that are not shared."""
+    """The adapter module for objects like this one, or None for objects that are not shared."""
     return next((kind for kind in kinds() if kind.is_shared(thing)), None)
 
 
 def is_found(thing: Any) -> bool:
-    """Whether this is a shared object also where nobody said so."""
+    """Whether an object is shared even without a declaration."""
     return any(kind.is_found(thing) for kind in kinds())
 
 
@@ -163,13 +163,13 @@ MANAGED = ("param_groups", "state")
 
 
 def follows(thing: Any) -> Callable[[str], bool] | None:
-    """Which attributes of a library's object are followed; None for objects of which none is."""
+    """Which attributes of a library's object are followed; None if none is."""
     found = (kind.follows(thing) for kind in kinds() if hasattr(kind, "follows"))
     return next((one for one in found if one is not None), None)
 
 
 def parts_of(thing: Any) -> list[Any]:
-    """The variables in an object: a variable has itself, a module its parameters and buffers."""
+    """The variables in an object: a variable contains itself, a module its parameters and buffers."""
     kind = kind_of(thing)
     if kind is None:
         raise TypeError(
@@ -180,6 +180,6 @@ def parts_of(thing: Any) -> list[Any]:
 
 
 def wrap(thing: Any) -> Variable:
-    """The variable that an object is."""
+    """Wraps an object as a variable."""
     variable: Variable = kind_of(thing).wrap(thing)
     return variable

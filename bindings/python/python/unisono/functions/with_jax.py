@@ -20,17 +20,17 @@ class JaxKernel(Kernel):
 
         def traced(*arguments: Any, **shareds: Any) -> Any:
             result = definition.callable(*arguments, **shareds)
-            # What is changed travels beside the outputs: a compiled function returns arrays alone.
+            # Changes are returned beside the outputs: a compiled function returns only arrays.
             return (result.outputs, result.values) if isinstance(result, Updated) else (result, {})
 
         self._compiled = jax.jit(traced)
 
     def argument(self, array: Any) -> Any:
-        """A copy: JAX may keep what it is given, and the memory of inputs changes between calls."""
+        """Copies an input: JAX may keep a reference to it, and the memory of inputs changes between calls."""
         return jnp.array(array)
 
     def call(self, arguments: list[Any], shareds: dict[str, Any]) -> Any:
-        """Runs the compiled form."""
+        """Runs the compiled function."""
         # The master may change inputs and variables as soon as this returns.
         ready: Any = jax.block_until_ready
         leading, named = self.bind(arguments, shareds)
@@ -38,14 +38,14 @@ class JaxKernel(Kernel):
         return Updated(outputs, values) if values else outputs
 
     def stored(self, value: Any) -> Any:
-        """A shared array's new value stays where JAX keeps it."""
+        """Leaves a shared array's new value in JAX's memory."""
         return value
 
     def result(self, value: Any) -> Any:
-        """A NumPy array, when it is computed."""
+        """Converts an output to a NumPy array, once it is computed."""
         return np.asarray(value)
 
 
 def kernel(definition: Callable) -> Kernel:
-    """The callable in this process."""
+    """Builds the kernel of a callable for this process."""
     return JaxKernel(definition)

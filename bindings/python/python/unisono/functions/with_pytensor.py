@@ -1,4 +1,4 @@
-"""PyTensor: graphs as functions, and its shared variables."""
+"""PyTensor: graphs as functions, and shared variables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytensor.graph.traversal import graph_inputs
 
 @dataclass
 class Graph:
-    """What a function computes: sent to every worker, compiled there."""
+    """The computation of a function, sent to every worker and compiled there."""
 
     inputs: list[Any]
     outputs: list[Any]
@@ -23,11 +23,11 @@ class Graph:
     options: dict[str, Any] = field(default_factory=dict)
 
     def build(self) -> Compiled:
-        """Compiles it."""
+        """Compiles the graph."""
         return Compiled(self)
 
     def shareds(self) -> list[Any]:
-        """The shared variables that it uses or changes, in the order in which they are met."""
+        """The shared variables that the graph uses or changes, in traversal order."""
         roots = [*self.outputs]
         for old, new in [*self.updates, *self.givens]:
             roots += [old, new]
@@ -41,7 +41,7 @@ class Compiled:
     """A graph, ready to run in this process."""
 
     is_fresh = True
-    """Whether outputs belong to nobody else."""
+    """Whether the caller owns the outputs exclusively and need not copy them."""
 
     def __init__(self, graph: Graph) -> None:
         self.function: Any = pytensor.function(
@@ -88,19 +88,19 @@ def is_shared(thing: Any) -> bool:
 
 
 is_found = is_shared
-"""Shared also where nobody said so."""
+"""Shared variables are shared even without a declaration."""
 
 
 def parts(thing: Any) -> Iterable[Any]:
-    """A shared variable is one variable."""
+    """A shared variable is a single variable."""
     return [thing]
 
 
 def titled_parts(thing: Any) -> Iterable[tuple[str, Any]]:
-    """It has its own name."""
+    """A shared variable has its own name."""
     return [("", thing)]
 
 
 def wrap(thing: Any) -> _Copy:
-    """A shared variable as a variable."""
+    """Wraps a shared variable of PyTensor as a variable."""
     return _Copy(thing)

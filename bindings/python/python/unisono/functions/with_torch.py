@@ -16,14 +16,14 @@ from unisono.functions.shared import Shared
 
 
 class TorchKernel(Kernel):
-    """A callable that gets and gives tensors.
+    """A callable that takes and returns tensors.
 
-    Inputs lie in memory that all ranks see, and tensors cannot be made read-only. But they count their
-    changes. The first call gets copies, and if it changes them, all later ones do.
+    Inputs are in memory that all ranks share, and tensors cannot be made read-only, but they count their
+    changes. The first call gets copies; if it changes them, all later calls get copies too.
     """
 
     _writes: bool | None = None
-    """Whether it changes its inputs; None before the first call."""
+    """Whether the callable changes its inputs; None before the first call."""
 
     def argument(self, array: Any) -> Any:
         """A tensor over the same memory, or a copy; on a device always a copy."""
@@ -32,9 +32,9 @@ class TorchKernel(Kernel):
         return torch.from_numpy(array) if self._writes is False else torch.tensor(array)
 
     def call(self, arguments: list[Any], shareds: dict[str, Any]) -> Any:
-        """Runs it, and looks whether it has changed its inputs."""
+        """Runs the callable, and checks whether it has changed its inputs."""
         if any(one.is_inference() for one in arguments):
-            # They do not count: copies then, if nothing is known of this callable.
+            # Inference tensors do not count changes: they stay copies until the callable is known.
             return super().call(arguments, shareds)
         before = [one._version for one in arguments]
         result = super().call(arguments, shareds)
@@ -54,18 +54,18 @@ class TorchKernel(Kernel):
         return value.cuda() if device.computes_there() else value
 
     def result(self, value: Any) -> Any:
-        """A NumPy array over the same memory; what a worker with a device has computed there stays there."""
+        """A NumPy array over the same memory; a value computed on a worker's device stays there."""
         if device.computes_there() and device.is_there(value):
             return value.detach()
         return _array(value)
 
     def stored(self, value: Any) -> Any:
-        """A shared array's new value."""
+        """A copy of a shared array's new value."""
         return np.array(_array(value))
 
 
 def kernel(definition: Callable) -> Kernel:
-    """The callable in this process."""
+    """Builds the kernel of a callable for this process."""
     return TorchKernel(definition)
 
 
@@ -84,7 +84,7 @@ def _array(value: Any) -> Any:
 
 
 class _Copy:
-    """A tensor in this process."""
+    """A tensor in this process, with the interface of a variable."""
 
     def __init__(self, tensor: Any) -> None:
         self._tensor = tensor
@@ -109,14 +109,14 @@ class _Copy:
 
 
 def is_shared(thing: Any) -> bool:
-    """Whether copies of this in different processes belong together."""
+    """Whether copies of an object in different processes belong together."""
     return isinstance(thing, (torch.nn.Module, torch.nn.Parameter, torch.optim.Optimizer)) or (
         isinstance(thing, torch.Tensor) and thing.grad_fn is None
     )
 
 
 def is_found(thing: Any) -> bool:
-    """Whether this is shared also where nobody said so: functions that use one module use one copy of it."""
+    """Whether an object is shared even without a declaration: functions that use a module share one copy."""
     return isinstance(thing, (torch.nn.Module, torch.nn.Parameter, torch.optim.Optimizer))
 
 
@@ -128,7 +128,7 @@ def parts(thing: Any) -> Iterable[Any]:
 
 
 def own_parts(thing: Any) -> list[Any]:
-    """The parameters and buffers that a module has itself."""
+    """The parameters and buffers that a module owns directly."""
     if not isinstance(thing, torch.nn.Module):
         return []
     found = [*thing._parameters.values(), *thing._buffers.values()]
@@ -136,7 +136,7 @@ def own_parts(thing: Any) -> list[Any]:
 
 
 def titled_parts(thing: Any) -> Iterable[tuple[str, Any]]:
-    """The same, each with what to call it in errors."""
+    """The same tensors, each with its name in errors."""
     if isinstance(thing, torch.nn.Module):
         owner = type(thing).__name__
         named = [*thing.named_parameters(), *thing.named_buffers()]
@@ -145,7 +145,7 @@ def titled_parts(thing: Any) -> Iterable[tuple[str, Any]]:
 
 
 def follows(thing: Any) -> AnyCallable[[str], bool] | None:
-    """Which attributes of modules and optimizers reach the workers when they change."""
+    """Which attributes of modules and optimizers are sent to the workers when they change."""
     if isinstance(thing, torch.nn.Module):
         return _NOT_COMPILED
     return _OF_OPTIMIZERS if isinstance(thing, torch.optim.Optimizer) else None
@@ -156,12 +156,12 @@ _OF_OPTIMIZERS = frozenset(("param_groups", "state")).__contains__
 
 
 class Watch:
-    """Type and `requires_grad` of the master's tensors."""
+    """Watches the type and `requires_grad` of the master's tensors."""
 
     def __init__(self, objects: dict[int, Any]) -> None:
         every = [(number, one) for number, one in objects.items() if isinstance(one, torch.Tensor)]
         self._numbers, self._tensors = [number for number, _ in every], [one for _, one in every]
-        self._told: list[Any] = []
+        self._sent: list[Any] = []
 
     def has_any(self) -> bool:
         """Whether there is anything to watch."""
@@ -171,23 +171,23 @@ class Watch:
         return list(map(_settings, self._tensors))
 
     def changes(self) -> list[tuple[int, Any]]:
-        """Number and settings of each tensor that has others than were told."""
+        """The number and settings of each tensor whose settings differ from those last sent."""
         now = self._now()
-        if now == self._told:
+        if now == self._sent:
             return []
-        every = zip(self._numbers, now, self._told, strict=True)
+        every = zip(self._numbers, now, self._sent, strict=True)
         return [(number, new) for number, new, old in every if new != old]
 
     def told(self) -> None:
-        """The workers have what is said here."""
-        self._told = self._now()
+        """Records that the workers have the current settings."""
+        self._sent = self._now()
 
 
 _settings = attrgetter("requires_grad", "dtype")
 
 
 def apply_settings(thing: Any, settings: Any) -> None:
-    """Gives a tensor the type and the `requires_grad` that the master's has."""
+    """Sets a tensor's type and `requires_grad` to those of the master's tensor."""
     requires_grad, dtype = settings
     if thing.dtype != dtype:
         grad, thing.grad = thing.grad, None
@@ -197,5 +197,5 @@ def apply_settings(thing: Any, settings: Any) -> None:
 
 
 def wrap(thing: Any) -> _Copy:
-    """A tensor as a variable."""
+    """Wraps a tensor as a variable."""
     return _Copy(thing)

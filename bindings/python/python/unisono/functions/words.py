@@ -1,4 +1,4 @@
-"""What code has words for: the names that it reads and writes, attributes, modules that it imports."""
+"""Names that code uses: those that it reads and writes, attributes, and modules that it imports."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _MUTATING = ("STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE", "INPLACE_")
 _IN_PLACE = ("+=", "*=", "|=", "&=", "-=", "^=")
 
 _REFLECTIVE = frozenset(("setattr", "delattr", "vars", "__dict__", "__setattr__", "__delattr__"))
-"""Words of code that may assign attributes without their names."""
+"""Names used by code that may assign attributes without naming them."""
 
 
 class Words(NamedTuple):
-    """What code has words for."""
+    """The names that code uses."""
 
     reads: tuple[str, ...]
     writes: frozenset[str]
     attributes: tuple[str, ...]
-    """Attributes that it reads, and those that it may read by `getattr`: its short texts."""
+    """Attributes that it reads, and those that it may read by `getattr`: its identifier-like strings."""
     imports: tuple[str, ...]
     rebinds: frozenset[str]
-    """Variables of enclosing functions that it assigns."""
+    """Closure variables that it assigns."""
     stores: frozenset[str]
     """Attributes that it assigns or deletes."""
     stores_any: bool
@@ -41,7 +41,7 @@ class Words(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def read(code: CodeType) -> Words:
-    """All words of some code, and of the functions within it."""
+    """Collects the names in a code object and in the functions nested in it."""
     found: dict[str, dict[str, None]] = {kind: {} for kind in (*Words._fields, "texts")}
     mutates = False
     stack = [code]
@@ -52,11 +52,11 @@ def read(code: CodeType) -> Words:
                 stack.append(constant)
             elif isinstance(constant, str) and constant.isidentifier():
                 found["texts"][constant] = None
-        for step in dis.get_instructions(one):
-            kind = _STEPS.get(step.opname)
+        for instruction in dis.get_instructions(one):
+            kind = _OPCODES.get(instruction.opname)
             if kind is not None:
-                found[kind][step.argval] = None
-            mutates = mutates or step.opname.startswith(_MUTATING) or step.argrepr in _IN_PLACE
+                found[kind][instruction.argval] = None
+            mutates = mutates or instruction.opname.startswith(_MUTATING) or instruction.argrepr in _IN_PLACE
     words = found["reads"].keys() | found["attributes"].keys()
     by_text = found["texts"] if "getattr" in words else {}
     return Words(
@@ -71,7 +71,7 @@ def read(code: CodeType) -> Words:
     )
 
 
-_STEPS = {
+_OPCODES = {
     "LOAD_GLOBAL": "reads",
     "LOAD_NAME": "reads",
     "STORE_GLOBAL": "writes",

@@ -1,4 +1,4 @@
-"""A worker's life: it joins the master's job and does what it is told until there is nothing left to do."""
+"""The worker process: it joins the master's job and executes commands until there are none left."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from unisono.functions.link import FOREVER, Link
 from unisono.functions.member import Maker, Member, Task
 
 rank: int | None = None
-"""Which rank this process is, if it is a worker."""
+"""The rank of this process, if it is a worker."""
 
 START_SECONDS = 300.0
-"""How long the ranks of a job wait for each other at its start."""
+"""Seconds that the ranks of a job wait for each other at startup."""
 
 
 def main(master: int, profile: bool) -> None:
     """Runs a worker.
 
     Args:
-        master: The rank that drives.
-        profile: Whether to write what took how long to ``synk_worker_{rank}.prof`` at the end.
+        master: The rank of the master.
+        profile: Whether to write a profile to ``synk_worker_{rank}.prof`` at exit.
     """
-    # Ctrl-C is for the master; it tells the workers what comes of it.
+    # The master handles Ctrl-C and notifies the workers of the outcome.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_master, args=(_take_line(),), daemon=True).start()
+    threading.Thread(target=_exit_with_master, args=(_detach_stdin(),), daemon=True).start()
     global rank
     member = Member(Link(_native.World.init(START_SECONDS)), master)
     rank = member.rank
     for name in ("RANK", "SIZE", "JOB", "RESTARTS"):
-        # What user code starts or joins from here is not this rank of this job.
+        # A job that user code starts or joins from here must not take this rank of this job.
         os.environ.pop(f"UNISONO_{name}", None)
     if profile:
         import cProfile
@@ -49,12 +49,12 @@ def main(master: int, profile: bool) -> None:
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Taking large libraries down piece by piece takes seconds, and the master waits for it.
+    # Unloading large libraries takes seconds, and the master waits for it.
     os._exit(0)
 
 
 def serve(member: Member) -> None:
-    """Does one command after the other."""
+    """Executes commands one after the other."""
     from unisono.functions.commands import COMMANDS
 
     link = member.link
@@ -65,23 +65,23 @@ def serve(member: Member) -> None:
             member.kept.clear()
             if command is None:
                 return
-            _obey(member, COMMANDS[command[0]], command[1:])
+            _execute(member, COMMANDS[command[0]], command[1:])
     except PeerLost:
-        # Nobody is left to work for. The master says who was lost.
+        # A rank was lost, so no work is left. The master reports which rank.
         return
 
 
-def _obey(member: Member, maker: Maker, details: tuple[Any, ...]) -> None:
+def _execute(member: Member, maker: Maker, details: tuple[Any, ...]) -> None:
     task: Task
     try:
         task = maker(member, *details)
     except BaseException as error:
-        task = _Unmade(error)
+        task = _FailedTask(error)
     member.perform(task)
 
 
-class _Unmade:
-    """A task that this worker could not even make: the master is told why, like of any failure."""
+class _FailedTask:
+    """A task that this worker failed to create; the master receives the error, as for any failure."""
 
     operation = "a command"
 
@@ -89,30 +89,30 @@ class _Unmade:
         self._error = error
 
     def prepare(self) -> None:
-        """Fails."""
+        """Raises the error."""
         raise self._error
 
     def problem(self, shown: list[Any]) -> Exception | None:
-        """Nobody asks: there was a failure."""
+        """Never called, because `prepare` fails."""
         return None
 
     def finish(self, shown: list[Any]) -> None:
-        """There is nothing to finish."""
+        """Never called, because `prepare` fails."""
 
 
-def _take_line() -> int:
-    """Takes the line to the master away from standard input, which is empty from now on.
+def _detach_stdin() -> int:
+    """Moves the pipe to the master away from standard input, which is empty from now on.
 
-    What user code starts would inherit it, and read for ever.
+    A process that user code starts would inherit the pipe, and read from it forever.
     """
-    line, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    return line
+    pipe, devnull = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(devnull, 0)
+    os.close(devnull)
+    return pipe
 
 
-def _end_with_master(line: int) -> None:
-    """Ends this process when the master is gone, whatever this worker is computing."""
-    while os.read(line, 1):
+def _exit_with_master(pipe: int) -> None:
+    """Exits when the master has exited, whatever this worker is computing."""
+    while os.read(pipe, 1):
         pass
     os._exit(1)

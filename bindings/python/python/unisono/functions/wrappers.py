@@ -1,4 +1,4 @@
-"""What functools makes of functions: what lies within, and how workers make the same of it again."""
+"""Wrappers created by functools: their contents, and how workers rebuild them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DISPATCHER: Any = vars(functools)["singledispatch"](lambda one: None).__code__
 
 
 def contents_of(thing: Any) -> list[Any] | None:
-    """The functions and classes in a wrapper; None for anything else."""
+    """The functions and classes in a wrapper; None for any other object."""
     if isinstance(thing, _Cache):
         return [thing.__wrapped__]
     if isinstance(thing, functools.cached_property):
@@ -25,9 +25,9 @@ def contents_of(thing: Any) -> list[Any] | None:
 
 
 def reduced(thing: Any) -> tuple[Any, ...] | None:
-    """How to make a wrapper that workers cannot import; None for what is none.
+    """How to rebuild a wrapper that workers cannot import; None for any other object.
 
-    Each worker has a cache of its own, which is empty at first.
+    Each worker has its own cache, which is empty at first.
     """
     if isinstance(thing, _Cache) and not is_importable(thing):
         return _cache, (thing.__wrapped__, *thing.cache_parameters().values())
@@ -44,7 +44,7 @@ def _cache(function: Any, size: int | None, typed: bool) -> Any:
 
 def _cached_property(function: Any, name: str | None) -> Any:
     made = functools.cached_property(function)
-    # Classes that are made by and by do not say it.
+    # `__set_name__` does not run for classes that are built incrementally.
     made.attrname = name
     return made
 
@@ -57,12 +57,12 @@ def _dispatcher(first: Any, registry: list[tuple[type, Any]]) -> Any:
 
 
 def is_dispatcher(thing: Any) -> bool:
-    """Whether `functools.singledispatch` made this."""
+    """Whether `functools.singledispatch` created this object."""
     return isinstance(thing, FunctionType) and thing.__code__ is _DISPATCHER
 
 
 def is_importable(thing: Any) -> bool:
-    """Whether workers find it by the name of its module and its own."""
+    """Whether workers can find the object by its module and its qualified name."""
     found: Any = None if thing.__module__ == "__main__" else sys.modules.get(thing.__module__)
     for name in thing.__qualname__.split("."):
         found = getattr(found, name, None)
