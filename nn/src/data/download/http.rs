@@ -1,145 +1,121 @@
-//! A minimal HTTP client: fetches a file, or the remainder of one.
-//!
-//! It speaks HTTP/1.0 without TLS: public files with a published digest do not need encryption, and plain HTTP needs no
-//! further library. A proxy in `http_proxy` is respected.
+//! The HTTPS client of downloads: requests a file, or the remainder of one.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::Read;
 use std::time::Duration;
 
-/// The timeout for connecting, and for each read and write.
+use ureq::http::{Response, StatusCode, header};
+use ureq::tls::RootCerts;
+use ureq::{Agent, Body, BodyReader, Proxy, ResponseExt, Timeout};
+
+use super::tls;
+
 const TIMEOUT: Duration = Duration::from_secs(30);
-const MAX_REDIRECTS: usize = 5;
-/// The length limit of a header line, in bytes.
-const LONGEST_LINE: u64 = 16 << 10;
+
+/// How the client connects.
+pub(super) struct HttpSettings {
+    /// The certification authorities that are trusted.
+    pub(super) roots: RootCerts,
+    pub(super) proxy: Option<Proxy>,
+    /// The deadline of each step: resolving the name, connecting, sending the request, receiving the headers, and each read of
+    /// the body.
+    pub(super) timeout: Duration,
+}
+
+/// Trusts the authorities that Mozilla trusts, and uses the proxy of the environment (`https_proxy`, `no_proxy` and the like).
+impl Default for HttpSettings {
+    fn default() -> Self {
+        HttpSettings { roots: RootCerts::WebPki, proxy: Proxy::try_from_env(), timeout: TIMEOUT }
+    }
+}
 
 /// The response of a server.
 pub(super) struct HttpResponse {
-    /// The offset of the body in the file: 0, or the requested offset.
+    /// The offset of the body in the file: 0 if the server sends the full file, at most the requested offset otherwise.
     pub(super) from: u64,
     /// The length of the body in bytes, if the server reports it.
     pub(super) length: Option<u64>,
-    pub(super) body: Box<dyn Read>,
+    body: BodyReader<'static>,
+    timeout: Duration,
 }
 
-struct Address<'a> {
-    host: &'a str,
-    port: u16,
-    path: &'a str,
-}
-
-fn parse(address: &str) -> Result<Address<'_>, String> {
-    let rest = address.strip_prefix("http://").ok_or_else(|| {
-        format!("{address} is not a plain http:// address, the only kind that this program can fetch")
-    })?;
-    let (place, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let (host, port) = match place.rsplit_once(':') {
-        Some((host, port)) => (host, port.parse().map_err(|_| format!("`{port}` is no port"))?),
-        None => (place, 80),
-    };
-    Ok(Address { host, port, path: if path.is_empty() { "/" } else { path } })
-}
-
-fn connect(host: &str, port: u16) -> Result<TcpStream, String> {
-    let failed = |error: std::io::Error| format!("cannot reach {host}:{port}: {error}");
-    let mut last = format!("{host} has no address");
-    for address in (host, port).to_socket_addrs().map_err(failed)? {
-        match TcpStream::connect_timeout(&address, TIMEOUT) {
-            Ok(stream) => {
-                stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
-                stream.set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
-                return Ok(stream);
-            }
-            Err(error) => last = failed(error),
-        }
+impl HttpResponse {
+    /// Reads the next bytes of the body; 0 at its end. A body that is shorter than its length is an error.
+    pub(super) fn read(&mut self, block: &mut [u8]) -> Result<usize, String> {
+        self.body.read(block).map_err(|error| describe(error.into(), self.timeout))
     }
-    Err(last)
 }
 
 /// Requests a file from a byte offset on, and follows redirects.
-pub(super) fn get(address: &str, from: u64) -> Result<HttpResponse, String> {
-    let mut address = address.to_string();
-    for _ in 0..=MAX_REDIRECTS {
-        match send_request(&address, from, std::env::var("http_proxy").ok().as_deref())? {
-            Reply::Body(response) => return Ok(response),
-            Reply::Redirect(next) => address = next,
-        }
-    }
-    Err(format!("{address} leads from one address to the next"))
-}
-
-enum Reply {
-    Body(HttpResponse),
-    Redirect(String),
-}
-
-fn send_request(address: &str, from: u64, proxy: Option<&str>) -> Result<Reply, String> {
-    let Address { host, port, path } = parse(address)?;
-    let is_loopback = ["localhost", "127.0.0.1"].contains(&host);
-    let (mut stream, target) = match proxy.filter(|proxy| !proxy.is_empty() && !is_loopback) {
-        Some(proxy) => {
-            let through = parse(proxy)?;
-            (connect(through.host, through.port)?, address)
-        }
-        None => (connect(host, port)?, path),
+pub(super) fn get(address: &str, from: u64, settings: &HttpSettings) -> Result<HttpResponse, String> {
+    let agent = agent(settings)?;
+    let send = |from| {
+        send_request(&agent, address, from)
+            .map_err(|error| format!("the request failed: {}", describe(error, settings.timeout)))
     };
-    let range = if from > 0 { format!("Range: bytes={from}-\r\n") } else { String::new() };
-    let request = format!(
-        "GET {target} HTTP/1.0\r\nHost: {host}:{port}\r\nUser-Agent: unisono\r\nAccept: */*\r\n{range}\r\n"
-    );
-    let failed = |error: std::io::Error| format!("{host} does not answer: {error}");
-    stream.write_all(request.as_bytes()).map_err(failed)?;
-    let mut reader = BufReader::new(stream);
-    let mut line = || -> Result<String, String> {
-        let mut line = String::new();
-        reader.by_ref().take(LONGEST_LINE).read_line(&mut line).map_err(failed)?;
-        Ok(line.trim_end().to_string())
-    };
-    let status = line()?;
-    let code: u16 = status.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
-    let (mut length, mut location, mut begins) = (None, None, None);
-    loop {
-        let line = line()?;
-        let Some((name, value)) = line.split_once(':') else { break };
-        let value = value.trim();
-        match name.to_ascii_lowercase().as_str() {
-            "content-length" => length = value.parse().ok(),
-            "location" => location = Some(value.to_string()),
-            "content-range" => {
-                let first = value.strip_prefix("bytes ").and_then(|rest| rest.split('-').next());
-                begins = first.and_then(|first| first.parse().ok());
-            }
-            "transfer-encoding" => {
-                return Err(format!("{host} answers in pieces ({value}), which was not asked for"));
-            }
-            _ => {}
-        }
+    let mut response = send(from)?;
+    let mut offset = body_offset(&response, from);
+    // A partial file may be complete or longer than the published one, and a server may not send every range.
+    if from > 0 && offset.is_err() {
+        response = send(0)?;
+        offset = body_offset(&response, 0);
     }
-    match (code, location) {
-        (200, _) => Ok(Reply::Body(HttpResponse { from: 0, length, body: Box::new(reader) })),
-        (206, _) => {
-            let from = begins.ok_or_else(|| format!("{host} does not say which part it sends"))?;
-            Ok(Reply::Body(HttpResponse { from, length, body: Box::new(reader) }))
-        }
-        (301 | 302 | 303 | 307 | 308, Some(location)) => Ok(Reply::Redirect(location)),
-        _ => Err(format!("{host} answers `{status}` for {path}")),
+    let from = offset?;
+    let body = response.into_body();
+    let length = body.content_length();
+    Ok(HttpResponse { from, length, body: body.into_reader(), timeout: settings.timeout })
+}
+
+fn agent(settings: &HttpSettings) -> Result<Agent, String> {
+    let timeout = Some(settings.timeout);
+    let config = Agent::config_builder()
+        .tls_config(tls::configure(&settings.roots)?)
+        .proxy(settings.proxy.clone())
+        .https_only(true)
+        .http_status_as_error(false)
+        .user_agent("unisono")
+        // Offsets count the bytes of the file, so the server must not compress it.
+        .accept_encoding("identity")
+        .timeout_resolve(timeout)
+        .timeout_connect(timeout)
+        .timeout_send_request(timeout)
+        .timeout_recv_response(timeout)
+        .timeout_per_read(timeout)
+        .timeout_per_write(timeout);
+    Ok(config.build().new_agent())
+}
+
+fn send_request(agent: &Agent, address: &str, from: u64) -> Result<Response<Body>, ureq::Error> {
+    let request = agent.get(address);
+    match from {
+        0 => request.call(),
+        from => request.header(header::RANGE, format!("bytes={from}-")).call(),
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The offset of a response's body in the file, at most the requested one.
+fn body_offset(response: &Response<Body>, requested: u64) -> Result<u64, String> {
+    match response.status() {
+        StatusCode::OK => Ok(0),
+        StatusCode::PARTIAL_CONTENT => first_byte(response)
+            .filter(|first| *first <= requested)
+            .ok_or_else(|| format!("the server does not send the bytes from {requested} on")),
+        status => Err(format!("the server answers `{status}` for {}", response.get_uri())),
+    }
+}
 
-    #[test]
-    fn addresses_are_taken_apart() {
-        for (address, expected) in [
-            ("http://a.org/b/c", Some(("a.org", 80, "/b/c"))),
-            ("http://a.org:8080", Some(("a.org", 8080, "/"))),
-            ("https://a.org/b", None),
-            ("http://a.org:x/", None),
-        ] {
-            let found = parse(address).ok().map(|found| (found.host, found.port, found.path));
-            assert_eq!(found, expected, "{address}");
-        }
+/// The offset in a header such as `Content-Range: bytes 100-199/200`.
+fn first_byte(response: &Response<Body>) -> Option<u64> {
+    let range = response.headers().get(header::CONTENT_RANGE)?.to_str().ok()?;
+    range.strip_prefix("bytes ")?.split('-').next()?.parse().ok()
+}
+
+fn describe(error: ureq::Error, timeout: Duration) -> String {
+    match error {
+        ureq::Error::Timeout(Timeout::PerRead | Timeout::PerWrite) => format!("no answer within {timeout:?}"),
+        ureq::Error::Timeout(step) => format!("no answer within {timeout:?} ({step})"),
+        ureq::Error::RequireHttpsOnly(address) => format!("{address} is not an https:// address"),
+        // Without the prefix that the library adds to errors of the operating system and of TLS.
+        ureq::Error::Io(error) => error.to_string(),
+        error => error.to_string(),
     }
 }

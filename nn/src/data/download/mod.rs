@@ -2,15 +2,16 @@
 
 pub(super) mod archive;
 mod http;
-mod sha256;
+mod tls;
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest, Sha256};
 use unisono::{Error, Result};
 
-use sha256::sha256;
+use http::HttpSettings;
 
 /// A file at its publisher.
 struct RemoteFile {
@@ -27,8 +28,11 @@ pub(super) struct RemoteDataSet {
     needed: Vec<&'static str>,
 }
 
+/// The size of reads, in bytes.
+const BLOCK: usize = 1 << 16;
+
 /// PyTorch's mirror; the digests are those of the compressed files.
-const MNIST: &str = "http://ossci-datasets.s3.amazonaws.com/mnist/";
+const MNIST: &str = "https://ossci-datasets.s3.amazonaws.com/mnist/";
 const MNIST_FILES: [(&str, &str); 4] = [
     ("train-images-idx3-ubyte", "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
     ("train-labels-idx1-ubyte", "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
@@ -37,7 +41,7 @@ const MNIST_FILES: [(&str, &str); 4] = [
 ];
 
 /// The page of the data set's author.
-const CIFAR10: &str = "http://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz";
+const CIFAR10: &str = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz";
 const CIFAR10_SHA256: &str = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd";
 const CIFAR10_FILES: [&str; 6] = [
     "data_batch_1.bin",
@@ -83,6 +87,10 @@ fn is_present(folder: &Path, name: &str) -> bool {
 impl RemoteDataSet {
     /// Fetches the files that are missing from a folder.
     pub(super) fn fetch(&self, folder: &Path) -> Result<()> {
+        self.fetch_with(folder, &HttpSettings::default())
+    }
+
+    fn fetch_with(&self, folder: &Path, settings: &HttpSettings) -> Result<()> {
         if self.needed.iter().all(|name| is_present(folder, name)) {
             return Ok(());
         }
@@ -90,7 +98,7 @@ impl RemoteDataSet {
             |error| Error::io("download data", folder.display().to_string(), error, "give another `folder`");
         std::fs::create_dir_all(folder).map_err(failed)?;
         // All ranks of a host arrive here together: one downloads, and the others find the files.
-        let lock = std::fs::File::create(folder.join(".download")).map_err(failed)?;
+        let lock = File::create(folder.join(".download")).map_err(failed)?;
         lock.lock().map_err(failed)?;
         if self.needed.iter().all(|name| is_present(folder, name)) {
             return Ok(());
@@ -101,7 +109,7 @@ impl RemoteDataSet {
                 continue;
             }
             let path = folder.join(&file.name);
-            file.fetch(&path)?;
+            file.fetch(&path, settings)?;
             if single.is_none() {
                 self.unpack(&path, folder)?;
             }
@@ -131,7 +139,7 @@ impl RemoteDataSet {
 
 impl RemoteFile {
     /// Downloads to a temporary name, resumes an interrupted download, and renames the file once its digest is verified.
-    fn fetch(&self, path: &Path) -> Result<()> {
+    fn fetch(&self, path: &Path, settings: &HttpSettings) -> Result<()> {
         let partial = PathBuf::from(format!("{}.part", path.display()));
         let written = |error| Error::io("download", partial.display().to_string(), error, "make room");
         // The user may have put the file there by hand.
@@ -139,7 +147,7 @@ impl RemoteFile {
             return self.check(path);
         }
         eprintln!("unisono: downloading {} to {}", self.address, path.display());
-        self.transfer(&partial)?;
+        self.transfer(&partial, settings)?;
         if let Err(error) = self.check(&partial) {
             // Wrong contents would fail again if the next attempt resumed from them.
             let _ = std::fs::remove_file(&partial);
@@ -150,9 +158,8 @@ impl RemoteFile {
 
     /// Verifies that a file is the published one.
     fn check(&self, path: &Path) -> Result<()> {
-        let bytes = std::fs::read(path)
+        let digest = sha256(path)
             .map_err(|error| Error::io("read", path.display().to_string(), error, "give another `folder`"))?;
-        let digest = sha256(&bytes);
         if digest == self.sha256 {
             return Ok(());
         }
@@ -160,15 +167,15 @@ impl RemoteFile {
             format!("download {} to {}", self.address, path.display()),
             format!("a file with the SHA-256 digest {}", self.sha256),
             digest,
-            "try again, or get the files by another way and give their `folder`",
+            "try again, or get the files another way and give their `folder`",
         ))
     }
 
     /// Appends the missing bytes to the partial file.
-    fn transfer(&self, partial: &Path) -> Result<()> {
+    fn transfer(&self, partial: &Path, settings: &HttpSettings) -> Result<()> {
         let offline = |why: String| {
             let advice = format!(
-                "get {} on a machine that reaches it, put it into {}, and try again",
+                "try again, or get {} on a machine that reaches it and put it into {}",
                 self.address,
                 partial.parent().unwrap_or(partial).display()
             );
@@ -176,38 +183,42 @@ impl RemoteFile {
         };
         let written = |error| Error::io("download", partial.display().to_string(), error, "make room");
         let have = std::fs::metadata(partial).map_or(0, |metadata| metadata.len());
-        let mut response = match http::get(&self.address, have) {
-            // If the server rejects the range, the partial file may already be complete, or belong to another version.
-            Err(_) if have > 0 => http::get(&self.address, 0).map_err(offline)?,
-            response => response.map_err(offline)?,
-        };
+        let mut response = http::get(&self.address, have, settings).map_err(offline)?;
         let mut file = OpenOptions::new().create(true).append(true).open(partial).map_err(written)?;
-        if response.from > have {
-            return Err(offline(format!(
-                "asked for the bytes from {have} on, received those from {}",
-                response.from
-            )));
-        }
         file.set_len(response.from).map_err(written)?;
-        let mut block = vec![0; 1 << 16];
-        let mut received = 0;
+        let total = response.length.map(|length| format!(" of {}", response.from.saturating_add(length)));
+        let mut position = response.from;
+        let mut block = vec![0; BLOCK];
         loop {
-            let count =
-                response.body.read(&mut block).map_err(|error| offline(format!("it broke off: {error}")))?;
+            let count = response.read(&mut block).map_err(|why| {
+                let total = total.as_deref().unwrap_or_default();
+                offline(format!(
+                    "interrupted after {position}{total} bytes: {why}; the next attempt resumes there"
+                ))
+            })?;
             if count == 0 {
-                break;
+                return Ok(());
             }
             file.write_all(&block[..count]).map_err(written)?;
-            received += count as u64;
-        }
-        match response.length {
-            Some(length) if received < length => Err(offline(format!(
-                "it broke off after {received} of {length} bytes; the next attempt goes on"
-            ))),
-            _ => Ok(()),
+            position += count as u64;
         }
     }
 }
 
-#[cfg(test)]
+/// The digest of a file, in hexadecimal.
+fn sha256(path: &Path) -> std::io::Result<String> {
+    let (mut file, mut hasher, mut block) = (File::open(path)?, Sha256::new(), vec![0; BLOCK]);
+    loop {
+        match file.read(&mut block) {
+            Ok(0) => break,
+            Ok(count) => hasher.update(&block[..count]),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+// The test server needs the same cryptography as the client.
+#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod tests;

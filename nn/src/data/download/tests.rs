@@ -1,169 +1,206 @@
-//! Downloads from a local server that truncates, corrupts, redirects and is unreachable.
+//! Downloads from a local HTTPS server that truncates, stalls, corrupts, redirects, is not trusted and is unreachable.
 
-use std::io::{BufRead, BufReader, Write};
+mod server;
+
 use std::net::TcpListener;
-use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use super::archive::tests::archive;
 use super::*;
+use server::{Behaviour, Server, serve, start_proxy};
 
-/// How the server responds to a request.
-#[derive(Clone, Copy, PartialEq)]
-enum Behaviour {
-    Normal,
-    /// Announces the full length and sends half of it.
-    Truncates,
-    /// Ignores range requests.
-    IgnoresRange,
-    /// Sends other bytes.
-    Corrupts,
+fn digest(content: &[u8]) -> String {
+    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A server of one file, with the requests that it received.
-struct Server {
-    address: String,
-    behaviour: Arc<Mutex<Behaviour>>,
-    requests: Arc<Mutex<Vec<String>>>,
-}
-
-fn serve(content: Vec<u8>) -> Server {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let port = listener.local_addr().expect("it has an address").port();
-    let behaviour = Arc::new(Mutex::new(Behaviour::Normal));
-    let requests = Arc::new(Mutex::new(Vec::new()));
-    let (how, seen) = (behaviour.clone(), requests.clone());
-    // The thread ends with the test process.
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.expect("a client connects");
-            let lines = BufReader::new(stream.try_clone().expect("it can be cloned")).lines();
-            let lines: Vec<String> =
-                lines.map_while(|line| line.ok().filter(|line| !line.is_empty())).collect();
-            let behaviour = *how.lock().expect("nobody panicked");
-            seen.lock().expect("nobody panicked").push(lines.join("\n"));
-            let range = lines.iter().find_map(|line| line.strip_prefix("Range: bytes=")?.strip_suffix('-'));
-            let from: usize = range.and_then(|range| range.parse().ok()).unwrap_or(0);
-            let head = if lines[0].starts_with("GET /moved ") {
-                format!("302 Found\r\nLocation: http://127.0.0.1:{port}/file")
-            } else if lines[0].starts_with("GET /secret ") {
-                "301 Moved\r\nLocation: https://127.0.0.1/file".into()
-            } else if !lines[0].starts_with("GET /file ") {
-                "404 Not Found".into()
-            } else if from > content.len() {
-                "416 Range Not Satisfiable".into()
-            } else if from > 0 && behaviour != Behaviour::IgnoresRange {
-                let length = content.len() - from;
-                format!(
-                    "206 Partial\r\nContent-Length: {length}\r\nContent-Range: bytes {from}-{}/*",
-                    length - 1
-                )
-            } else {
-                format!("200 OK\r\nContent-Length: {}", content.len())
-            };
-            let body = match (head.split(' ').next(), behaviour) {
-                (Some("200"), Behaviour::Truncates) => content[..content.len() / 2].to_vec(),
-                (Some("200"), Behaviour::Corrupts) => vec![0; content.len()],
-                (Some("200"), _) => content.clone(),
-                (Some("206"), _) => content[from..].to_vec(),
-                _ => Vec::new(),
-            };
-            let _ = stream.write_all(format!("HTTP/1.1 {head}\r\nConnection: close\r\n\r\n").as_bytes());
-            let _ = stream.write_all(&body);
-        }
-    });
-    Server { address: format!("http://127.0.0.1:{port}/"), behaviour, requests }
-}
-
-impl Server {
-    fn set_behaviour(&self, behaviour: Behaviour) {
-        *self.behaviour.lock().expect("nobody panicked") = behaviour;
-    }
-
-    fn last_request(&self) -> String {
-        self.requests.lock().expect("nobody panicked").last().cloned().unwrap_or_default()
-    }
-
-    fn file(&self, path: &str, content: &[u8]) -> RemoteFile {
-        RemoteFile {
-            address: format!("{}{path}", self.address),
-            name: "file".into(),
-            sha256: sha256(content),
-        }
+fn remote(server: &Server, path: &str, content: &[u8]) -> RemoteFile {
+    RemoteFile {
+        address: format!("https://{}/{path}", server.authority),
+        name: "file".into(),
+        sha256: digest(content),
     }
 }
 
-fn folder(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("unisono-download-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).expect("a folder can be made");
-    folder
+/// An empty folder, removed with everything in it at the end of the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let folder = std::env::temp_dir().join(format!("unisono-download-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).expect("a folder can be made");
+        Folder(folder)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.join("file")
+    }
+
+    /// The file of an interrupted download.
+    fn partial(&self) -> PathBuf {
+        self.0.join("file.part")
+    }
+
+    fn is_empty(&self) -> bool {
+        std::fs::read_dir(&self.0).expect("it is there").count() == 0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 fn content() -> Vec<u8> {
     (0..200_000_u32).map(|index| (index * 7 + index / 251) as u8).collect()
 }
 
-#[test]
-fn a_download_that_broke_off_goes_on() {
-    let (content, folder) = (content(), folder("resumed"));
-    let server = serve(content.clone());
-    let (path, file) = (folder.join("file"), server.file("file", &content));
-    server.set_behaviour(Behaviour::Truncates);
-    let error = file.fetch(&path).expect_err("half is missing").to_string();
-    assert!(error.contains("100000 of 200000"), "{error}");
-    assert!(!path.exists(), "what has its name is whole");
-    server.set_behaviour(Behaviour::Normal);
-    file.fetch(&path).expect("it goes on");
-    assert!(server.last_request().contains("Range: bytes=100000-"), "{}", server.last_request());
-    assert!(std::fs::read(&path).expect("it is there") == content);
-    assert!(!folder.join("file.part").exists());
-    std::fs::remove_dir_all(&folder).expect("it can be removed");
+/// The message of a failed download, which names the address and advises what to do.
+fn failure(file: &RemoteFile, folder: &Folder, settings: &HttpSettings) -> String {
+    let error = file.fetch(&folder.path(), settings).expect_err("it fails").to_string();
+    assert!(error.contains(&file.address) && error.contains("try again"), "{error}");
+    assert!(!folder.path().exists(), "only a complete file gets its final name");
+    error
 }
 
 #[test]
-fn a_server_without_ranges_starts_again_and_redirections_are_followed() {
-    let (content, folder) = (content(), folder("whole"));
+fn a_file_is_downloaded_completely() {
+    let (content, folder) = (content(), Folder::new("complete"));
     let server = serve(content.clone());
-    for (path, behaviour, part) in [
-        ("file", Behaviour::IgnoresRange, Some(&content[..5000])),
-        ("moved", Behaviour::Normal, None),
+    remote(&server, "file", &content).fetch(&folder.path(), &server.settings()).expect("it can be fetched");
+    assert!(std::fs::read(folder.path()).expect("it is there") == content);
+    assert!(!folder.partial().exists());
+    assert!(!server.last_request().to_ascii_lowercase().contains("range:"), "{}", server.last_request());
+}
+
+#[test]
+fn an_interrupted_download_resumes() {
+    let (content, folder) = (content(), Folder::new("resumed"));
+    let server = serve(content.clone());
+    for path in ["file", "moved"] {
+        let file = remote(&server, path, &content);
+        server.set_behaviour(Behaviour::Truncates);
+        let error = failure(&file, &folder, &server.settings());
+        assert!(error.contains("100000 of 200000"), "{error}");
+        // A second interruption keeps what the first one left.
+        let error = failure(&file, &folder, &server.settings());
+        assert!(error.contains("150000 of 200000"), "{error}");
+        server.set_behaviour(Behaviour::Normal);
+        file.fetch(&folder.path(), &server.settings()).expect("it resumes");
+        let request = server.last_request().to_ascii_lowercase();
+        assert!(request.contains("range: bytes=150000-"), "{request}");
+        assert!(std::fs::read(folder.path()).expect("it is there") == content);
+        assert!(!folder.partial().exists());
+        std::fs::remove_file(folder.path()).expect("it can be removed");
+    }
+}
+
+#[test]
+fn a_stalled_server_ends_the_wait() {
+    let (content, folder) = (content(), Folder::new("stalled"));
+    let server = serve(content.clone());
+    server.set_behaviour(Behaviour::Stalls);
+    let settings = HttpSettings { timeout: Duration::from_secs(2), ..server.settings() };
+    let file = remote(&server, "file", &content);
+    let start = Instant::now();
+    let error = failure(&file, &folder, &settings);
+    assert!(error.contains("100000 of 200000") && error.contains("no answer within 2s"), "{error}");
+    // A server that never even begins the handshake: the system accepts the connection for it.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = format!("https://{}/file", silent.local_addr().expect("it has an address"));
+    let error = failure(&RemoteFile { address, ..remote(&server, "", &content) }, &folder, &settings);
+    assert!(error.contains("no answer within 2s"), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+    // What arrived before is not lost.
+    server.set_behaviour(Behaviour::Normal);
+    file.fetch(&folder.path(), &server.settings()).expect("it resumes");
+    assert!(server.last_request().to_ascii_lowercase().contains("range: bytes=100000-"));
+}
+
+#[test]
+fn a_range_that_the_server_does_not_send_starts_the_download_again() {
+    let (content, folder) = (content(), Folder::new("restarted"));
+    let server = serve(content.clone());
+    for (behaviour, partial) in [
+        (Behaviour::IgnoresRange, &content[..5000]),
+        (Behaviour::SkipsBytes, &content[..5000]),
         // Longer than the file, as if left by another version.
-        ("file", Behaviour::Normal, Some(&[1; 300_000][..])),
+        (Behaviour::Normal, &[1; 300_000][..]),
+        // Complete, but not yet renamed.
+        (Behaviour::Normal, &content[..]),
     ] {
         server.set_behaviour(behaviour);
-        let target = folder.join("file");
-        let _ = std::fs::remove_file(&target);
-        if let Some(part) = part {
-            std::fs::write(folder.join("file.part"), part).expect("it can be written");
-        }
-        server.file(path, &content).fetch(&target).expect("it can be fetched");
-        assert!(std::fs::read(&target).expect("it is there") == content);
+        std::fs::write(folder.partial(), partial).expect("it can be written");
+        let file = remote(&server, "file", &content);
+        file.fetch(&folder.path(), &server.settings()).expect("it can be fetched");
+        assert!(std::fs::read(folder.path()).expect("it is there") == content);
+        std::fs::remove_file(folder.path()).expect("it can be removed");
     }
-    std::fs::remove_dir_all(&folder).expect("it can be removed");
 }
 
 #[test]
-fn what_is_wrong_is_refused_and_leaves_nothing() {
-    let (content, folder) = (content(), folder("wrong"));
+fn redirects_are_followed_but_not_without_end_and_not_to_plain_http() {
+    let (content, folder) = (content(), Folder::new("redirects"));
     let server = serve(content.clone());
-    server.set_behaviour(Behaviour::Corrupts);
-    let path = folder.join("file");
-    let error = server.file("file", &content).fetch(&path).expect_err("other bytes").to_string();
-    assert!(error.contains("SHA-256"), "{error}");
-    for (address, words) in [("none", "404"), ("secret", "not a plain http://")] {
-        let error = server.file(address, &content).fetch(&path).expect_err(address).to_string();
+    for (path, words) in [("insecure", "is not an https:// address"), ("endless", "too many redirects")] {
+        let error = failure(&remote(&server, path, &content), &folder, &server.settings());
         assert!(error.contains(words), "{error}");
     }
+    assert!(folder.is_empty());
+    remote(&server, "moved", &content).fetch(&folder.path(), &server.settings()).expect("it can be fetched");
+    assert!(std::fs::read(folder.path()).expect("it is there") == content);
+}
+
+#[test]
+fn a_proxy_carries_the_connection() {
+    let (content, folder) = (content(), Folder::new("proxy"));
+    let server = serve(content.clone());
+    let (proxy, requests) = start_proxy();
+    let settings = HttpSettings { proxy: Some(proxy), ..server.settings() };
+    remote(&server, "file", &content).fetch(&folder.path(), &settings).expect("it can be fetched");
+    let requests = requests.lock().expect("no thread panicked");
+    assert_eq!(*requests, [format!("CONNECT {} HTTP/1.1", server.authority)]);
+}
+
+#[test]
+fn an_untrusted_certificate_is_rejected() {
+    let (content, folder) = (content(), Folder::new("untrusted"));
+    let (server, other) = (serve(content.clone()), serve(content.clone()));
+    let public = HttpSettings { proxy: None, ..HttpSettings::default() };
+    for settings in [public, other.settings()] {
+        let error = failure(&remote(&server, "file", &content), &folder, &settings);
+        assert!(error.contains("certificate"), "{error}");
+    }
+    // The certificate is for an address, not for this name of the same host.
+    let address = format!("https://{}/file", server.authority.replace("127.0.0.1", "localhost"));
+    let file = RemoteFile { address, ..remote(&server, "", &content) };
+    let error = failure(&file, &folder, &server.settings());
+    assert!(error.contains("certificate"), "{error}");
+    assert!(folder.is_empty() && server.last_request().is_empty());
+}
+
+#[test]
+fn errors_leave_nothing_behind() {
+    let (content, folder) = (content(), Folder::new("errors"));
+    let server = serve(content.clone());
+    let settings = server.settings();
+    server.set_behaviour(Behaviour::Corrupts);
+    let error = failure(&remote(&server, "file", &content), &folder, &settings);
+    assert!(error.contains("SHA-256") && error.contains(&digest(&content)), "{error}");
+    let error = failure(&remote(&server, "none", &content), &folder, &settings);
+    assert!(error.contains("404 Not Found"), "{error}");
     let unused = TcpListener::bind("127.0.0.1:0").expect("a port is free").local_addr().expect("an address");
-    let remote = RemoteFile { address: format!("http://{unused}/file"), ..server.file("file", &content) };
-    let error = remote.fetch(&path).expect_err("nobody listens").to_string();
-    assert!(error.contains("cannot reach") && error.contains("put it into"), "{error}");
-    assert_eq!(std::fs::read_dir(&folder).expect("it is there").count(), 0);
+    for address in [format!("https://{unused}/file"), "https://".into(), "http://127.0.0.1/file".into()] {
+        let file = RemoteFile { address, ..remote(&server, "file", &content) };
+        let error = failure(&file, &folder, &settings);
+        assert!(error.contains("the request failed") && error.contains("put it into"), "{error}");
+    }
+    assert!(folder.is_empty());
     // A file that the user put there stays, even if its digest is wrong.
-    std::fs::write(&path, "mine").expect("it can be written");
-    assert!(server.file("file", &content).fetch(&path).is_err());
-    assert!(path.exists());
-    std::fs::remove_dir_all(&folder).expect("it can be removed");
+    std::fs::write(folder.path(), "mine").expect("it can be written");
+    assert!(remote(&server, "file", &content).fetch(&folder.path(), &settings).is_err());
+    assert!(folder.path().exists());
 }
 
 #[test]
@@ -173,27 +210,40 @@ fn an_archive_is_unpacked_once_for_all_ranks() {
     packer.write_all(&archive(&files)).expect("memory can be written");
     let packed = packer.finish().expect("memory can be written");
     let server = serve(packed.clone());
-    let folder = folder("archive");
+    let folder = Folder::new("archive");
     let fetch = || {
-        let file = RemoteFile { name: "all.tar.gz".into(), ..server.file("file", &packed) };
+        let file = RemoteFile { name: "all.tar.gz".into(), ..remote(&server, "file", &packed) };
         let needed = vec!["data_batch_1.bin", "test_batch.bin"];
-        RemoteDataSet { files: vec![file], needed }.fetch(&folder)
+        RemoteDataSet { files: vec![file], needed }.fetch_with(&folder.0, &server.settings())
     };
     std::thread::scope(|scope| {
         let ranks: Vec<_> = (0..4).map(|_| scope.spawn(fetch)).collect();
         ranks.into_iter().for_each(|rank| rank.join().expect("no panic").expect("it can be fetched"));
     });
-    assert_eq!(std::fs::read(folder.join("test_batch.bin")).expect("it is there"), b"two");
-    assert!(!folder.join("readme.html").exists() && !folder.join("all.tar.gz").exists());
-    assert_eq!(server.requests.lock().expect("nobody panicked").len(), 1);
-    std::fs::remove_dir_all(&folder).expect("it can be removed");
+    assert_eq!(std::fs::read(folder.0.join("test_batch.bin")).expect("it is there"), b"two");
+    assert!(!folder.0.join("readme.html").exists() && !folder.0.join("all.tar.gz").exists());
+    assert_eq!(server.requests.lock().expect("no thread panicked").len(), 1);
 }
 
 #[test]
-fn publications_have_plain_addresses_and_digests() {
+fn digests_are_those_of_the_standard() {
+    let folder = Folder::new("digests");
+    let million = "a".repeat(1_000_000);
+    for (text, digest) in [
+        ("", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
+        ("abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
+        (&million, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0"),
+    ] {
+        std::fs::write(folder.path(), text).expect("it can be written");
+        assert_eq!(sha256(&folder.path()).expect("it can be read"), digest);
+    }
+}
+
+#[test]
+fn publications_have_secure_addresses_and_digests() {
     for remote in [mnist(), cifar10()] {
         for file in remote.files {
-            assert!(file.address.starts_with("http://") && file.address.ends_with(&file.name));
+            assert!(file.address.starts_with("https://") && file.address.ends_with(&file.name));
             assert!(file.sha256.len() == 64 && file.sha256.bytes().all(|digit| digit.is_ascii_hexdigit()));
         }
     }
