@@ -50,7 +50,7 @@ def test_a_stopped_rank_is_named(run_ranks):
 @pytest.mark.parametrize("where", [{}, {"launcher": "mpich", "UNISONO_HOSTS": "2"}])
 def test_a_revoked_group_ends_the_waits_of_all_its_ranks(run_ranks, where):
     notes = run_ranks(3, "trouble.py", "revoked", **where).check().notes
-    seen = [json.loads(note) for note in notes]
+    seen = [json.loads(notes[rank]) for rank in range(3)]
     assert [one["kind"] for one in seen] == [1, 3, 3], seen
     assert "which this rank has revoked" in seen[0]["message"]
     assert all(one["seconds"] < 30 and "it revoked this group" in one["message"] for one in seen[1:]), seen
