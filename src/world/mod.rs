@@ -130,9 +130,9 @@ impl World {
     /// The entire memory shared by this host's ranks, for programs that exchange offsets into it.
     pub fn arena(&self) -> Result<WholeArena> {
         self.group.check_usable("arena")?;
-        let nobody =
+        let not_shared =
             || Error::unsupported("arena", "this rank shares no memory with others", "send messages");
-        self.state().endpoint.as_ref().map(WholeArena::new).ok_or_else(nobody)
+        self.state().endpoint.as_ref().map(WholeArena::new).ok_or_else(not_shared)
     }
 
     /// Lets other ranks query where this rank is in its program: `locate` is called on another thread when another rank

@@ -16,7 +16,6 @@ impl Group {
     /// when it cannot make a call that the others wait in. Groups created before remain usable.
     ///
     /// ```
-    /// use std::time::Duration;
     /// use unisono::{Kind, testing};
     /// testing::spawn(3, |world| {
     ///     let group = world.subgroup(&[0, 1, 2]).unwrap().unwrap();
