@@ -153,7 +153,7 @@ mod tests {
         membership.mark_created(membership.next_number());
         assert_eq!(membership.next_number(), 1);
         Membership::write(endpoint, 0, 9, &roles).unwrap();
-        assert!(Membership::find(endpoint, 0, 7).is_none(), "nobody is in it");
+        assert!(Membership::find(endpoint, 0, 7).is_none(), "it has no members");
         assert!(Membership::find(endpoint, 0, 8).is_some(), "rank 1 has handles");
     }
 }

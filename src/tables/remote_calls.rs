@@ -298,7 +298,7 @@ impl TableCore {
                 let index = u32::from_ne_bytes(index.try_into().unwrap_or_default()) as usize;
                 let row_ref = row_refs
                     .get(index)
-                    .ok_or_else(|| Error::internal("get_changed", "a row nobody asked for"))?;
+                    .ok_or_else(|| Error::internal("get_changed", "a row that was not requested"))?;
                 out[row_ref.position as usize * bytes..][..bytes].copy_from_slice(row);
                 changed.push(list[row_ref.position as usize]);
             }

@@ -215,8 +215,8 @@ mod tests {
     fn who_found_the_cause_speaks() {
         let usage = || Error::usage("read", "a file", "none", "write it");
         for (errors, reporter) in [
-            ([Some(Error::internal("wait", "nobody came")), None, Some(usage())], 2),
-            ([None, Some(Error::internal("wait", "nobody came")), None], 1),
+            ([Some(Error::internal("wait", "no rank arrived")), None, Some(usage())], 2),
+            ([None, Some(Error::internal("wait", "no rank arrived")), None], 1),
             ([None, Some(usage()), Some(usage())], 1),
         ] {
             let failures = spawn(3, |group| {
