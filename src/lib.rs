@@ -27,7 +27,9 @@ pub mod testing;
 pub mod transport;
 mod world;
 
-pub use collectives::{Cuda, Raw};
+#[allow(deprecated)]
+pub use collectives::Cuda;
+pub use collectives::{Buffer, BufferMut, Raw};
 pub use error::{Error, Kind, Result};
 pub use memory::{DType, Element, ReduceOp};
 pub use transport::{ArenaBuffer, Interrupt, POLL_INTERVAL, WholeArena};

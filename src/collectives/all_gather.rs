@@ -2,7 +2,8 @@
 //!
 //! Over messages: every rank sends its values to all others at once.
 
-use super::{Raw, byte_ranges};
+use super::raw::HostCall;
+use super::spec::CollectiveSpec;
 use crate::error::Result;
 use crate::memory::{DType, Element};
 use crate::transport::arena::channel::RawSlice;
@@ -23,78 +24,60 @@ impl Group {
         output: &mut [T],
         counts: &[usize],
     ) -> Result<()> {
-        self.raw().all_gather(bytemuck::cast_slice(input), bytemuck::cast_slice_mut(output), counts, T::DTYPE)
+        let (input, output) =
+            (bytemuck::cast_slice::<T, u8>(input), bytemuck::cast_slice_mut::<T, u8>(output));
+        self.raw().all_gather(input, output, counts, T::DTYPE)
+    }
+}
+
+impl HostCall<'_> {
+    pub(super) fn all_gather(&self, input: &[u8], output: &mut [u8]) -> Result<()> {
+        let part_ranges = self.spec.part_ranges();
+        let Some(channel) = &self.group.core.channel else {
+            output[part_ranges[self.group.rank()].clone()].copy_from_slice(input);
+            return self.all_gather_by_messages(output);
+        };
+        let copy = |start: usize, pieces: &[RawSlice]| {
+            for (piece, range) in pieces.iter().zip(&part_ranges) {
+                // SAFETY: members publish pieces of valid memory, and never of this member's output.
+                unsafe { piece.copy_to(output, range.start + start) };
+            }
+        };
+        let length = |member: usize| part_ranges[member].len();
+        // SAFETY: `input` is borrowed by this function and not written to.
+        unsafe { channel.share(self.call, self.signature, RawSlice::of(input), None, length, copy) }
     }
 
-    /// all_gather as a step of a call: part `rank` of `bytes` is already in place.
-    pub(super) fn all_gather_by_messages(
-        &self,
+    /// As a step of a call: all ranks' bytes, equally many on every rank, concatenated in rank order.
+    pub(super) fn all_gather_bytes(
+        group: &Group,
         call: &Call,
         signature: Signature,
-        bytes: &mut [u8],
-        counts: &[usize],
-        element: usize,
-    ) -> Result<()> {
+        mine: &[u8],
+    ) -> Result<Vec<u8>> {
+        let counts = vec![mine.len(); group.size()];
+        let spec = CollectiveSpec::new(Verb::AllGather, DType::U8).counts(&counts);
+        let mut all = vec![0u8; mine.len() * group.size()];
+        HostCall { group, call, spec: &spec, signature }.all_gather(mine, &mut all)?;
+        Ok(all)
+    }
+
+    /// Part `rank` of `bytes` is already in place.
+    pub(super) fn all_gather_by_messages(&self, bytes: &mut [u8]) -> Result<()> {
+        let group = self.group;
         let mut mine: &[u8] = &[];
-        let mut receives = Vec::with_capacity(self.size());
+        let mut receives = Vec::with_capacity(group.size());
         let mut rest = bytes;
-        for (rank, &count) in counts.iter().enumerate() {
-            let (part, after) = rest.split_at_mut(count * element);
+        for (rank, &count) in self.spec.counts.iter().enumerate() {
+            let (part, after) = rest.split_at_mut(count * self.spec.dtype.size());
             rest = after;
-            match rank == self.rank() {
+            match rank == group.rank() {
                 true => mine = part,
                 false => receives.push(Incoming { from: rank, bytes: part }),
             }
         }
-        let others = (0..self.size()).filter(|&rank| rank != self.rank());
+        let others = (0..group.size()).filter(|&rank| rank != group.rank());
         let sends = others.map(|to| Outgoing { to, bytes: mine }).collect();
-        self.exchange(call, &self.slot(signature), sends, receives)
-    }
-}
-
-impl Raw<'_> {
-    /// Concatenates the members' values in rank order; `counts` is the number of elements of each member.
-    pub fn all_gather(&self, input: &[u8], output: &mut [u8], counts: &[usize], dtype: DType) -> Result<()> {
-        self.all_gather_as(Verb::AllGather, input, output, counts, dtype)
-    }
-
-    /// As [`Raw::all_gather`], inside a call that users know by another name.
-    pub(crate) fn all_gather_as(
-        &self,
-        verb: Verb,
-        input: &[u8],
-        output: &mut [u8],
-        counts: &[usize],
-        dtype: DType,
-    ) -> Result<()> {
-        let group = self.group;
-        let total = self.check_counts(verb, counts)?;
-        self.check_length(verb, "an input", input.len(), counts[group.rank()], dtype)?;
-        self.check_length(verb, "an output", output.len(), total, dtype)?;
-        let part_ranges = byte_ranges(counts, dtype.size());
-        group.call(verb, |call| {
-            let signature = self.signature(verb, call).of(dtype, total as u64).parts(counts);
-            let Some(channel) = &group.core.channel else {
-                output[part_ranges[group.rank()].clone()].copy_from_slice(input);
-                return group.all_gather_by_messages(call, signature, output, counts, dtype.size());
-            };
-            let copy = |start: usize, pieces: &[RawSlice]| {
-                for (piece, range) in pieces.iter().zip(&part_ranges) {
-                    // SAFETY: members publish pieces of valid memory, and never of this member's output.
-                    unsafe { piece.copy_to(output, range.start + start) };
-                }
-            };
-            // SAFETY: `input` is borrowed by this function and not written to.
-            unsafe {
-                channel.share(
-                    call,
-                    signature,
-                    RawSlice::of(input),
-                    None,
-                    |member| part_ranges[member].len(),
-                    copy,
-                )
-            }
-        })
+        group.exchange(self.call, &self.slot(), sends, receives)
     }
 }

@@ -2,55 +2,64 @@
 //!
 //! Over messages: reduce_scatter, then all_gather. Always folded in rank order, so the bits equal those over shared memory.
 
-use super::{Raw, balanced_counts, byte_ranges};
+use super::balanced_counts;
+use super::raw::HostCall;
+use super::spec::CollectiveSpec;
 use crate::error::Result;
 use crate::memory::{DType, Element, ReduceOp, half_floats, reduce};
-use crate::transport::{Call, Signature, Verb};
 use crate::world::{Group, Hierarchy};
 
 impl Group {
     /// Reduces the members' values, in place.
     pub fn all_reduce<T: Element>(&self, values: &mut [T], operation: ReduceOp) -> Result<()> {
-        self.raw().all_reduce(bytemuck::cast_slice_mut(values), T::DTYPE, operation)
+        self.raw().all_reduce(bytemuck::cast_slice_mut::<T, u8>(values), T::DTYPE, operation)
+    }
+}
+
+impl HostCall<'_> {
+    #[inline]
+    pub(super) fn all_reduce(&self, bytes: &mut [u8]) -> Result<()> {
+        let (group, call) = (self.group, self.call);
+        let (dtype, operation) = self.spec.reduction();
+        if let Some(channel) = &group.core.channel {
+            return channel.all_reduce(call, self.signature, bytes, dtype, operation);
+        }
+        // With two levels, the order of the sum depends on which ranks share a host.
+        if !group.is_deterministic()
+            && let Some(levels) = group.hierarchy(call)?
+        {
+            return self.all_reduce_in_levels(levels, bytes);
+        }
+        let transport = &group.core.world.transport;
+        transport
+            .all_reduce(call, &self.slot(), group.members(), bytes, (dtype, operation))
+            .unwrap_or_else(|| self.all_reduce_by_messages(bytes))
     }
 
-    fn all_reduce_by_messages(
-        &self,
-        call: &Call,
-        signature: Signature,
-        bytes: &mut [u8],
-        (dtype, operation): (DType, ReduceOp),
-    ) -> Result<()> {
-        let counts = balanced_counts(bytes.len() / dtype.size(), self.size());
-        let mine = byte_ranges(&counts, dtype.size())[self.rank()].start;
+    fn all_reduce_by_messages(&self, bytes: &mut [u8]) -> Result<()> {
+        let counts = balanced_counts(bytes.len() / self.spec.dtype.size(), self.group.size());
+        let spec = CollectiveSpec { counts: &counts, ..*self.spec };
+        let in_parts = HostCall { spec: &spec, ..*self };
+        let mine = spec.part_ranges()[self.group.rank()].start;
         let buffer = bytes.as_mut_ptr();
         // SAFETY: the output is this rank's part of the input, both inside `bytes`.
-        unsafe {
-            let output = buffer.add(mine);
-            self.reduce_scatter_by_messages(call, signature, buffer, output, &counts, (dtype, operation))?;
-        }
-        self.all_gather_by_messages(call, signature, bytes, &counts, dtype.size())
+        unsafe { in_parts.reduce_scatter_by_messages(buffer, buffer.add(mine))? };
+        in_parts.all_gather_by_messages(bytes)
     }
 
     /// Each host reduces its members' values, the leaders reduce those of the hosts, and each host broadcasts the result.
     /// Half types travel as f32 until then: a partial sum may exceed the range of a half type, and is rounded once.
-    fn all_reduce_in_levels(
-        &self,
-        call: &Call,
-        levels: &Hierarchy,
-        signature: Signature,
-        bytes: &mut [u8],
-        (dtype, operation): (DType, ReduceOp),
-    ) -> Result<()> {
-        let (local, leaders) = (self.step_of(call, &levels.local), &levels.leaders);
+    fn all_reduce_in_levels(&self, levels: &Hierarchy, bytes: &mut [u8]) -> Result<()> {
+        let (dtype, operation) = self.spec.reduction();
+        let (local, leaders) = (self.group.step_of(self.call, &levels.local), &levels.leaders);
         let combine = |values: &mut [u8], dtype: DType| -> Result<()> {
             let within = if operation == ReduceOp::Avg { ReduceOp::Sum } else { operation };
-            local.raw().steps_of(signature).reduce(values, dtype, within, 0)?;
+            local.raw().steps_of(self.signature).reduce(&mut *values, dtype, within, 0)?;
             if let Some(leaders) = leaders {
-                let leaders = self.step_of(call, leaders);
-                leaders.raw().steps_of(signature).all_reduce(values, dtype, within)?;
+                let leaders = self.group.step_of(self.call, leaders);
+                leaders.raw().steps_of(self.signature).all_reduce(&mut *values, dtype, within)?;
                 if operation == ReduceOp::Avg {
-                    reduce::divide(values, dtype, self.size());
+                    reduce::divide(values, dtype, self.group.size());
                 }
             }
             Ok(())
@@ -64,36 +73,6 @@ impl Group {
             }
             None => combine(bytes, dtype)?,
         }
-        local.raw().steps_of(signature).broadcast(bytes, dtype, 0)
-    }
-}
-
-impl Raw<'_> {
-    /// Reduces the members' values, in place.
-    pub fn all_reduce(&self, bytes: &mut [u8], dtype: DType, operation: ReduceOp) -> Result<()> {
-        let group = self.group;
-        let count = self.elements(Verb::AllReduce, bytes.len(), dtype)?;
-        self.check_operation(Verb::AllReduce, dtype, operation)?;
-        group.call(Verb::AllReduce, |call| {
-            let signature = self
-                .signature(Verb::AllReduce, call)
-                .of(dtype, count as u64)
-                .operation(operation)
-                .deterministic(group.is_deterministic());
-            let signature = self.enclosing.unwrap_or(signature);
-            if let Some(channel) = &group.core.channel {
-                return channel.all_reduce(call, signature, bytes, dtype, operation);
-            }
-            // With two levels, the order of the sum depends on which ranks share a host.
-            if !group.is_deterministic()
-                && let Some(levels) = group.hierarchy(call)?
-            {
-                return group.all_reduce_in_levels(call, levels, signature, bytes, (dtype, operation));
-            }
-            let (transport, kind) = (&group.core.world.transport, (dtype, operation));
-            transport
-                .all_reduce(call, &group.slot(signature), group.members(), bytes, kind)
-                .unwrap_or_else(|| group.all_reduce_by_messages(call, signature, bytes, kind))
-        })
+        local.raw().steps_of(self.signature).broadcast(bytes, dtype, 0)
     }
 }

@@ -2,10 +2,13 @@
 //!
 //! Over messages: all sends and receives at once.
 
-use super::{Raw, byte_ranges};
+use std::ops::Range;
+
+use super::byte_ranges;
+use super::raw::HostCall;
 use crate::error::Result;
-use crate::memory::{DType, Element};
-use crate::transport::arena::channel::{Channel, RawSlice};
+use crate::memory::Element;
+use crate::transport::arena::channel::RawSlice;
 use crate::transport::{Call, Incoming, Outgoing, Signature, Verb};
 use crate::world::Group;
 
@@ -29,96 +32,62 @@ impl Group {
         output: &mut [T],
         receive_counts: &[usize],
     ) -> Result<()> {
-        let (input, output) = (bytemuck::cast_slice(input), bytemuck::cast_slice_mut(output));
+        let (input, output) =
+            (bytemuck::cast_slice::<T, u8>(input), bytemuck::cast_slice_mut::<T, u8>(output));
         self.raw().all_to_all(input, send_counts, output, receive_counts, T::DTYPE)
     }
 }
 
-impl Raw<'_> {
-    /// Sends a part to each member and receives one from each; a sender's count for a receiver must equal the receiver's
-    /// count for that sender.
-    pub fn all_to_all(
+impl HostCall<'_> {
+    pub(super) fn all_to_all(&self, input: &[u8], output: &mut [u8]) -> Result<()> {
+        let (group, spec) = (self.group, self.spec);
+        let (to, from) = (spec.part_ranges(), byte_ranges(spec.receive_counts, spec.dtype.size()));
+        let Some(channel) = &group.core.channel else {
+            return self.all_to_all_by_messages(input, &to, output, &from);
+        };
+        self.compare()?;
+        let copy = |start: usize, pieces: &[RawSlice]| {
+            for (piece, range) in pieces.iter().zip(&from) {
+                // SAFETY: members publish pieces of valid memory, and never of this member's output.
+                unsafe { piece.copy_to(output, range.start + start) };
+            }
+        };
+        let (part, length) = (|member: usize| to[member].clone(), |member: usize| from[member].len());
+        channel.parts(self.call, self.signature, input, part, length, copy)
+    }
+
+    fn all_to_all_by_messages(
         &self,
         input: &[u8],
-        send_counts: &[usize],
+        to: &[Range<usize>],
         output: &mut [u8],
-        receive_counts: &[usize],
-        dtype: DType,
+        from: &[Range<usize>],
     ) -> Result<()> {
-        let group = self.group;
-        let sent = self.check_counts(Verb::AllToAll, send_counts)?;
-        let received = self.check_counts(Verb::AllToAll, receive_counts)?;
-        self.check_length(Verb::AllToAll, "an input", input.len(), sent, dtype)?;
-        self.check_length(Verb::AllToAll, "an output", output.len(), received, dtype)?;
-        let rank = group.rank();
-        if send_counts[rank] != receive_counts[rank] {
-            let expected = format!("{} elements from oneself", send_counts[rank]);
-            let advice = "what a rank sends itself it also receives";
-            return Err(self.reject(Verb::AllToAll, expected, receive_counts[rank].to_string(), advice));
+        let (group, rank) = (self.group, self.group.rank());
+        output[from[rank].clone()].copy_from_slice(&input[to[rank].clone()]);
+        let outgoing = |other: usize| Outgoing { to: other, bytes: &input[to[other].clone()] };
+        let sends = (0..group.size()).filter(|&other| other != rank).map(outgoing).collect();
+        let mut rest = output;
+        let mut receives = Vec::with_capacity(group.size());
+        for (other, range) in from.iter().enumerate() {
+            let (bytes, after) = rest.split_at_mut(range.len());
+            rest = after;
+            if other != rank {
+                receives.push(Incoming { from: other, bytes });
+            }
         }
-        let (to, from) = (byte_ranges(send_counts, dtype.size()), byte_ranges(receive_counts, dtype.size()));
-        group.call(Verb::AllToAll, |call| {
-            let signature = self.signature(Verb::AllToAll, call).of(dtype, Signature::VARIES);
-            let Some(channel) = &group.core.channel else {
-                output[from[rank].clone()].copy_from_slice(&input[to[rank].clone()]);
-                let others = || (0..group.size()).filter(|&other| other != rank);
-                let sends = others()
-                    .map(|to_rank| Outgoing { to: to_rank, bytes: &input[to[to_rank].clone()] })
-                    .collect();
-                let mut rest = output;
-                let mut receives = Vec::with_capacity(group.size());
-                for (from_rank, range) in from.iter().enumerate() {
-                    let (bytes, after) = rest.split_at_mut(range.len());
-                    rest = after;
-                    if from_rank != rank {
-                        receives.push(Incoming { from: from_rank, bytes });
-                    }
-                }
-                return group.exchange(call, &group.slot(signature), sends, receives);
-            };
-            compare(channel, call, signature, group, (send_counts, receive_counts))?;
-            let part = |member: usize| to[member].clone();
-            channel.parts(
-                call,
-                signature,
-                input,
-                part,
-                |member| from[member].len(),
-                |start, pieces: &[RawSlice]| {
-                    for (piece, range) in pieces.iter().zip(&from) {
-                        // SAFETY: members publish pieces of valid memory, and never of this member's output.
-                        unsafe { piece.copy_to(output, range.start + start) };
-                    }
-                },
-            )
-        })
+        group.exchange(self.call, &self.slot(), sends, receives)
     }
-}
 
-/// Exchanges all ranks' counts, so that all ranks detect together if what one sends is not what another expects.
-fn compare(
-    channel: &Channel,
-    call: &Call,
-    signature: Signature,
-    group: &Group,
-    (send_counts, receive_counts): (&[usize], &[usize]),
-) -> Result<()> {
-    let size = group.size();
-    let mine: Vec<u64> = send_counts.iter().chain(receive_counts).map(|&count| count as u64).collect();
-    let bytes = 2 * size * size_of::<u64>();
-    let mut all = vec![0u8; size * bytes];
-    let copy = |start: usize, pieces: &[RawSlice]| {
-        for (member, piece) in pieces.iter().enumerate() {
-            // SAFETY: members publish vectors of their own, never this one.
-            unsafe { piece.copy_to(&mut all, member * bytes + start) };
-        }
-    };
-    // SAFETY: the vector lives until the end of this function and is not written to.
-    unsafe {
-        channel.share(call, signature, RawSlice::of(bytemuck::cast_slice(&mine)), None, |_| bytes, copy)?
-    };
-    let all = all.chunks_exact(size_of::<u64>()).map(bytemuck::pod_read_unaligned::<u64>).collect::<Vec<_>>();
-    compare_counts(call, signature, group, &all)
+    /// Exchanges all ranks' counts, so that all ranks detect together if what one sends is not what another expects.
+    fn compare(&self) -> Result<()> {
+        let both = self.spec.counts.iter().chain(self.spec.receive_counts);
+        let mine: Vec<u64> = both.map(|&count| count as u64).collect();
+        let mine = bytemuck::cast_slice(&mine);
+        let all = HostCall::all_gather_bytes(self.group, self.call, self.signature, mine)?;
+        let all: Vec<u64> = all.chunks_exact(size_of::<u64>()).map(bytemuck::pod_read_unaligned).collect();
+        compare_counts(self.call, self.signature, self.group, &all)
+    }
 }
 
 /// Compares all ranks' counts: for each rank, what it sends to each member, then what it expects from each.

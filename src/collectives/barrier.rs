@@ -3,20 +3,24 @@
 //! Over messages: dissemination (Hensgen, Finkel and Manber 1988). In round k every rank sends to the rank 2^k ahead and
 //! receives from the rank 2^k behind; after log2(size) rounds it has heard from all ranks, directly or indirectly.
 
-use super::Raw;
 use crate::error::Result;
-use crate::transport::{Call, Incoming, Outgoing, Verb};
+use crate::transport::{Call, Incoming, Outgoing, Signature, Verb};
 use crate::world::Group;
 
 impl Group {
     /// Blocks until every member has called this.
     pub fn barrier(&self) -> Result<()> {
-        self.raw().barrier()
+        self.call(Verb::Barrier, |call| {
+            let signature = Signature::new(Verb::Barrier, call.number);
+            match &self.core.channel {
+                Some(channel) => channel.barrier(call, signature),
+                None => self.barrier_by_messages(call, signature),
+            }
+        })
     }
 
-    fn barrier_by_messages(&self, call: &Call) -> Result<()> {
-        let slot = self.slot(self.signature(Verb::Barrier, call));
-        let size = self.size();
+    fn barrier_by_messages(&self, call: &Call, signature: Signature) -> Result<()> {
+        let (slot, size) = (self.slot(signature), self.size());
         let mut distance = 1;
         while distance < size {
             let (to, from) = ((self.rank() + distance) % size, (self.rank() + size - distance) % size);
@@ -25,16 +29,5 @@ impl Group {
             distance *= 2;
         }
         Ok(())
-    }
-}
-
-impl Raw<'_> {
-    /// Blocks until every member has called this.
-    pub fn barrier(&self) -> Result<()> {
-        let group = self.group;
-        group.call(Verb::Barrier, |call| match &group.core.channel {
-            Some(channel) => channel.barrier(call, group.signature(Verb::Barrier, call)),
-            None => group.barrier_by_messages(call),
-        })
     }
 }

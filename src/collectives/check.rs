@@ -1,6 +1,8 @@
 //! What every collective validates before it communicates: roots, lengths, counts, types.
 
 use super::Raw;
+use super::buffer::{Buffer, BufferMut, Buffers};
+use super::spec::CollectiveSpec;
 use crate::error::{Error, Result};
 use crate::memory::{DType, ReduceOp};
 use crate::transport::Verb;
@@ -21,7 +23,73 @@ impl Raw<'_> {
         Error::usage(verb.name(), expected, received, advice).at_rank(rank)
     }
 
-    pub(super) fn check_root(&self, verb: Verb, root: usize) -> Result<()> {
+    /// Validates root, operation, counts and lengths.
+    #[inline]
+    pub(super) fn check(&self, spec: &CollectiveSpec, buffers: &Buffers) -> Result<()> {
+        let (verb, rank) = (self.name_of(spec), self.group.rank());
+        if let Some(root) = spec.root {
+            self.check_root(verb, root)?;
+        }
+        if let Some(operation) = spec.operation {
+            self.check_operation(verb, spec.dtype, operation)?;
+        }
+        let (input, output) = buffers.bytes();
+        let (input_count, output_count) = match spec.verb {
+            Verb::AllGather | Verb::Gather => {
+                let total = self.check_counts(verb, spec.counts)?;
+                (spec.counts[rank], total)
+            }
+            Verb::Scatter | Verb::ReduceScatter => {
+                let total = self.check_counts(verb, spec.counts)?;
+                (total, spec.counts[rank])
+            }
+            Verb::AllToAll => {
+                (self.check_counts(verb, spec.counts)?, self.check_counts(verb, spec.receive_counts)?)
+            }
+            _ => {
+                let count = self.elements(verb, input, spec.dtype)?;
+                (count, count)
+            }
+        };
+        // Only the root has the input of scatter, and the output of gather and reduce.
+        let is_root = spec.root == Some(rank);
+        match spec.verb {
+            Verb::Scatter if !is_root => {}
+            Verb::Scatter => {
+                self.check_length(verb, "an input at the root", input, input_count, spec.dtype)?
+            }
+            _ => self.check_length(verb, "an input", input, input_count, spec.dtype)?,
+        }
+        match spec.verb {
+            Verb::Gather | Verb::Reduce if !is_root => {}
+            Verb::Gather | Verb::Reduce => {
+                self.check_length(verb, "an output at the root", output, output_count, spec.dtype)?;
+            }
+            _ => self.check_length(verb, "an output", output, output_count, spec.dtype)?,
+        }
+        if spec.verb == Verb::AllToAll && spec.counts[rank] != spec.receive_counts[rank] {
+            let expected = format!("{} elements from oneself", spec.counts[rank]);
+            let advice = "what a rank sends itself it also receives";
+            return Err(self.reject(verb, expected, spec.receive_counts[rank].to_string(), advice));
+        }
+        Ok(())
+    }
+
+    /// The memory of a call with a separate output.
+    pub(super) fn pair<'b>(
+        &self,
+        verb: Verb,
+        input: Option<Buffer<'b>>,
+        output: Option<BufferMut<'b>>,
+    ) -> Result<Buffers<'b>> {
+        Buffers::separate(input, output).map_err(|_| {
+            let expected = "arrays that are all in CUDA memory, or all in host memory";
+            let received = "a result in another place than its input";
+            self.reject(verb, expected, received, "move some of them: x.to(device), or x.cpu()")
+        })
+    }
+
+    fn check_root(&self, verb: Verb, root: usize) -> Result<()> {
         match root < self.group.size() {
             true => Ok(()),
             false => Err(self.reject(
@@ -47,7 +115,7 @@ impl Raw<'_> {
     }
 
     /// Checks that there is one count for each member, and returns their sum.
-    pub(super) fn check_counts(&self, verb: Verb, counts: &[usize]) -> Result<usize> {
+    fn check_counts(&self, verb: Verb, counts: &[usize]) -> Result<usize> {
         let total = counts.iter().try_fold(0usize, |total, &count| total.checked_add(count));
         match total.filter(|_| counts.len() == self.group.size()) {
             Some(total) => Ok(total),
@@ -60,14 +128,7 @@ impl Raw<'_> {
         }
     }
 
-    pub(super) fn check_length(
-        &self,
-        verb: Verb,
-        what: &str,
-        bytes: usize,
-        count: usize,
-        dtype: DType,
-    ) -> Result<()> {
+    fn check_length(&self, verb: Verb, what: &str, bytes: usize, count: usize, dtype: DType) -> Result<()> {
         match Some(bytes) == count.checked_mul(dtype.size()) {
             true => Ok(()),
             false => Err(self.reject(
@@ -79,7 +140,7 @@ impl Raw<'_> {
         }
     }
 
-    pub(super) fn check_operation(&self, verb: Verb, dtype: DType, operation: ReduceOp) -> Result<()> {
+    fn check_operation(&self, verb: Verb, dtype: DType, operation: ReduceOp) -> Result<()> {
         match operation == ReduceOp::Avg && !dtype.is_float() {
             false => Ok(()),
             true => Err(self.reject(

@@ -2,11 +2,11 @@
 //!
 //! Over messages: every rank sends to the root.
 
-use super::{Raw, byte_ranges};
+use super::raw::HostCall;
 use crate::error::Result;
-use crate::memory::{DType, Element};
+use crate::memory::Element;
 use crate::transport::arena::channel::RawSlice;
-use crate::transport::{Call, Incoming, Outgoing, Signature, Verb};
+use crate::transport::{Incoming, Outgoing};
 use crate::world::Group;
 
 impl Group {
@@ -24,89 +24,46 @@ impl Group {
         counts: &[usize],
         root: usize,
     ) -> Result<()> {
-        let output = output.map(bytemuck::cast_slice_mut);
-        self.raw().gather(bytemuck::cast_slice(input), output, counts, T::DTYPE, root)
+        let output = output.map(bytemuck::cast_slice_mut::<T, u8>);
+        self.raw().gather(bytemuck::cast_slice::<T, u8>(input), output, counts, T::DTYPE, root)
+    }
+}
+
+impl HostCall<'_> {
+    pub(super) fn gather(&self, input: &[u8], output: &mut [u8]) -> Result<()> {
+        let Some(channel) = &self.group.core.channel else {
+            return self.gather_by_messages(input, output);
+        };
+        let (part_ranges, is_root) = (self.spec.part_ranges(), self.is_root());
+        let copy = |start: usize, pieces: &[RawSlice]| {
+            if is_root {
+                for (piece, range) in pieces.iter().zip(&part_ranges) {
+                    // SAFETY: members publish pieces of valid memory, and never of the root's output.
+                    unsafe { piece.copy_to(output, range.start + start) };
+                }
+            }
+        };
+        let (consumer, length) = (self.spec.root, |member: usize| part_ranges[member].len());
+        // SAFETY: `input` is borrowed by this function and not written to.
+        unsafe { channel.share(self.call, self.signature, RawSlice::of(input), consumer, length, copy) }
     }
 
-    fn gather_by_messages(
-        &self,
-        call: &Call,
-        signature: Signature,
-        input: &[u8],
-        output: Option<&mut [u8]>,
-        counts: &[usize],
-        (element, root): (usize, usize),
-    ) -> Result<()> {
-        let slot = self.slot(signature);
-        let Some(mut rest) = output else {
-            return self.exchange(call, &slot, vec![Outgoing { to: root, bytes: input }], Vec::new());
-        };
-        let mut receives = Vec::with_capacity(self.size());
-        for (from, &count) in counts.iter().enumerate() {
-            let (bytes, after) = rest.split_at_mut(count * element);
+    fn gather_by_messages(&self, input: &[u8], output: &mut [u8]) -> Result<()> {
+        let (group, root, slot) = (self.group, self.spec.root_rank(), self.slot());
+        if !self.is_root() {
+            let send = Outgoing { to: root, bytes: input };
+            return group.exchange(self.call, &slot, vec![send], Vec::new());
+        }
+        let mut rest = output;
+        let mut receives = Vec::with_capacity(group.size());
+        for (from, &count) in self.spec.counts.iter().enumerate() {
+            let (bytes, after) = rest.split_at_mut(count * self.spec.dtype.size());
             rest = after;
             match from == root {
                 true => bytes.copy_from_slice(input),
                 false => receives.push(Incoming { from, bytes }),
             }
         }
-        self.exchange(call, &slot, Vec::new(), receives)
-    }
-}
-
-impl Raw<'_> {
-    /// Concatenates the members' values at the root; `counts` is the number of elements of each member. Only the root's
-    /// output is used.
-    pub fn gather(
-        &self,
-        input: &[u8],
-        output: Option<&mut [u8]>,
-        counts: &[usize],
-        dtype: DType,
-        root: usize,
-    ) -> Result<()> {
-        let group = self.group;
-        self.check_root(Verb::Gather, root)?;
-        let total = self.check_counts(Verb::Gather, counts)?;
-        self.check_length(Verb::Gather, "an input", input.len(), counts[group.rank()], dtype)?;
-        let mut output = output.filter(|_| group.rank() == root);
-        if group.rank() == root {
-            let bytes = output.as_ref().map_or(0, |output| output.len());
-            self.check_length(Verb::Gather, "an output at the root", bytes, total, dtype)?;
-            output.get_or_insert_default();
-        }
-        let part_ranges = byte_ranges(counts, dtype.size());
-        group.call(Verb::Gather, |call| {
-            let signature =
-                self.signature(Verb::Gather, call).of(dtype, total as u64).parts(counts).root(root);
-            let Some(channel) = &group.core.channel else {
-                return group.gather_by_messages(
-                    call,
-                    signature,
-                    input,
-                    output,
-                    counts,
-                    (dtype.size(), root),
-                );
-            };
-            let copy = |start: usize, pieces: &[RawSlice]| {
-                let Some(output) = output.as_deref_mut() else { return };
-                for (piece, range) in pieces.iter().zip(&part_ranges) {
-                    // SAFETY: members publish pieces of valid memory, and never of the root's output.
-                    unsafe { piece.copy_to(output, range.start + start) };
-                }
-            };
-            // SAFETY: `input` is borrowed by this function and not written to.
-            unsafe {
-                channel.share(
-                    call,
-                    signature,
-                    RawSlice::of(input),
-                    Some(root),
-                    |member| part_ranges[member].len(),
-                    copy,
-                )
-            }
-        })
+        group.exchange(self.call, &slot, Vec::new(), receives)
     }
 }

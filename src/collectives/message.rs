@@ -1,6 +1,7 @@
 //! send and recv: point-to-point messages. Messages with the same tag between two members arrive in order.
 
 use super::Raw;
+use super::buffer::{Buffer, BufferMut};
 use crate::error::Result;
 use crate::memory::{DType, Element};
 use crate::transport::{CancelOnDrop, Incoming, Outgoing, Signature, Slot, Ticket, Verb};
@@ -10,18 +11,23 @@ impl Group {
     /// Sends values to a member. Returns when the buffer may be overwritten: at once for short messages, when the other side
     /// receives them for long ones.
     pub fn send<T: Element>(&self, values: &[T], to: usize, tag: u32) -> Result<()> {
-        self.raw().send(bytemuck::cast_slice(values), T::DTYPE, to, tag)
+        self.raw().send(bytemuck::cast_slice::<T, u8>(values), T::DTYPE, to, tag)
     }
 
     /// Receives values from a member; type and length must equal the sender's.
     pub fn recv<T: Element>(&self, values: &mut [T], from: usize, tag: u32) -> Result<()> {
-        self.raw().recv(bytemuck::cast_slice_mut(values), T::DTYPE, from, tag)
+        self.raw().recv(bytemuck::cast_slice_mut::<T, u8>(values), T::DTYPE, from, tag)
     }
 }
 
 impl Raw<'_> {
-    /// Sends bytes to a member.
-    pub fn send(&self, bytes: &[u8], dtype: DType, to: usize, tag: u32) -> Result<()> {
+    /// Sends bytes to a member. Returns when they may be overwritten: at once for short messages, when the other side has
+    /// received them for long ones.
+    pub fn send<'b>(&self, values: impl Into<Buffer<'b>>, dtype: DType, to: usize, tag: u32) -> Result<()> {
+        let bytes = match values.into() {
+            Buffer::Host(bytes) => bytes,
+            Buffer::Device(span) => return self.send_from_device(span, dtype, to, tag),
+        };
         let slot = self.message_slot(Verb::Send, bytes.len(), dtype, to, tag)?;
         self.group.message_call(Verb::Send, |call| {
             self.group.exchange(call, &slot, vec![Outgoing { to, bytes }], Vec::new())
@@ -29,7 +35,17 @@ impl Raw<'_> {
     }
 
     /// Receives bytes from a member; type and length must equal the sender's.
-    pub fn recv(&self, bytes: &mut [u8], dtype: DType, from: usize, tag: u32) -> Result<()> {
+    pub fn recv<'b>(
+        &self,
+        values: impl Into<BufferMut<'b>>,
+        dtype: DType,
+        from: usize,
+        tag: u32,
+    ) -> Result<()> {
+        let bytes = match values.into() {
+            BufferMut::Host(bytes) => bytes,
+            BufferMut::Device(span) => return self.recv_to_device(span, dtype, from, tag),
+        };
         let slot = self.message_slot(Verb::Recv, bytes.len(), dtype, from, tag)?;
         self.group.message_call(Verb::Recv, |call| {
             self.group.exchange(call, &slot, Vec::new(), vec![Incoming { from, bytes }])
@@ -115,7 +131,7 @@ impl Raw<'_> {
             ));
         }
         // One signature for both sides: they are compared.
-        let signature = Signature::new(Verb::Send, 0).of(dtype, count).on_device(self.on_device);
+        let signature = Signature::new(Verb::Send, 0).of(dtype, count);
         Ok(Slot { context: self.group.core.context, tag, signature })
     }
 }

@@ -1,67 +1,33 @@
-//! Layer 4: the collectives. One file each: its typed form, its untyped form, and the algorithm over messages that works on
-//! every transport. Groups that share memory take the faster path through their channel.
+//! Layer 4: the collectives. One file each: its typed form, and its algorithms through shared memory and over messages, which
+//! work on every transport. Every call is a [`spec::CollectiveSpec`] over [`Buffer`]s: [`Raw`] builds and executes it.
 
 mod all_gather;
 mod all_reduce;
 mod all_to_all;
 mod barrier;
 mod broadcast;
+mod buffer;
 mod check;
 mod cuda;
 mod gather;
 mod message;
+mod raw;
 mod reduce;
 mod reduce_scatter;
 mod scatter;
+mod spec;
 
-pub use cuda::Cuda;
+pub use buffer::{Buffer, BufferMut};
+#[allow(deprecated)]
+pub use raw::Cuda;
+pub use raw::Raw;
 
 use std::ops::Range;
 
-use crate::transport::{Call, Signature, Slot, Verb};
+use crate::transport::{Signature, Slot};
 use crate::world::Group;
 
-/// The collectives on bytes, for bindings: every count is explicit and in elements.
-///
-/// ```
-/// use unisono::{DType, ReduceOp, testing};
-/// testing::spawn(2, |group| {
-///     let mut bytes = 1.5f32.to_le_bytes();
-///     group.raw().all_reduce(&mut bytes, DType::F32, ReduceOp::Sum).unwrap();
-///     assert_eq!(f32::from_le_bytes(bytes), 3.0);
-/// });
-/// ```
-pub struct Raw<'a> {
-    group: &'a Group,
-    /// Whether the bytes represent device memory.
-    on_device: bool,
-    /// The call over several hosts that this one is a step of: members then compare the signature of that call.
-    enclosing: Option<Signature>,
-}
-
-impl Raw<'_> {
-    /// The same collectives as steps of a call with this signature.
-    fn steps_of(self, enclosing: Signature) -> Self {
-        Raw { enclosing: Some(enclosing), ..self }
-    }
-
-    /// The signature of one of this group's calls.
-    fn signature(&self, verb: Verb, call: &Call) -> Signature {
-        self.group.signature(verb, call).on_device(self.on_device)
-    }
-}
-
 impl Group {
-    /// The same collectives on bytes.
-    pub fn raw(&self) -> Raw<'_> {
-        Raw { group: self, on_device: false, enclosing: None }
-    }
-
-    /// The signature of one of this group's calls.
-    fn signature(&self, verb: Verb, call: &Call) -> Signature {
-        Signature::new(verb, call.number)
-    }
-
     /// The slot of the messages of a collective with this signature.
     fn slot(&self, signature: Signature) -> Slot {
         Slot { context: self.core.context, tag: Slot::COLLECTIVE, signature }

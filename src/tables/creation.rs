@@ -72,7 +72,7 @@ fn agreement(group: &Group, purpose: &Purpose, mine: Result<String>) -> Result<R
     let gather = |mine: &[u8]| {
         let mut all = vec![0u8; mine.len() * group.size()];
         let counts = vec![mine.len(); group.size()];
-        purpose.during(|| group.raw().all_gather_as(purpose.verb, mine, &mut all, &counts, DType::U8))?;
+        purpose.during(|| group.raw().named(purpose.verb).all_gather(mine, &mut all, &counts, DType::U8))?;
         Ok::<_, Error>(all)
     };
     let all = gather(&bytes)?;

@@ -68,13 +68,35 @@ impl CallOrder {
 
     /// Assigns the next number, from 1.
     pub fn take(&self) -> u64 {
-        self.state.with(|state| {
-            state.taken += 1;
-            if self.endpoint.as_ref().is_some_and(|endpoint| endpoint.own_slot().process.in_series()) {
-                state.in_series.insert(state.taken);
-            }
-            state.taken
-        })
+        self.state.with(|state| self.assign(state))
+    }
+
+    /// Assigns the next number and, unless an earlier call is unfinished, admits the call at once; otherwise returns the
+    /// number, to [`CallOrder::wait`] with.
+    #[inline]
+    pub fn begin(&self) -> Result<CallPermit<'_>, u64> {
+        let (number, is_next) = self.state.with(|state| {
+            let number = self.assign(state);
+            (number, state.finished + 1 == number)
+        });
+        if is_next { Ok(self.admit(number)) } else { Err(number) }
+    }
+
+    #[inline]
+    fn assign(&self, state: &mut OrderState) -> u64 {
+        state.taken += 1;
+        if self.endpoint.as_ref().is_some_and(|endpoint| endpoint.own_slot().process.in_series()) {
+            state.in_series.insert(state.taken);
+        }
+        state.taken
+    }
+
+    #[inline]
+    fn admit(&self, number: u64) -> CallPermit<'_> {
+        if let Some(endpoint) = &self.endpoint {
+            endpoint.own_slot().process.enter();
+        }
+        CallPermit { call_order: self, number }
     }
 
     /// Assigns a number to a call that will not be made.
@@ -100,10 +122,7 @@ impl CallOrder {
         let is_next = |state: &mut OrderState| (state.finished + 1 == number).then_some(());
         let keep_waiting = || if Instant::now() >= deadline || stop() { Err(()) } else { Ok(()) };
         self.state.wait(deadline, is_next, keep_waiting).ok()?;
-        if let Some(endpoint) = &self.endpoint {
-            endpoint.own_slot().process.enter();
-        }
-        Some(CallPermit { call_order: self, number })
+        Some(self.admit(number))
     }
 }
 
@@ -144,6 +163,17 @@ mod tests {
             }
         });
         assert_eq!(order.into_inner().unwrap(), numbers);
+    }
+
+    #[test]
+    fn a_call_begins_at_once_unless_an_earlier_one_is_unfinished() {
+        let call_order = CallOrder::default();
+        let Ok(first) = call_order.begin() else { panic!("no other call is unfinished") };
+        assert_eq!((first.number, call_order.begin().err()), (1, Some(2)));
+        drop(first);
+        let soon = Instant::now() + Duration::from_secs(5);
+        drop(call_order.wait(2, soon, || false).expect("the first has finished"));
+        assert_eq!(call_order.begin().ok().map(|permit| permit.number), Some(3));
     }
 
     #[test]

@@ -398,7 +398,10 @@ impl Group {
 
     fn wait_for_turn(&self, verb: Verb, started: Instant) -> Result<CallPermit<'_>> {
         self.check_position(verb.name())?;
-        let number = self.core.call_order.take();
+        let number = match self.core.call_order.begin() {
+            Ok(permit) => return Ok(permit),
+            Err(number) => number,
+        };
         let deadline = started + self.timeout();
         let stop = || self.is_broken() || self.options.interrupt.as_ref().is_some_and(|hook| hook());
         if let Some(permit) = self.core.call_order.wait(number, deadline, stop) {

@@ -48,9 +48,9 @@ fn has_device(what: &str) -> bool {
 fn without_a_device_there_is_one_clear_error_and_the_group_goes_on() {
     spawn(2, |group| {
         let missing = Span::empty(4000);
-        let error = group.cuda().all_reduce(missing, DType::F32, ReduceOp::Sum).unwrap_err();
+        let error = group.raw().all_reduce(missing, DType::F32, ReduceOp::Sum).unwrap_err();
         assert_eq!(error.kind(), Kind::Unsupported, "{error}");
-        let error = group.cuda().all_reduce(missing, DType::I32, ReduceOp::Avg).unwrap_err();
+        let error = group.raw().all_reduce(missing, DType::I32, ReduceOp::Avg).unwrap_err();
         assert_eq!(error.kind(), Kind::Usage, "{error}");
         let mut value = [1i32];
         group.all_reduce(&mut value, ReduceOp::Sum).unwrap();

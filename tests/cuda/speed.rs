@@ -24,7 +24,7 @@ fn times(rounds: usize, mut body: impl FnMut()) -> (f64, f64) {
 
 pub fn measure(group: &Group) {
     let device = Device::get(0).unwrap();
-    let path = group.cuda().path(0).unwrap();
+    let path = group.raw().path(0).unwrap();
     let buffer = Buffer::of(&vec![0; BYTES], 0);
     let report = |what: &str, (fastest, median): (f64, f64)| {
         if group.rank() == 0 {
@@ -33,10 +33,10 @@ pub fn measure(group: &Group) {
     };
     for (what, bytes) in [("4 KB", 4096), ("1 MB", 1 << 20), ("100 MB", BYTES)] {
         let span = buffer.span().part(0, bytes).unwrap();
-        group.cuda().all_reduce(span, DType::F32, ReduceOp::Sum).unwrap();
-        let sum = || group.cuda().all_reduce(span, DType::F32, ReduceOp::Sum).unwrap();
+        group.raw().all_reduce(span, DType::F32, ReduceOp::Sum).unwrap();
+        let sum = || group.raw().all_reduce(span, DType::F32, ReduceOp::Sum).unwrap();
         report(&format!("all_reduce of {what}"), times(40, sum));
-        let send = || group.cuda().broadcast(span, DType::F32, 0).unwrap();
+        let send = || group.raw().broadcast(span, DType::F32, 0).unwrap();
         report(&format!("broadcast of {what}"), times(40, send));
     }
     if group.rank() == 0 {

@@ -56,16 +56,16 @@ impl Case<'_> {
         let mut expected = input.clone();
         group.raw().all_reduce(&mut expected, dtype, operation).unwrap();
         let buffer = self.device(&input);
-        group.cuda().all_reduce(buffer.span(), dtype, operation).unwrap();
+        group.raw().all_reduce(buffer.span(), dtype, operation).unwrap();
         self.same(&format!("all_reduce ({operation})"), &buffer, &expected);
 
         let buffer = self.device(&input);
-        group.cuda().reduce(buffer.span(), dtype, operation, root).unwrap();
+        group.raw().reduce(buffer.span(), dtype, operation, root).unwrap();
         self.same("reduce", &buffer, if group.rank() == root { &expected } else { &input });
 
         let (buffer, output) = (self.device(&input), self.device(&vec![0; input.len()]));
         let wanted = (group.rank() == root).then(|| output.span());
-        group.cuda().reduce_to(buffer.span(), wanted, dtype, operation, root).unwrap();
+        group.raw().reduce_to(buffer.span(), wanted, dtype, operation, root).unwrap();
         self.same("reduce_to", &buffer, &input);
         let nothing = vec![0; input.len()];
         self.same("reduce_to", &output, if group.rank() == root { &expected } else { &nothing });
@@ -74,7 +74,7 @@ impl Case<'_> {
         let before: usize = counts[..group.rank()].iter().sum();
         let (first, bytes) = (before * dtype.size(), counts[group.rank()] * dtype.size());
         let output = self.device(&vec![0; bytes]);
-        group.cuda().reduce_scatter(buffer.span(), output.span(), &counts, dtype, operation).unwrap();
+        group.raw().reduce_scatter(buffer.span(), output.span(), &counts, dtype, operation).unwrap();
         self.same("reduce_scatter", &output, &expected[first..first + bytes]);
     }
 
@@ -85,7 +85,7 @@ impl Case<'_> {
         let mut expected = input.clone();
         group.raw().broadcast(&mut expected, dtype, root).unwrap();
         let buffer = self.device(&input);
-        group.cuda().broadcast(buffer.span(), dtype, root).unwrap();
+        group.raw().broadcast(buffer.span(), dtype, root).unwrap();
         self.same("broadcast", &buffer, &expected);
 
         let counts = uneven(self.count, size);
@@ -95,15 +95,15 @@ impl Case<'_> {
             &whole[first..first + counts[rank] * dtype.size()]
         };
         let (mine, all) = (self.device(part), self.device(&vec![0; whole.len()]));
-        group.cuda().all_gather(mine.span(), all.span(), &counts, dtype).unwrap();
+        group.raw().all_gather(mine.span(), all.span(), &counts, dtype).unwrap();
         self.same("all_gather", &all, &whole);
         let all = self.device(&vec![0; whole.len()]);
         let output = (rank == root).then(|| all.span());
-        group.cuda().gather(mine.span(), output, &counts, dtype, root).unwrap();
+        group.raw().gather(mine.span(), output, &counts, dtype, root).unwrap();
         self.same("gather", &all, if rank == root { &whole } else { &[0; 1 << 20][..whole.len()] });
         let (all, mine) = (self.device(&whole), self.device(&vec![0; part.len()]));
         let given = (rank == root).then(|| all.span());
-        group.cuda().scatter(given, &counts, mine.span(), dtype, root).unwrap();
+        group.raw().scatter(given, &counts, mine.span(), dtype, root).unwrap();
         self.same("scatter", &mine, part);
 
         let to: Vec<usize> = (0..size).map(|other| (rank + 2 * other) % 5 * self.count / 7).collect();
@@ -112,16 +112,16 @@ impl Case<'_> {
         let mut expected = vec![0; from.iter().sum::<usize>() * dtype.size()];
         group.raw().all_to_all(&input, &to, &mut expected, &from, dtype).unwrap();
         let (given, got) = (self.device(&input), self.device(&vec![0; expected.len()]));
-        group.cuda().all_to_all(given.span(), &to, got.span(), &from, dtype).unwrap();
+        group.raw().all_to_all(given.span(), &to, got.span(), &from, dtype).unwrap();
         self.same("all_to_all", &got, &expected);
 
         if size > 1 && rank < 2 {
             let input = self.mine(3);
             let (given, got) = (self.device(&input), self.device(&vec![0; input.len()]));
             match rank {
-                0 => group.cuda().send(given.span(), dtype, 1, 7).unwrap(),
+                0 => group.raw().send(given.span(), dtype, 1, 7).unwrap(),
                 _ => {
-                    group.cuda().recv(got.span(), dtype, 0, 7).unwrap();
+                    group.raw().recv(got.span(), dtype, 0, 7).unwrap();
                     let theirs = values(dtype, self.count, 300 + self.count as u64);
                     self.same("recv", &got, &theirs);
                 }
@@ -162,7 +162,7 @@ fn nan_wins(group: &Group) {
     values[group.rank() % 2] = f32::NAN;
     for operation in [ReduceOp::Min, ReduceOp::Max] {
         let buffer = Buffer::of(bytemuck::bytes_of(&values), 0);
-        group.cuda().all_reduce(buffer.span(), DType::F32, operation).unwrap();
+        group.raw().all_reduce(buffer.span(), DType::F32, operation).unwrap();
         let found: Vec<f32> = buffer.read().chunks_exact(4).map(bytemuck::pod_read_unaligned).collect();
         assert!(
             found[0].is_nan() && (group.size() == 1 || found[1].is_nan()) && found[2] == 3.0,
@@ -179,9 +179,9 @@ fn large(group: &Group) {
     let mut expected = input.clone();
     group.raw().all_reduce(&mut expected, DType::F32, ReduceOp::Sum).unwrap();
     let buffer = case.device(&input);
-    group.cuda().all_reduce(buffer.span(), DType::F32, ReduceOp::Sum).unwrap();
+    group.raw().all_reduce(buffer.span(), DType::F32, ReduceOp::Sum).unwrap();
     case.same("a large all_reduce", &buffer, &expected);
-    group.cuda().broadcast(buffer.span(), DType::F32, 0).unwrap();
+    group.raw().broadcast(buffer.span(), DType::F32, 0).unwrap();
     case.same("a large broadcast", &buffer, &expected);
 }
 
@@ -194,7 +194,7 @@ fn mistakes(group: &Group) {
     let buffer = Buffer::of(bytemuck::cast_slice::<f32, u8>(&host), 0);
     let mixed = match group.rank() {
         0 => group.all_reduce(&mut host, ReduceOp::Sum),
-        _ => group.cuda().all_reduce(buffer.span(), DType::F32, ReduceOp::Sum),
+        _ => group.raw().all_reduce(buffer.span(), DType::F32, ReduceOp::Sum),
     };
     let error = mixed.expect_err("host and device memory in one call").to_string();
     assert!(error.contains("in CUDA memory"), "{error}");
@@ -206,7 +206,7 @@ fn mistakes(group: &Group) {
 pub fn endless(group: &Group) {
     let buffer = Buffer::of(&vec![0; 8 << 20], 0);
     for call in 0.. {
-        if let Err(error) = group.cuda().all_reduce(buffer.span(), DType::F32, ReduceOp::Sum) {
+        if let Err(error) = group.raw().all_reduce(buffer.span(), DType::F32, ReduceOp::Sum) {
             eprintln!("{error}");
             return;
         }

@@ -66,7 +66,7 @@ fn attempt(world: &World, name: &str, verb: Verb) -> bool {
 /// The same memory is used for calls on other groups.
 fn after(world: &World, buffer: &mut [u8]) {
     fill(buffer, (world.rank() + 1) as f64);
-    world.group().raw().all_reduce(buffer, DType::F64, ReduceOp::Sum).unwrap();
+    world.group().raw().all_reduce(&mut *buffer, DType::F64, ReduceOp::Sum).unwrap();
     assert!(holds(buffer, 3.0));
 }
 

@@ -38,7 +38,7 @@ const ADDRESSES: &[(&str, &str)] = &[
     ("bindings/c/src/", "functions that C calls, and what it passes in pointers"),
     ("bindings/python/src/array.rs", "memory that Python owns"),
     ("bindings/python/src/cuda_interface.rs", "streams of other libraries"),
-    ("bindings/python/src/dispatch.rs", "copies on a device"),
+    ("bindings/python/src/out_of_place.rs", "copies on a device"),
     ("bindings/python/src/any_array.rs", "device memory that Python owns"),
     ("bindings/python/src/dlpack.rs", "a C interface between array libraries"),
     ("bindings/python/src/dlpack_exchange_api.rs", "the C functions of that interface"),

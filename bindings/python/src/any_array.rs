@@ -6,7 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use unisono::cuda::{Device, Event, Span};
-use unisono::{DType, Error, Result};
+use unisono::{Buffer, BufferMut, DType, Error, Group, Raw, Result};
 
 use crate::array::{BorrowedArray, View};
 use crate::array_factory::{ArrayFactory, first_line};
@@ -84,6 +84,32 @@ impl AnyArray {
         matches!(self, AnyArray::Cuda(_))
     }
 
+    /// The array, if it is in device memory.
+    #[inline]
+    pub(crate) fn on_device(&self) -> Option<&CudaArray> {
+        match self {
+            AnyArray::Host(_) => None,
+            AnyArray::Cuda(array) => Some(array),
+        }
+    }
+
+    /// The memory, for reading.
+    pub(crate) fn buffer(&self) -> Buffer<'_> {
+        match self {
+            AnyArray::Host(view) => Buffer::Host(view.bytes()),
+            AnyArray::Cuda(array) => Buffer::Device(array.span),
+        }
+    }
+
+    /// The memory, for writing.
+    #[inline]
+    pub(crate) fn buffer_mut(&mut self) -> BufferMut<'_> {
+        match self {
+            AnyArray::Host(view) => BufferMut::Host(view.bytes_mut()),
+            AnyArray::Cuda(array) => BufferMut::Device(array.span),
+        }
+    }
+
     pub(crate) fn dtype(&self) -> DType {
         match self {
             AnyArray::Host(view) => view.dtype,
@@ -116,6 +142,15 @@ impl AnyArray {
             AnyArray::Host(_) => ResultPlacement::Host,
             AnyArray::Cuda(array) => ResultPlacement::Cuda(array.factory.clone()),
         }
+    }
+}
+
+/// The collectives on these arrays, ordered after the events of those in device memory.
+#[inline]
+pub(crate) fn raw_on<'a, const N: usize>(group: &'a Group, arrays: [Option<&CudaArray>; N]) -> Raw<'a> {
+    match arrays.iter().any(Option::is_some) {
+        false => group.raw(),
+        true => group.raw().after(arrays.into_iter().flatten().filter_map(|array| array.ready.clone())),
     }
 }
 

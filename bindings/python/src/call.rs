@@ -6,7 +6,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 use unisono::{Error, ReduceOp, Result};
 
+use crate::any_array::CudaArray;
+use crate::array::View;
 use crate::errors::raise;
+use crate::memory::Memory;
 use crate::result_array::ResultArray;
 
 /// The result of a call.
@@ -15,6 +18,25 @@ pub(crate) enum CallOutcome {
     One(ResultArray),
     /// One result in parts, each with its own shape.
     Many(ResultArray, Vec<Vec<usize>>),
+}
+
+/// A call that held the caller's array has no other result.
+impl From<View> for CallOutcome {
+    fn from(_: View) -> CallOutcome {
+        CallOutcome::Nothing
+    }
+}
+
+impl From<CudaArray> for CallOutcome {
+    fn from(_: CudaArray) -> CallOutcome {
+        CallOutcome::Nothing
+    }
+}
+
+impl From<Memory> for CallOutcome {
+    fn from(memory: Memory) -> CallOutcome {
+        CallOutcome::One(ResultArray::Host(memory))
+    }
 }
 
 impl CallOutcome {

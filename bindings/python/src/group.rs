@@ -12,7 +12,7 @@ use crate::call_guard::CallGuard;
 use crate::errors::{guard, raise};
 use crate::fork::{ProcessLocal, WorldLiveness};
 use crate::pending::{Pending, Running};
-use crate::{dispatch, in_place, interrupt, nvidia, out_of_place};
+use crate::{in_place, interrupt, nvidia, out_of_place};
 
 /// The ranks that take part in a call.
 #[pyclass(frozen, module = "unisono._native")]
@@ -55,7 +55,7 @@ impl Group {
         py: Python<'_>,
         operation: &'static str,
         timeout: Option<f64>,
-        start: impl FnOnce(&unisono::Group) -> Result<Running>,
+        start: impl FnOnce(&unisono::Group) -> Result<Box<dyn Running>>,
     ) -> PyResult<Py<PyAny>> {
         let adjusted =
             self.adjusted(operation, CallOptions::new(false, timeout)).map_err(|error| raise(py, error))?;
@@ -88,7 +88,7 @@ impl Group {
         call_guard.into_iter().for_each(CallGuard::disarm);
         if !call.wait {
             let started = group.start(move |group| guard(operation, || job(group)));
-            return Ok(Py::new(py, Pending::new(operation, Running::Verb(started)))?.into_any());
+            return Ok(Py::new(py, Pending::new(operation, Box::new(started)))?.into_any());
         }
         // The job holds the caller's arrays and is dropped after the GIL is reacquired.
         let outcome = py.detach(|| guard(operation, || job(group)));
@@ -155,7 +155,9 @@ impl Group {
 
     fn barrier(&self, py: Python<'_>, wait: bool, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let call_guard = self.begin(py, "barrier")?;
-        self.run(Some(call_guard), py, "barrier", CallOptions::new(wait, timeout), in_place::barrier())
+        self.run(Some(call_guard), py, "barrier", CallOptions::new(wait, timeout), |group| {
+            group.barrier().map(|()| CallOutcome::Nothing)
+        })
     }
 
     /// The path that CUDA memory takes between the ranks, each on the device that it passes.
@@ -173,7 +175,7 @@ impl Group {
         let failed = |error| raise(py, error);
         let adjusted = self.adjusted("cuda_path", CallOptions::new(true, timeout)).map_err(failed)?;
         let group = adjusted.as_ref().unwrap_or(&self.group);
-        py.detach(|| guard("cuda_path", || group.cuda().path(device))).map_err(failed)
+        py.detach(|| guard("cuda_path", || group.raw().path(device))).map_err(failed)
     }
 
     fn broadcast(
@@ -184,7 +186,9 @@ impl Group {
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
         let (call_guard, root) = self.begin_at("broadcast", root)?;
-        let job = in_place::broadcast(AnyArray::in_place(x, "broadcast")?, root);
+        let job = in_place::in_place(AnyArray::in_place(x, "broadcast")?, move |raw, x, dtype| {
+            raw.broadcast(x, dtype, root)
+        });
         self.run(Some(call_guard), x.py(), "broadcast", CallOptions::new(wait, timeout), job)
     }
 
@@ -198,7 +202,9 @@ impl Group {
     ) -> PyResult<Py<PyAny>> {
         let call_guard = self.begin(x.py(), "all_reduce")?;
         let op = parse_reduce_op(op, "all_reduce").map_err(|error| raise(x.py(), error))?;
-        let job = in_place::all_reduce(AnyArray::in_place(x, "all_reduce")?, op);
+        let job = in_place::in_place(AnyArray::in_place(x, "all_reduce")?, move |raw, x, dtype| {
+            raw.all_reduce(x, dtype, op)
+        });
         self.run(
             Some(call_guard),
             x.py(),
@@ -225,7 +231,7 @@ impl Group {
             true => AnyArray::in_place(x, "reduce")?,
             false => AnyArray::like_in_place(x, "reduce")?,
         };
-        let job = in_place::reduce(array, op, root);
+        let job = in_place::in_place(array, move |raw, x, dtype| raw.reduce(x, dtype, op, root));
         self.run(
             Some(call_guard),
             x.py(),
@@ -376,7 +382,7 @@ impl Group {
         let array = AnyArray::input(x, "send")?;
         if !wait {
             return self
-                .start_message(x.py(), "send", timeout, |group| dispatch::start_send(group, array, to, tag));
+                .start_message(x.py(), "send", timeout, |group| in_place::start_send(group, array, to, tag));
         }
         let job = in_place::send(array, to, tag);
         self.run(None, x.py(), "send", CallOptions::new(wait, timeout), job)
@@ -394,10 +400,10 @@ impl Group {
         let array = AnyArray::in_place(x, "recv")?;
         if !wait {
             return self.start_message(x.py(), "recv", timeout, |group| {
-                dispatch::start_recv(group, array, source, tag)
+                in_place::start_recv(group, array, source, tag)
             });
         }
-        let job = in_place::recv(array, source, tag);
+        let job = in_place::in_place(array, move |raw, x, dtype| raw.recv(x, dtype, source, tag));
         self.run(None, x.py(), "recv", CallOptions::new(wait, timeout), job)
     }
 }

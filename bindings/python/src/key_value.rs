@@ -137,12 +137,12 @@ impl KeyValueTable {
         let adjusted = self.0.begin(py, "get", timeout)?;
         let table = adjusted.as_ref().unwrap_or(&self.0.table);
         let keys = CallerKeys::of(keys, "get")?;
-        let running = match out {
+        let running: Box<dyn Running> = match out {
             Some(out) => {
                 let target = self.0.target(out, "get", &self.shape(&keys))?;
-                Running::Message(table.start_get(keys.to_owned(), target))
+                Box::new(table.start_get(keys.to_owned(), target))
             }
-            None => Running::Get(table.start_get(keys.to_owned(), self.allocate(py, &keys)?)),
+            None => Box::new(table.start_get(keys.to_owned(), self.allocate(py, &keys)?)),
         };
         Ok(Pending::new("get", running))
     }

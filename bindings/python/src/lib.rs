@@ -6,7 +6,6 @@ mod array_factory;
 mod call;
 mod call_guard;
 mod cuda_interface;
-mod dispatch;
 mod dlpack;
 mod dlpack_exchange_api;
 mod errors;

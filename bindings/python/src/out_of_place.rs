@@ -1,12 +1,13 @@
 //! Collectives whose result is a new array: ranks first exchange unknown sizes, then the data.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use unisono::cuda::{Event, Stream};
 use unisono::{DType, Error, Group, ReduceOp, Result};
 
-use crate::any_array::{AnyArray, ResultPlacement};
+use crate::any_array::{AnyArray, CudaArray, ResultPlacement, mixed, raw_on};
 use crate::call::CallOutcome;
-use crate::dispatch;
 use crate::header::ArrayHeader;
 use crate::result_array::ResultArray;
 
@@ -76,14 +77,17 @@ pub(crate) fn gather(
         };
         let Some(root) = root else {
             let mut result = allocate_result(&group, &x.placement(), x.dtype(), shape, operation)?;
-            dispatch::all_gather(&group, &x, &mut result, &counts)?;
+            let raw = raw_on(&group, [x.on_device(), result.on_device()]);
+            raw.all_gather(x.buffer(), result.buffer_mut(), &counts, x.dtype())?;
             return Ok(CallOutcome::One(result));
         };
         let mut result = match root == group.rank() {
             true => Some(allocate_result(&group, &x.placement(), x.dtype(), shape, operation)?),
             false => None,
         };
-        dispatch::gather(&group, &x, result.as_mut(), &counts, root)?;
+        let raw = raw_on(&group, [x.on_device(), result.as_ref().and_then(ResultArray::on_device)]);
+        let output = result.as_mut().map(ResultArray::buffer_mut);
+        raw.gather(x.buffer(), output, &counts, x.dtype(), root)?;
         Ok(result.map_or(CallOutcome::Nothing, CallOutcome::One))
     })
 }
@@ -95,12 +99,14 @@ pub(crate) fn reduce(
     root: usize,
 ) -> impl FnMut(&Group) -> Result<CallOutcome> + Send + 'static {
     move |group: &Group| {
-        if root != group.rank() {
-            return dispatch::reduce_to(group, &x, None, op, root).map(|()| CallOutcome::Nothing);
-        }
-        let mut result = allocate_result(group, &x.placement(), x.dtype(), x.shape().to_vec(), "reduce")?;
-        dispatch::reduce_to(group, &x, Some(&mut result), op, root)?;
-        Ok(CallOutcome::One(result))
+        let mut result = match root == group.rank() {
+            true => Some(allocate_result(group, &x.placement(), x.dtype(), x.shape().to_vec(), "reduce")?),
+            false => None,
+        };
+        let raw = raw_on(group, [x.on_device(), result.as_ref().and_then(ResultArray::on_device)]);
+        let output = result.as_mut().map(ResultArray::buffer_mut);
+        raw.reduce_to(x.buffer(), output, x.dtype(), op, root)?;
+        Ok(result.map_or(CallOutcome::Nothing, CallOutcome::One))
     }
 }
 
@@ -154,7 +160,9 @@ pub(crate) fn scatter(
         };
         let shape = with_rows(&whole.shape, rows[group.rank()]);
         let mut result = allocate_result(&group, &placement, whole.dtype, shape, "scatter")?;
-        dispatch::scatter(&group, x.as_ref(), &mut result, &counts, whole.dtype, root)?;
+        let raw = raw_on(&group, [x.as_ref().and_then(AnyArray::on_device), result.on_device()]);
+        let input = x.as_ref().map(AnyArray::buffer);
+        raw.scatter(input, &counts, result.buffer_mut(), whole.dtype, root)?;
         Ok(CallOutcome::One(result))
     })
 }
@@ -170,7 +178,8 @@ pub(crate) fn reduce_scatter(
         let counts = scaled(&rows, x.row());
         let shape = with_rows(x.shape(), rows[group.rank()]);
         let mut result = allocate_result(group, &x.placement(), x.dtype(), shape, "reduce_scatter")?;
-        dispatch::reduce_scatter(group, &x, &mut result, &counts, op)?;
+        let raw = raw_on(group, [x.on_device(), result.on_device()]);
+        raw.reduce_scatter(x.buffer(), result.buffer_mut(), &counts, x.dtype(), op)?;
         Ok(CallOutcome::One(result))
     })
 }
@@ -189,7 +198,8 @@ pub(crate) fn all_to_all(
     Ok(move |group: &Group| {
         let counts = vec![x.shape()[0] / size * x.row(); size];
         let mut result = allocate_result(group, &x.placement(), x.dtype(), x.shape().to_vec(), "all_to_all")?;
-        dispatch::all_to_all(group, &x, &mut result, &counts, &counts)?;
+        let raw = raw_on(group, [x.on_device(), result.on_device()]);
+        raw.all_to_all(x.buffer(), &counts, result.buffer_mut(), &counts, x.dtype())?;
         Ok(CallOutcome::One(result))
     })
 }
@@ -215,7 +225,7 @@ pub(crate) fn all_to_all_varied(
         let received: Vec<usize> = incoming.iter().map(|header| header.elements()).collect();
         let mut whole =
             allocate_result(&group, &parts[0].placement(), dtype, vec![received.iter().sum()], "all_to_all")?;
-        dispatch::all_to_all_varied(&group, &parts, &mut whole, &sent, &received)?;
+        exchange_concatenated(&group, &parts, &mut whole, &sent, &received)?;
         Ok(CallOutcome::Many(whole, incoming.iter().map(|header| header.shape.clone()).collect()))
     })
 }
@@ -235,4 +245,51 @@ fn same_type(headers: &[ArrayHeader], group: &Group) -> Result<DType> {
             Err(Error::usage("all_to_all", "one element type in all lists", received, advice))
         }
     }
+}
+
+/// all_to_all of one array per rank, which are concatenated first.
+fn exchange_concatenated(
+    group: &Group,
+    parts: &[AnyArray],
+    result: &mut ResultArray,
+    sent: &[usize],
+    received: &[usize],
+) -> Result<()> {
+    match result {
+        ResultArray::Host(to) => {
+            let bytes = parts.iter().map(|part| match part {
+                AnyArray::Host(view) => Ok(view.bytes()),
+                AnyArray::Cuda(_) => Err(mixed("all_to_all", "arrays in both".into())),
+            });
+            let input = bytes.collect::<Result<Vec<_>>>()?.concat();
+            group.raw().all_to_all(&input, sent, to.bytes_mut(), received, parts[0].dtype())
+        }
+        ResultArray::Cuda { memory, .. } => {
+            // Until the collective itself starts, a failure here must still count as the call.
+            let failed = |_: &Error| group.skip_call();
+            let stream = Stream::new(memory.factory.device()).inspect_err(failed)?;
+            let joined = memory.factory.make(memory.dtype, &[sent.iter().sum()], "all_to_all");
+            let (_array, joined) = joined.inspect_err(failed)?;
+            // On failure, wait until the device no longer uses the concatenated array before its library may free it.
+            let let_go = |_: &Error| drop(stream.synchronize());
+            let ready = join(&stream, parts, &joined).inspect_err(let_go).inspect_err(failed)?;
+            let marks = memory.ready.clone().into_iter().chain([ready]);
+            let raw = group.raw().after(marks);
+            raw.all_to_all(joined.span, sent, memory.span, received, memory.dtype).inspect_err(let_go)
+        }
+    }
+}
+
+/// Concatenates device arrays; the returned event follows the copies.
+fn join(stream: &Stream, parts: &[AnyArray], joined: &CudaArray) -> Result<Arc<Event>> {
+    let mut address = joined.span.address();
+    joined.ready.iter().try_for_each(|ready| stream.follow_mark(ready))?;
+    for part in parts {
+        let AnyArray::Cuda(part) = part else { return Err(mixed("all_to_all", "arrays in both".into())) };
+        part.ready.iter().try_for_each(|ready| stream.follow_mark(ready))?;
+        // SAFETY: the caller holds all of these arrays until the event is reached.
+        unsafe { stream.copy(address, part.span.address(), part.span.bytes()) }?;
+        address += part.span.bytes() as u64;
+    }
+    stream.mark().map(Arc::new)
 }

@@ -6,57 +6,31 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use unisono::{Error, POLL_INTERVAL, Result};
 
-use crate::any_array::CudaArray;
-use crate::array::View;
 use crate::call::{CallOutcome, seconds};
 use crate::errors::raise;
 use crate::fork::ProcessLocal;
-use crate::memory::Memory;
-use crate::result_array::ResultArray;
 
-/// What is running: a collective, a call that holds the caller's array, or a get into new memory.
-pub(crate) enum Running {
-    Verb(unisono::Pending<CallOutcome>),
-    Message(unisono::Pending<View>),
-    DeviceMessage(unisono::Pending<CudaArray>),
-    Get(unisono::Pending<Memory>),
-    /// A get of table rows to device memory.
-    DeviceGet(unisono::Pending<CudaArray>),
+/// A call in the background, whatever it holds until it ends: the caller's array, or the result that it fills.
+pub(crate) trait Running: Send + Sync {
+    fn is_done(&self) -> bool;
+
+    fn wait_timeout(&self, limit: Duration) -> bool;
+
+    /// The outcome, once the call has ended; only one thread obtains it.
+    fn take(&self) -> Option<Result<CallOutcome>>;
 }
 
-impl Running {
+impl<T: Into<CallOutcome> + Send> Running for unisono::Pending<T> {
     fn is_done(&self) -> bool {
-        match self {
-            Running::Verb(pending) => pending.is_done(),
-            Running::Message(pending) => pending.is_done(),
-            Running::DeviceMessage(pending) => pending.is_done(),
-            Running::Get(pending) => pending.is_done(),
-            Running::DeviceGet(pending) => pending.is_done(),
-        }
+        unisono::Pending::is_done(self)
     }
 
     fn wait_timeout(&self, limit: Duration) -> bool {
-        match self {
-            Running::Verb(pending) => pending.wait_timeout(limit),
-            Running::Message(pending) => pending.wait_timeout(limit),
-            Running::DeviceMessage(pending) => pending.wait_timeout(limit),
-            Running::Get(pending) => pending.wait_timeout(limit),
-            Running::DeviceGet(pending) => pending.wait_timeout(limit),
-        }
+        unisono::Pending::wait_timeout(self, limit)
     }
 
-    /// The outcome, once the call has ended; only one thread obtains it.
     fn take(&self) -> Option<Result<CallOutcome>> {
-        Some(match self {
-            Running::Verb(pending) => pending.take()?,
-            Running::Message(pending) => pending.take()?.map(|_array| CallOutcome::Nothing),
-            Running::DeviceMessage(pending) | Running::DeviceGet(pending) => {
-                pending.take()?.map(|_array| CallOutcome::Nothing)
-            }
-            Running::Get(pending) => {
-                pending.take()?.map(|memory| CallOutcome::One(ResultArray::Host(memory)))
-            }
-        })
+        Some(unisono::Pending::take(self)?.map(Into::into))
     }
 }
 
@@ -64,13 +38,13 @@ impl Running {
 #[pyclass(frozen, module = "unisono._native")]
 pub(crate) struct Pending {
     operation: &'static str,
-    running: ProcessLocal<Running>,
+    running: ProcessLocal<Box<dyn Running>>,
     /// What the call returned or raised, once a thread has fetched it.
     outcome: PyOnceLock<PyResult<Py<PyAny>>>,
 }
 
 impl Pending {
-    pub(crate) fn new(operation: &'static str, running: Running) -> Pending {
+    pub(crate) fn new(operation: &'static str, running: Box<dyn Running>) -> Pending {
         Pending { operation, running: ProcessLocal::new(running), outcome: PyOnceLock::new() }
     }
 
@@ -127,7 +101,7 @@ impl Pending {
 
     /// Whether a wait would return at once.
     fn done(&self, py: Python<'_>) -> bool {
-        self.is_over(py) || self.running.get().is_some_and(Running::is_done)
+        self.is_over(py) || self.running.get().is_some_and(|running| running.is_done())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PySlice, PyTuple};
-use unisono::{DType, Result};
+use unisono::{BufferMut, DType, Result};
 
 use crate::any_array::{CudaArray, ResultPlacement};
 use crate::memory::Memory;
@@ -27,6 +27,22 @@ impl ResultArray {
                 ResultArray::Cuda { array, memory }
             }
         })
+    }
+
+    /// The array, if it is in device memory.
+    pub(crate) fn on_device(&self) -> Option<&CudaArray> {
+        match self {
+            ResultArray::Host(_) => None,
+            ResultArray::Cuda { memory, .. } => Some(memory),
+        }
+    }
+
+    /// The memory to fill.
+    pub(crate) fn buffer_mut(&mut self) -> BufferMut<'_> {
+        match self {
+            ResultArray::Host(memory) => BufferMut::Host(memory.bytes_mut()),
+            ResultArray::Cuda { memory, .. } => BufferMut::Device(memory.span),
+        }
     }
 
     /// The Python object: memory over which an array is created, or the array itself.

@@ -160,19 +160,17 @@ impl Table {
         let table = adjusted.as_ref().unwrap_or(&self.0.table);
         let ids = Ids::of(rows, "get")?;
         let list = ids.to_vec("get").map_err(|error| raise(py, error))?;
-        let (running, made) = match out
-            .map(|out| self.0.target_anywhere(out, "get", &self.shape(&ids)))
-            .transpose()?
-        {
-            Some(AnyArray::Host(view)) => (Running::Message(table.start_get(list, view)), None),
-            Some(AnyArray::Cuda(array)) => (Running::DeviceGet(table.cuda().start_get(list, array)), None),
-            None => match self.allocate(py, &ids)? {
-                ResultArray::Host(memory) => (Running::Get(table.start_get(list, memory)), None),
-                ResultArray::Cuda { array, memory } => {
-                    (Running::DeviceGet(table.cuda().start_get(list, memory)), Some(array))
-                }
-            },
-        };
+        let (running, made): (Box<dyn Running>, _) =
+            match out.map(|out| self.0.target_anywhere(out, "get", &self.shape(&ids))).transpose()? {
+                Some(AnyArray::Host(view)) => (Box::new(table.start_get(list, view)), None),
+                Some(AnyArray::Cuda(array)) => (Box::new(table.cuda().start_get(list, array)), None),
+                None => match self.allocate(py, &ids)? {
+                    ResultArray::Host(memory) => (Box::new(table.start_get(list, memory)), None),
+                    ResultArray::Cuda { array, memory } => {
+                        (Box::new(table.cuda().start_get(list, memory)), Some(array))
+                    }
+                },
+            };
         Ok((Pending::new("get", running), made))
     }
 

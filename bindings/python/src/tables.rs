@@ -15,7 +15,7 @@ use crate::interrupt;
 use crate::key_value::KeyValueTable;
 use crate::native_table::{check_shape, check_type};
 use crate::nvidia;
-use crate::pending::{Pending, Running};
+use crate::pending::Pending;
 use crate::table::Table;
 use crate::table_options::TableSpec;
 
@@ -202,11 +202,11 @@ impl Tables {
             let call_guard = CallGuard::of(group);
             guard("barrier", || tables.flush())?;
             call_guard.disarm();
-            guard("barrier", || group.raw().barrier()).map(|()| CallOutcome::Nothing)
+            guard("barrier", || group.barrier()).map(|()| CallOutcome::Nothing)
         };
         if !wait {
             let started = group.start(job);
-            return Ok(Py::new(py, Pending::new("barrier", Running::Verb(started)))?.into_any());
+            return Ok(Py::new(py, Pending::new("barrier", Box::new(started)))?.into_any());
         }
         py.detach(|| job(&group)).map_err(|error| raise(py, error))?.into_python(py)
     }

@@ -46,7 +46,7 @@ pub(super) fn section(runner: &mut ProbeRunner) -> ReportSection {
 /// The test on each of the two ranks.
 pub(super) fn check_rank() -> Result<()> {
     let world = World::init()?;
-    let (path, seconds) = world.group().cuda().trial(0)?;
+    let (path, seconds) = world.group().raw().trial(0)?;
     if world.rank() == 0 {
         println!("path {path}: all_reduce of 4 KB in {:.1} µs, the fastest of 100", seconds * 1e6);
     }

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use super::Cuda;
+use super::super::Raw;
 use crate::cuda::{Device, Event, Span};
 use crate::error::Result;
 use crate::memory::DType;
 use crate::transport::Verb;
 use crate::world::{Group, Pending};
 
-impl Cuda<'_> {
+impl Raw<'_> {
     /// Starts a send; `owner` owns the bytes, is kept alive, and is returned when they may be overwritten. Messages with the
     /// same tag that are in flight at the same time may overtake each other: give each its own tag.
-    pub fn start_send<B: Send + 'static>(
+    pub fn start_send_from_device<B: Send + 'static>(
         &self,
         owner: B,
         values: Span,
@@ -20,14 +20,14 @@ impl Cuda<'_> {
         to: usize,
         tag: u32,
     ) -> Result<Pending<B>> {
-        self.raw.message_slot(Verb::Send, values.bytes(), dtype, to, tag)?;
+        self.message_slot(Verb::Send, values.bytes(), dtype, to, tag)?;
         let ready = self.marks(values)?;
-        let work = move |group: &Group| group.cuda().after(ready).send(values, dtype, to, tag);
-        Ok(self.raw.group.start_unordered(move |group| work(group).map(|()| owner)))
+        let work = move |group: &Group| group.raw().after(ready).send(values, dtype, to, tag);
+        Ok(self.group.start_unordered(move |group| work(group).map(|()| owner)))
     }
 
-    /// Starts a receive; as [`Cuda::start_send`].
-    pub fn start_recv<B: Send + 'static>(
+    /// Starts a receive; as [`Raw::start_send_from_device`].
+    pub fn start_recv_to_device<B: Send + 'static>(
         &self,
         owner: B,
         values: Span,
@@ -35,10 +35,10 @@ impl Cuda<'_> {
         from: usize,
         tag: u32,
     ) -> Result<Pending<B>> {
-        self.raw.message_slot(Verb::Recv, values.bytes(), dtype, from, tag)?;
+        self.message_slot(Verb::Recv, values.bytes(), dtype, from, tag)?;
         let ready = self.marks(values)?;
-        let work = move |group: &Group| group.cuda().after(ready).recv(values, dtype, from, tag);
-        Ok(self.raw.group.start_unordered(move |group| work(group).map(|()| owner)))
+        let work = move |group: &Group| group.raw().after(ready).recv(values, dtype, from, tag);
+        Ok(self.group.start_unordered(move |group| work(group).map(|()| owner)))
     }
 
     /// The events that memory passed now waits for, which exclude work that its caller orders later.

@@ -1,20 +1,19 @@
 //! Direct execution: every rank's memory has an address in the process that works on it.
 
+use super::jobs::{DeviceCollective, DeviceJob};
 use super::kernels::{self, DeviceCopy};
 use super::rendezvous::Rendezvous;
 use super::session::{DeviceSession, RankDescriptor};
-use super::spec::{CollectiveSpec, DeviceJob};
 use crate::error::Result;
-use crate::memory::ReduceOp;
 
 /// Executes this rank's jobs and waits for them.
 pub(super) fn execute(
     rendezvous: &Rendezvous,
     session: &DeviceSession,
-    spec: &CollectiveSpec,
+    collective: &DeviceCollective,
     (descriptors, counts): (&[RankDescriptor], &[u64]),
 ) -> Result<()> {
-    let jobs = spec.jobs(descriptors.len(), &session.workers, counts);
+    let jobs = collective.jobs(descriptors.len(), &session.workers, counts);
     let on = (&session.device, &session.stream);
     let mut open = Vec::new();
     let mut address = |rank: usize, is_input: bool, offset: usize| -> Result<u64> {
@@ -23,7 +22,7 @@ pub(super) fn execute(
         open.extend(mapped);
         Ok(address + offset as u64)
     };
-    let kind = (spec.dtype, spec.operation.unwrap_or(ReduceOp::Sum));
+    let kind = collective.spec.reduction();
     let (mut pieces, mut folds) = (Vec::new(), Vec::new());
     for job in jobs.iter().filter(|job| job.worker() == session.me) {
         match job {
@@ -39,7 +38,7 @@ pub(super) fn execute(
                     (0..descriptors.len()).map(|rank| address(rank, true, *offset)).collect::<Result<_>>()?;
                 let to: Vec<u64> =
                     to.iter().map(|to| address(to.rank, false, to.offset)).collect::<Result<_>>()?;
-                folds.push((bytes / spec.dtype.size(), from, to));
+                folds.push((bytes / collective.spec.dtype.size(), from, to));
             }
         }
     }

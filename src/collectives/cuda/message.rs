@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytemuck::{Pod, Zeroable};
 
-use super::Cuda;
+use super::super::Raw;
 use super::handshake::{COPY, Handshake, STAGE};
 use super::path::{PathChoice, RankFacts};
 use super::session::facts;
@@ -32,22 +32,26 @@ struct MemoryOffer {
     answer: u64,
 }
 
-impl Cuda<'_> {
-    /// Sends bytes to a member. Returns when they may be overwritten: at once for short messages, when the other side has
-    /// received them for long ones.
-    pub fn send(&self, values: Span, dtype: DType, to: usize, tag: u32) -> Result<()> {
-        let slot = self.raw.message_slot(Verb::Send, values.bytes(), dtype, to, tag)?;
+impl Raw<'_> {
+    pub(in super::super) fn send_from_device(
+        &self,
+        values: Span,
+        dtype: DType,
+        to: usize,
+        tag: u32,
+    ) -> Result<()> {
+        let slot = self.device_slot(Verb::Send, values, dtype, to, tag)?;
         let device = self.device(Verb::Send, &values, &values)?;
-        self.raw.group.message_call(Verb::Send, |call| {
+        self.group.message_call(Verb::Send, |call| {
             self.wait_for_memory(&device, call)?;
             let link = self.link(call, &device, to);
             if values.bytes() <= SHORT {
                 return link.send_through_host(&slot, values);
             }
-            let answer = answer_tag(self.raw.group.rank() < to);
+            let answer = answer_tag(self.group.rank() < to);
             let exported = cuda::export(&device, &values);
             let offer = MemoryOffer {
-                facts: facts(self.raw.group, &device)?,
+                facts: facts(self.group, &device)?,
                 has_handle: exported.is_ok().into(),
                 exported: exported.unwrap_or_else(|_| Exported::local(&values)),
                 answer: answer.into(),
@@ -60,11 +64,16 @@ impl Cuda<'_> {
         })
     }
 
-    /// Receives bytes from a member; type and length must equal the sender's.
-    pub fn recv(&self, values: Span, dtype: DType, from: usize, tag: u32) -> Result<()> {
-        let slot = self.raw.message_slot(Verb::Recv, values.bytes(), dtype, from, tag)?;
+    pub(in super::super) fn recv_to_device(
+        &self,
+        values: Span,
+        dtype: DType,
+        from: usize,
+        tag: u32,
+    ) -> Result<()> {
+        let slot = self.device_slot(Verb::Recv, values, dtype, from, tag)?;
         let device = self.device(Verb::Recv, &values, &values)?;
-        self.raw.group.message_call(Verb::Recv, |call| {
+        self.group.message_call(Verb::Recv, |call| {
             self.wait_for_memory(&device, call)?;
             let link = self.link(call, &device, from);
             if values.bytes() <= SHORT {
@@ -76,13 +85,19 @@ impl Cuda<'_> {
         })
     }
 
+    /// As [`Raw::message_slot`]: sender and receiver must agree on the memory space.
+    fn device_slot(&self, verb: Verb, values: Span, dtype: DType, peer: usize, tag: u32) -> Result<Slot> {
+        let slot = self.message_slot(verb, values.bytes(), dtype, peer, tag)?;
+        Ok(Slot { signature: slot.signature.on_device(true), ..slot })
+    }
+
     fn link<'a>(&'a self, call: &'a Call<'a>, device: &'a Arc<Device>, peer: usize) -> Link<'a> {
-        Link { cuda: self, handshake: Handshake { group: self.raw.group, call, peer }, device }
+        Link { raw: self, handshake: Handshake { group: self.group, call, peer }, device }
     }
 
     /// The address of the offered bytes in this process, if they can be reached; the second value keeps the mapping open.
     fn reach(&self, device: &Arc<Device>, offer: &MemoryOffer) -> Result<Option<(u64, Option<Arc<Mapped>>)>> {
-        let mine = facts(self.raw.group, device)?;
+        let mine = facts(self.group, device)?;
         if mine.host != offer.facts.host || [mine.choice, offer.facts.choice].contains(&PathChoice::STAGED) {
             return Ok(None);
         }
@@ -106,7 +121,7 @@ fn answer_tag(upwards: bool) -> u32 {
 
 /// One message in flight between this rank and a peer, and the device of this rank's memory.
 struct Link<'a> {
-    cuda: &'a Cuda<'a>,
+    raw: &'a Raw<'a>,
     handshake: Handshake<'a>,
     device: &'a Arc<Device>,
 }
@@ -117,7 +132,7 @@ impl Link<'_> {
         let mut offer = MemoryOffer::zeroed();
         self.handshake.receive(slot, bytemuck::bytes_of_mut(&mut offer))?;
         let answers = Slot { tag: offer.answer as u32, ..*slot };
-        let reached = self.cuda.reach(self.device, &offer)?;
+        let reached = self.raw.reach(self.device, &offer)?;
         if !self.handshake.request_access(&answers, if reached.is_some() { COPY } else { STAGE })? {
             return Ok(false);
         }

@@ -8,91 +8,44 @@ mod background;
 mod direct;
 mod handshake;
 mod hosted;
+mod jobs;
 mod kernels;
 mod message;
 mod nccl;
 mod path;
 mod rendezvous;
 mod session;
-mod spec;
 mod staged;
 mod trial;
-mod verbs;
 mod windows;
 
 use std::sync::Arc;
 
 use super::Raw;
-use crate::cuda::{Device, Event, Span};
+use super::spec::CollectiveSpec;
+use crate::cuda::{Device, Span};
 use crate::error::Result;
-use crate::transport::{Call, Verb};
-use crate::world::Group;
+use crate::memory::DType;
+use crate::transport::{Call, Signature, Verb};
+use jobs::DeviceCollective;
 use path::Path;
 use rendezvous::Rendezvous;
 use session::DeviceSession;
-use spec::CollectiveSpec;
 
-/// The collectives on device memory: as [`Raw`], with a [`Span`] in place of a slice. They return when the work on the
-/// device is done.
-///
-/// ```
-/// # fn main() -> unisono::Result<()> {
-/// use unisono::cuda::{Device, DeviceMemory};
-/// use unisono::{DType, ReduceOp, testing};
-/// if Device::get(0).is_ok() {
-///     testing::spawn(2, |group| {
-///         let device = Device::get(0).unwrap();
-///         let memory = DeviceMemory::new(&device, 4 * 1000).unwrap();
-///         // SAFETY: the memory lives until the call has returned.
-///         let values = unsafe { memory.span() };
-///         group.cuda().all_reduce(values, DType::F32, ReduceOp::Sum).unwrap();
-///     });
-/// }
-/// # Ok(())
-/// # }
-/// ```
-pub struct Cuda<'a> {
-    raw: Raw<'a>,
-    /// The events that the memory of the next call waits for; if `None`, all work ordered before the device's stream.
-    ready: Option<Vec<Arc<Event>>>,
-}
-
-impl Group {
-    /// The same collectives on CUDA memory.
-    pub fn cuda(&self) -> Cuda<'_> {
-        Cuda { raw: Raw { group: self, on_device: true, enclosing: None }, ready: None }
-    }
-}
-
-impl Cuda<'_> {
-    /// The same collectives on memory that is ready when these events have completed. Without them, a call waits for all
-    /// work that is ordered before [`Device::stream`] when it begins: in the background, that may include much later work of
-    /// its caller.
-    ///
-    /// ```
-    /// # fn main() -> unisono::Result<()> {
-    /// use std::sync::Arc;
-    /// use unisono::cuda::{Device, DeviceMemory, Stream};
-    /// use unisono::{DType, ReduceOp, testing};
-    /// if Device::get(0).is_ok() {
-    ///     testing::spawn(2, |group| {
-    ///         let device = Device::get(0).unwrap();
-    ///         let (stream, memory) = (Stream::new(&device).unwrap(), DeviceMemory::new(&device, 400).unwrap());
-    ///         // SAFETY: the memory lives until the call has returned.
-    ///         let values = unsafe { memory.span() };
-    ///         // SAFETY: as above; the call waits for it.
-    ///         unsafe { stream.fill(memory.address(), 0, 400).unwrap() };
-    ///         let filled = Arc::new(stream.mark().unwrap());
-    ///         group.cuda().after([filled]).all_reduce(values, DType::F32, ReduceOp::Sum).unwrap();
-    ///     });
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn after(mut self, ready: impl IntoIterator<Item = Arc<Event>>) -> Self {
-        self.ready = Some(ready.into_iter().collect());
-        self
+impl Raw<'_> {
+    /// The path between the ranks' devices: "direct", "ipc", "nccl" or "staged". Collective; each member passes the ordinal
+    /// of its device.
+    pub fn path(&self, device: u32) -> Result<&'static str> {
+        let group = self.group;
+        let nothing = Span::empty(device);
+        let device = self.device(Verb::Barrier, &nothing, &nothing)?;
+        group.call(Verb::Barrier, |call| {
+            let signature = Signature::new(Verb::Barrier, call.number).on_device(true);
+            let spec = CollectiveSpec::new(Verb::Barrier, DType::U8);
+            let collective = DeviceCollective { spec, input: nothing, output: nothing };
+            let rendezvous = Rendezvous { group, call, signature };
+            Ok(DeviceSession::join(&rendezvous, &device, &collective)?.0.path.name())
+        })
     }
 
     /// Waits until the caller's memory is ready.
@@ -104,25 +57,11 @@ impl Cuda<'_> {
         }
     }
 
-    /// The path between the ranks' devices: "direct", "ipc", "nccl" or "staged". Collective; each member passes the ordinal
-    /// of its device.
-    pub fn path(&self, device: u32) -> Result<&'static str> {
-        let group = self.raw.group;
-        let nothing = Span::empty(device);
-        let device = self.device(Verb::Barrier, &nothing, &nothing)?;
-        group.call(Verb::Barrier, |call| {
-            let signature = self.raw.signature(Verb::Barrier, call);
-            let spec = CollectiveSpec::empty(nothing);
-            let session = DeviceSession::join(&Rendezvous { group, call, signature }, &device, &spec)?.0;
-            Ok(session.path.name())
-        })
-    }
-
     /// The device of a call's memory.
     fn device(&self, verb: Verb, input: &Span, output: &Span) -> Result<Arc<Device>> {
         if input.device() != output.device() {
             let received = format!("devices {} and {}", input.device(), output.device());
-            return Err(self.raw.reject(
+            return Err(self.reject(
                 verb,
                 "an input and an output on one device",
                 received,
@@ -131,43 +70,46 @@ impl Cuda<'_> {
         }
         Device::get(input.device()).inspect_err(|_| {
             if !matches!(verb, Verb::Send | Verb::Recv) {
-                self.raw.group.skip_call();
+                self.group.skip_call();
             }
         })
     }
 
-    /// Makes the call that `spec` describes.
-    fn execute(&self, spec: &CollectiveSpec) -> Result<()> {
-        let group = self.raw.group;
-        let device = self.device(spec.verb, &spec.input, &spec.output)?;
+    /// Makes a call on device memory, whose arguments have been validated.
+    pub(super) fn execute_on_device(&self, spec: &CollectiveSpec, input: Span, output: Span) -> Result<()> {
+        let group = self.group;
+        let collective = DeviceCollective { spec: *spec, input, output };
+        let device = self.device(spec.verb, &input, &output)?;
         let left = group.call(spec.verb, |call| {
-            let signature = self.raw.signature(spec.verb, call);
-            let signature = spec.signature(signature, group.is_deterministic());
-            let rendezvous = Rendezvous { group, call, signature };
+            let bytes = input.bytes().max(output.bytes());
+            let signature = spec.signature(spec.verb, call.number, bytes, group.is_deterministic());
+            let rendezvous = Rendezvous { group, call, signature: signature.on_device(true) };
             // Other ranks will read this memory.
             self.wait_for_memory(&device, call)?;
             // From the moment this rank publishes its memory.
             rendezvous.lend(|| {
-                let (session, descriptors, counts) = DeviceSession::join(&rendezvous, &device, spec)?;
+                let (session, descriptors, counts) = DeviceSession::join(&rendezvous, &device, &collective)?;
                 match session.path {
                     Path::Direct | Path::Ipc => {
-                        direct::execute(&rendezvous, &session, spec, (&descriptors, &counts))?;
+                        direct::execute(&rendezvous, &session, &collective, (&descriptors, &counts))?;
                         rendezvous.barrier()?;
-                        session.copy_back(&rendezvous, spec, &descriptors[session.me])?;
+                        session.copy_back(&rendezvous, &collective, &descriptors[session.me])?;
                         Ok(None)
                     }
                     Path::Nccl => {
-                        session.nccl(&rendezvous)?.execute(&rendezvous, &session, spec, &counts)?;
+                        session.nccl(&rendezvous)?.execute(&rendezvous, &session, &collective, &counts)?;
                         rendezvous.barrier().map(|()| None)
                     }
                     Path::Staged => match session.staging(&rendezvous)? {
-                        Some(staging) => staging.execute(&rendezvous, &session, spec, &counts).map(|()| None),
+                        Some(staging) => {
+                            staging.execute(&rendezvous, &session, &collective, &counts).map(|()| None)
+                        }
                         None => Ok(Some(session)),
                     },
                 }
             })
         });
         let left = left.inspect_err(|error| session::close_lost(group, error))?;
-        left.map_or(Ok(()), |session| self.through_host(&session, spec))
+        left.map_or(Ok(()), |session| self.through_host(&session, &collective))
     }
 }

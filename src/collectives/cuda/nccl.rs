@@ -6,14 +6,13 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use super::jobs::{DeviceCollective, DeviceJob};
 use super::kernels;
 use super::rendezvous::{Rendezvous, internal_error};
 use super::session::DeviceSession;
-use super::spec::{CollectiveSpec, DeviceJob};
 use super::windows::{Stage, stages};
 use crate::cuda::{DeviceMemory, NCCL, functions};
 use crate::error::{Error, Result};
-use crate::memory::ReduceOp;
 use crate::transport::wait::wait;
 
 type Communicator = *mut c_void;
@@ -119,14 +118,14 @@ impl Nccl {
         &self,
         rendezvous: &Rendezvous,
         session: &DeviceSession,
-        spec: &CollectiveSpec,
+        collective: &DeviceCollective,
         counts: &[u64],
     ) -> Result<()> {
         let _entered = session.device.enter()?;
         let handle = *self.communicator.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let handle = handle.ok_or_else(|| internal_error("NCCL was given up"))?;
-        let pass = NcclPass { nccl: self, rendezvous, session, spec, raw: handle.0 };
-        let stages = stages(spec, session.facts.len(), counts);
+        let pass = NcclPass { nccl: self, rendezvous, session, collective, raw: handle.0 };
+        let stages = stages(collective, session.facts.len(), counts);
         let outcome = stages.iter().try_for_each(|stage| pass.run(stage));
         outcome.map_err(|error| {
             // NCCL's kernels wait for other ranks: only aborting ends them, and only then does the device release the users'
@@ -168,15 +167,15 @@ struct NcclPass<'a> {
     nccl: &'a Nccl,
     rendezvous: &'a Rendezvous<'a>,
     session: &'a DeviceSession,
-    spec: &'a CollectiveSpec<'a>,
+    collective: &'a DeviceCollective<'a>,
     raw: Communicator,
 }
 
 impl NcclPass<'_> {
     fn run(&self, stage: &Stage) -> Result<()> {
         let size = self.session.facts.len();
-        let source = if stage.from_output { self.spec.output } else { self.spec.input }.address();
-        let (me, output) = (self.session.me, self.spec.output.address());
+        let source = if stage.from_output { self.collective.output } else { self.collective.input }.address();
+        let (me, output) = (self.session.me, self.collective.output.address());
         let is_fold = |job: &&DeviceJob| matches!(job, DeviceJob::Fold { .. });
         let (folds, copies): (Vec<&DeviceJob>, Vec<&DeviceJob>) = stage.jobs.iter().partition(is_fold);
         let copies = copies.into_iter().filter_map(|job| match *job {
@@ -247,11 +246,11 @@ impl NcclPass<'_> {
             from.push(place);
         }
         self.transfer(&transfers)?;
-        let kind = (self.spec.dtype, self.spec.operation.unwrap_or(ReduceOp::Sum));
+        let kind = self.collective.spec.reduction();
         let on = (&self.session.device, &self.session.stream);
         // SAFETY: every source has `length` bytes; the target belongs to this rank, is lent for the call, and may be its own
         // source.
-        unsafe { kernels::fold(on, kind, length / self.spec.dtype.size(), &from, &[target]) }
+        unsafe { kernels::fold(on, kind, length / self.collective.spec.dtype.size(), &from, &[target]) }
     }
 
     /// Enqueues one group of transfers, on this rank and on its peers.

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::super::all_to_all::compare_counts;
+use super::super::raw::HostCall;
 use crate::error::{Error, Kind, Lost, Result};
-use crate::transport::arena::channel::RawSlice;
 use crate::transport::wait::poll_until;
 use crate::transport::{Call, Signature};
 use crate::world::Group;
@@ -22,23 +22,7 @@ pub(super) struct Rendezvous<'a> {
 impl Rendezvous<'_> {
     /// Gathers the bytes of all ranks, equally many on every rank, concatenated in rank order.
     pub fn all_gather_bytes(&self, mine: &[u8]) -> Result<Vec<u8>> {
-        let (size, bytes) = (self.group.size(), mine.len());
-        let mut all = vec![0u8; size * bytes];
-        let Some(channel) = &self.group.core.channel else {
-            all[self.group.rank() * bytes..][..bytes].copy_from_slice(mine);
-            let counts = vec![bytes; size];
-            self.group.all_gather_by_messages(self.call, self.signature, &mut all, &counts, 1)?;
-            return Ok(all);
-        };
-        let copy = |start: usize, pieces: &[RawSlice]| {
-            for (member, piece) in pieces.iter().enumerate() {
-                // SAFETY: members publish vectors of their own, never this one.
-                unsafe { piece.copy_to(&mut all, member * bytes + start) };
-            }
-        };
-        // SAFETY: the bytes are borrowed by this function and not written to.
-        unsafe { channel.share(self.call, self.signature, RawSlice::of(mine), None, |_| bytes, copy)? };
-        Ok(all)
+        HostCall::all_gather_bytes(self.group, self.call, self.signature, mine)
     }
 
     /// Blocks until all ranks have called this.

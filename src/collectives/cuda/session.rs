@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytemuck::{Pod, Zeroable};
 
+use super::jobs::{DeviceCollective, Workers};
 use super::kernels::MAX_BUFFERS;
 use super::nccl::Nccl;
 use super::path::{Capabilities, Path, PathChoice, RankFacts, choose};
 use super::rendezvous::{Rendezvous, internal_error};
-use super::spec::{CollectiveSpec, Workers};
 use super::staged::Staging;
 use crate::cuda::{self, Device, DeviceMemory, Exported, Mapped, NCCL, PinnedMemory, Span, Stream};
 use crate::error::{Error, Result};
@@ -81,14 +81,14 @@ impl DeviceSession {
     pub fn join(
         rendezvous: &Rendezvous,
         device: &Arc<Device>,
-        spec: &CollectiveSpec,
+        collective: &DeviceCollective,
     ) -> Result<(Arc<DeviceSession>, Vec<RankDescriptor>, Vec<u64>)> {
         let mine = facts(rendezvous.group, device)?;
-        let counts = spec.counts_to_publish();
+        let counts = collective.counts_to_publish();
         loop {
             let known = stored_session(rendezvous.group).filter(|session| session.facts[session.me] == mine);
             let descriptor = match &known {
-                Some(session) => session.describe(rendezvous, mine, spec)?,
+                Some(session) => session.describe(rendezvous, mine, collective)?,
                 None => RankDescriptor { facts: mine, ..RankDescriptor::zeroed() },
             };
             let mut bytes = bytemuck::bytes_of(&descriptor).to_vec();
@@ -176,7 +176,7 @@ impl DeviceSession {
         &self,
         rendezvous: &Rendezvous,
         facts: RankFacts,
-        spec: &CollectiveSpec,
+        collective: &DeviceCollective,
     ) -> Result<RankDescriptor> {
         let mut cache = self.cache();
         let mut describe = |at: usize, span: &Span, is_input: bool| -> Result<Exported> {
@@ -198,9 +198,9 @@ impl DeviceSession {
                 cuda::export(&self.device, &unsafe { proxy.span() })
             })
         };
-        let input = describe(0, &spec.input, true)?;
-        let in_place = spec.input == spec.output;
-        let output = if in_place { input } else { describe(1, &spec.output, false)? };
+        let input = describe(0, &collective.input, true)?;
+        let in_place = collective.input == collective.output;
+        let output = if in_place { input } else { describe(1, &collective.output, false)? };
         Ok(RankDescriptor { facts, input, output })
     }
 
@@ -208,14 +208,14 @@ impl DeviceSession {
     pub fn copy_back(
         &self,
         rendezvous: &Rendezvous,
-        spec: &CollectiveSpec,
+        collective: &DeviceCollective,
         descriptor: &RankDescriptor,
     ) -> Result<()> {
         let cache = self.cache();
         let stood = cache.proxies.iter().flatten().find(|proxy| descriptor.output.is_at(proxy.address()));
-        let Some(proxy) = stood.filter(|_| spec.output.bytes() > 0) else { return Ok(()) };
+        let Some(proxy) = stood.filter(|_| collective.output.bytes() > 0) else { return Ok(()) };
         // SAFETY: the proxy is as long as the output was; nothing else writes to it after the ranks have synchronised.
-        unsafe { self.stream.copy(spec.output.address(), proxy.address(), spec.output.bytes())? };
+        unsafe { self.stream.copy(collective.output.address(), proxy.address(), collective.output.bytes())? };
         self.stream.wait(&|| rendezvous.go_on())
     }
 

@@ -14,14 +14,13 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use super::jobs::{DeviceCollective, DeviceJob};
 use super::kernels;
 use super::rendezvous::{Rendezvous, internal_error};
 use super::session::DeviceSession;
-use super::spec::{CollectiveSpec, DeviceJob};
 use super::windows::{Stage, common, stages};
 use crate::cuda::{Device, DeviceMemory, Event, Registered, Stream};
 use crate::error::Result;
-use crate::memory::ReduceOp;
 use crate::transport::{ArenaBuffer, WholeArena};
 
 /// Bytes of a window: long enough that synchronising costs little compared to the copy.
@@ -134,14 +133,14 @@ impl Staging {
         &self,
         rendezvous: &Rendezvous,
         session: &DeviceSession,
-        spec: &CollectiveSpec,
+        collective: &DeviceCollective,
         counts: &[u64],
     ) -> Result<()> {
-        for stage in stages(spec, rendezvous.group.size(), counts) {
+        for stage in stages(collective, rendezvous.group.size(), counts) {
             let pass = StagedPass {
                 staging: self,
                 rendezvous,
-                spec,
+                collective,
                 stage: &stage,
                 device: &session.device,
                 me: session.me,
@@ -162,7 +161,7 @@ impl Staging {
 struct StagedPass<'a> {
     staging: &'a Staging,
     rendezvous: &'a Rendezvous<'a>,
-    spec: &'a CollectiveSpec<'a>,
+    collective: &'a DeviceCollective<'a>,
     stage: &'a Stage,
     device: &'a Arc<Device>,
     me: usize,
@@ -204,7 +203,11 @@ impl StagedPass<'_> {
     }
 
     fn source(&self) -> u64 {
-        if self.stage.from_output { self.spec.output.address() } else { self.spec.input.address() }
+        if self.stage.from_output {
+            self.collective.output.address()
+        } else {
+            self.collective.input.address()
+        }
     }
 
     fn slot(&self, rank: usize, window: usize) -> u64 {
@@ -226,7 +229,7 @@ impl StagedPass<'_> {
                 && from.rank == self.me
             {
                 let (from, to) =
-                    (self.source() + from.offset as u64, self.spec.output.address() + to.offset as u64);
+                    (self.source() + from.offset as u64, self.collective.output.address() + to.offset as u64);
                 // SAFETY: both belong to this rank, are lent for the call, and do not overlap.
                 unsafe { self.staging.h2d.copy(to, from, bytes)? };
             }
@@ -236,7 +239,7 @@ impl StagedPass<'_> {
 
     /// Copies or folds what the ranks have published in this window.
     fn work(&self, window: usize) -> Result<()> {
-        let output = self.spec.output.address();
+        let output = self.collective.output.address();
         for job in self.stage.jobs.iter().filter(|job| job.worker() == self.me) {
             match job {
                 DeviceJob::Copy { from, to, bytes, .. } if from.rank != self.me => {
@@ -286,8 +289,8 @@ impl StagedPass<'_> {
             room += WINDOW as u64;
         }
         compute.follow(h2d)?;
-        let kind = (self.spec.dtype, self.spec.operation.unwrap_or(ReduceOp::Sum));
-        let count = bytes.len() / self.spec.dtype.size();
+        let kind = self.collective.spec.reduction();
+        let count = bytes.len() / self.collective.spec.dtype.size();
         // SAFETY: every source has `count` elements; the target belongs to this rank, is lent for the call, and may be its
         // own source.
         unsafe { kernels::fold((self.device, compute), kind, count, &from, &[target])? };

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::Cuda;
+use super::super::Raw;
 use crate::cuda::{Device, DeviceMemory};
 use crate::error::{Error, Result};
 use crate::memory::{DType, ReduceOp};
@@ -10,7 +10,7 @@ use crate::memory::{DType, ReduceOp};
 const ELEMENTS: usize = 1000;
 const CALLS: usize = 100;
 
-impl Cuda<'_> {
+impl Raw<'_> {
     /// Tests all_reduce on device memory: returns the path between the members, and the seconds of the fastest of 100 calls.
     /// Collective; fails if a result is wrong.
     pub fn trial(&self, device: u32) -> Result<(&'static str, f64)> {
@@ -34,7 +34,7 @@ impl Cuda<'_> {
                 device.stream().copy(values.as_mut_ptr().addr() as u64, memory.address(), memory.bytes())?
             };
             device.stream().synchronize()?;
-            if values.iter().any(|&value| value != self.raw.group.size() as i32) {
+            if values.iter().any(|&value| value != self.group.size() as i32) {
                 return Err(Error::internal("all_reduce", format!("a wrong sum in CUDA memory, by {path}")));
             }
         }

@@ -1,20 +1,12 @@
-//! What a collective is called with, and the jobs that implement it: the same list on every rank.
+//! The jobs that implement a collective on device memory: the same list on every rank.
 
-use super::super::byte_ranges;
+use super::super::spec::CollectiveSpec;
 use crate::cuda::Span;
-use crate::memory::{DType, ReduceOp};
-use crate::transport::{Signature, Verb};
+use crate::transport::Verb;
 
-/// One call on device memory, as one rank makes it. Counts are in elements.
-pub(super) struct CollectiveSpec<'a> {
-    pub verb: Verb,
-    pub dtype: DType,
-    pub operation: Option<ReduceOp>,
-    pub root: Option<usize>,
-    /// The number of elements of each rank's part; in all_to_all, how many go to each rank.
-    pub counts: &'a [usize],
-    /// In all_to_all, how many come from each rank.
-    pub receives: &'a [usize],
+/// One collective on device memory, as one rank calls it.
+pub(super) struct DeviceCollective<'a> {
+    pub spec: CollectiveSpec<'a>,
     /// This rank's input; empty if only other ranks have one.
     pub input: Span,
     /// This rank's output; empty if only other ranks have one. It may be the input.
@@ -72,54 +64,19 @@ impl Workers {
 /// Parts of a fold that several workers share begin at multiples of this many bytes: no two touch the same cache line.
 const GRAIN: usize = 4096;
 
-impl CollectiveSpec<'_> {
-    /// A collective that moves nothing.
-    pub fn empty(span: Span) -> CollectiveSpec<'static> {
-        CollectiveSpec {
-            verb: Verb::Barrier,
-            dtype: DType::U8,
-            operation: None,
-            root: None,
-            counts: &[],
-            receives: &[],
-            input: span,
-            output: span,
-        }
-    }
-
-    /// What all ranks must agree on.
-    pub fn signature(&self, signature: Signature, deterministic: bool) -> Signature {
-        let parts = matches!(self.verb, Verb::AllGather | Verb::Gather | Verb::Scatter | Verb::ReduceScatter);
-        let count = match self.verb {
-            Verb::AllToAll => Signature::VARIES,
-            _ if parts => self.counts.iter().sum::<usize>() as u64,
-            _ => (self.input.bytes().max(self.output.bytes()) / self.dtype.size()) as u64,
-        };
-        let mut signature = signature.of(self.dtype, count);
-        if parts {
-            signature = signature.parts(self.counts);
-        }
-        if let Some(operation) = self.operation {
-            signature = signature.operation(operation).deterministic(deterministic);
-        }
-        match self.root {
-            Some(root) => signature.root(root),
-            None => signature,
-        }
-    }
-
+impl DeviceCollective<'_> {
     /// What the other ranks must know beyond the signature: in all_to_all, this rank's counts.
     pub fn counts_to_publish(&self) -> Vec<u64> {
-        let both = self.counts.iter().chain(self.receives).map(|&count| count as u64);
-        if self.verb == Verb::AllToAll { both.collect() } else { Vec::new() }
+        let both = self.spec.counts.iter().chain(self.spec.receive_counts).map(|&count| count as u64);
+        if self.spec.verb == Verb::AllToAll { both.collect() } else { Vec::new() }
     }
 
-    /// All jobs. `all_counts` is what the ranks published of [`CollectiveSpec::counts_to_publish`], concatenated.
+    /// All jobs. `all_counts` is what the ranks published of [`DeviceCollective::counts_to_publish`], concatenated.
     pub fn jobs(&self, size: usize, workers: &Workers, all_counts: &[u64]) -> Vec<DeviceJob> {
-        let element = self.dtype.size();
-        let parts = if self.verb == Verb::AllToAll { Vec::new() } else { byte_ranges(self.counts, element) };
+        let element = self.spec.dtype.size();
+        let parts = self.spec.part_ranges();
         let whole = self.input.bytes().max(self.output.bytes());
-        let (root, ranks) = (self.root.unwrap_or(0), 0..size);
+        let (root, ranks) = (self.spec.root_rank(), 0..size);
         let buffer_offset = |rank, offset| BufferOffset { rank, offset };
         let copy = |from: BufferOffset, to: BufferOffset, bytes| DeviceJob::Copy {
             worker: workers.of[to.rank],
@@ -127,7 +84,7 @@ impl CollectiveSpec<'_> {
             to,
             bytes,
         };
-        let jobs: Vec<DeviceJob> = match self.verb {
+        let jobs: Vec<DeviceJob> = match self.spec.verb {
             Verb::AllReduce => {
                 let share = whole.div_ceil(workers.all.len()).next_multiple_of(GRAIN);
                 let part = |(at, &worker): (usize, &usize)| {
@@ -202,20 +159,13 @@ impl CollectiveSpec<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::{DType, ReduceOp};
 
-    fn spec<'a>(verb: Verb, counts: &'a [usize], bytes: usize) -> CollectiveSpec<'a> {
+    fn collective(verb: Verb, counts: &[usize], bytes: usize) -> DeviceCollective<'_> {
+        let spec = CollectiveSpec::new(verb, DType::F32).operation(ReduceOp::Sum).root(1).counts(counts);
         // SAFETY: the address is never dereferenced.
         let span = unsafe { Span::lent(0, 4096, bytes) };
-        CollectiveSpec {
-            verb,
-            dtype: DType::F32,
-            operation: Some(ReduceOp::Sum),
-            root: Some(1),
-            counts,
-            receives: &[],
-            input: span,
-            output: span,
-        }
+        DeviceCollective { spec, input: span, output: span }
     }
 
     #[test]
@@ -228,7 +178,7 @@ mod tests {
     fn a_sum_is_shared_out_between_devices_without_gaps() {
         for (bytes, devices) in [(0, 2), (4, 2), (100_000, 3), (4096 * 6, 3)] {
             let devices: Vec<usize> = (0..devices).collect();
-            let jobs = spec(Verb::AllReduce, &[], bytes).jobs(3, &Workers::for_devices(&devices), &[]);
+            let jobs = collective(Verb::AllReduce, &[], bytes).jobs(3, &Workers::for_devices(&devices), &[]);
             let mut end = 0;
             for job in jobs {
                 let DeviceJob::Fold { offset, bytes, to, .. } = job else { panic!("a sum") };
@@ -242,7 +192,7 @@ mod tests {
 
     #[test]
     fn parts_go_where_ranks_expect_them() {
-        let jobs = spec(Verb::Scatter, &[2, 0, 3], 20).jobs(3, &Workers::each(3), &[]);
+        let jobs = collective(Verb::Scatter, &[2, 0, 3], 20).jobs(3, &Workers::each(3), &[]);
         let from = |offset| BufferOffset { rank: 1, offset };
         assert_eq!(
             jobs,
@@ -263,7 +213,7 @@ mod tests {
         );
         // Rank 0 sends 1 and 2 elements, rank 1 sends 3 and 4.
         let all_counts = [1, 2, 1, 3, 3, 4, 2, 4];
-        let jobs = spec(Verb::AllToAll, &[3, 4], 28).jobs(2, &Workers::each(2), &all_counts);
+        let jobs = collective(Verb::AllToAll, &[3, 4], 28).jobs(2, &Workers::each(2), &all_counts);
         let expected = [(0, 0, 0, 0, 4), (1, 0, 0, 4, 12), (0, 4, 1, 0, 8), (1, 12, 1, 8, 16)];
         let expected = expected.map(|(from, start, to, end, bytes)| DeviceJob::Copy {
             worker: to,
