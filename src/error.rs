@@ -30,6 +30,27 @@ pub enum Kind {
     Interrupted = 7,
 }
 
+impl Kind {
+    const ALL: [Kind; 7] = [
+        Kind::Usage,
+        Kind::Timeout,
+        Kind::PeerLost,
+        Kind::Io,
+        Kind::Unsupported,
+        Kind::Internal,
+        Kind::Interrupted,
+    ];
+
+    pub(crate) fn from_number(number: i32) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| *kind as i32 == number)
+    }
+
+    /// Whether an error of this kind explains those of other ranks, rather than follows from them.
+    pub(crate) fn is_root_cause(self) -> bool {
+        matches!(self, Kind::Usage | Kind::Io | Kind::Unsupported)
+    }
+}
+
 /// A rank that others are waiting for, and its known state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {

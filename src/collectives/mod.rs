@@ -1,6 +1,7 @@
 //! Layer 4: the collectives. One file each: its typed form, its untyped form, and the algorithm over messages that works on
 //! every transport. Groups that share memory take the faster path through their channel.
 
+mod agreement;
 mod all_gather;
 mod all_reduce;
 mod all_to_all;
