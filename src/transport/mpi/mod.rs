@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `search`, `library` | where MPI libraries are installed; loading the preferred one |
 //! | `abi`, `binding` | three ABIs as one function table; the MPI calls in use, with errors |
-//! | `wire`, `matching`, `transfer` | control messages; matching of messages and receives; data in flight |
+//! | `wire`, `transfer` | control messages; data in flight |
 //! | `engine`, `control`, `cancel` | the state of all exchanges; handling of control messages; cancellation |
 //! | `buffered` | messages outside any exchange: buffered sends and receives from any source |
 //! | `wait`, `peers` | polling backoff; identity and liveness of the other ranks |
@@ -27,7 +27,6 @@ mod cancel;
 mod control;
 mod engine;
 mod library;
-mod matching;
 mod peers;
 mod search;
 #[cfg(test)]
@@ -317,9 +316,9 @@ impl NonblockingTransport for MpiTransport {
         let mut engine = self.engine();
         let outcome = self
             .advance(&mut engine, call)
-            .and_then(|()| engine.state(*ticket).map_err(|failure| self.error(call, failure)));
+            .and_then(|()| engine.exchanges.state(*ticket).map_err(|failure| self.error(call, failure)));
         match outcome {
-            Ok(true) => engine.close(*ticket),
+            Ok(true) => engine.exchanges.close(*ticket),
             Ok(false) => {}
             Err(_) => engine.cancel(*ticket, None),
         }
