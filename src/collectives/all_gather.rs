@@ -74,7 +74,7 @@ impl Raw<'_> {
         let part_ranges = byte_ranges(counts, dtype.size());
         group.call(verb, |call| {
             let signature = self.signature(verb, call).of(dtype, total as u64).parts(counts);
-            let Some(channel) = &group.core.channel else {
+            let Some(channel) = group.channel() else {
                 output[part_ranges[group.rank()].clone()].copy_from_slice(input);
                 return group.all_gather_by_messages(call, signature, output, counts, dtype.size());
             };

@@ -81,7 +81,7 @@ impl Raw<'_> {
                 .operation(operation)
                 .deterministic(group.is_deterministic());
             let signature = self.enclosing.unwrap_or(signature);
-            if let Some(channel) = &group.core.channel {
+            if let Some(channel) = group.channel() {
                 return channel.all_reduce(call, signature, bytes, dtype, operation);
             }
             // With two levels, the order of the sum depends on which ranks share a host.
@@ -90,7 +90,7 @@ impl Raw<'_> {
             {
                 return group.all_reduce_in_levels(call, levels, signature, bytes, (dtype, operation));
             }
-            let (transport, kind) = (&group.core.world.transport, (dtype, operation));
+            let (transport, kind) = (group.transport(), (dtype, operation));
             transport
                 .all_reduce(call, &group.slot(signature), group.members(), bytes, kind)
                 .unwrap_or_else(|| group.all_reduce_by_messages(call, signature, bytes, kind))

@@ -59,7 +59,7 @@ impl Raw<'_> {
         let (to, from) = (byte_ranges(send_counts, dtype.size()), byte_ranges(receive_counts, dtype.size()));
         group.call(Verb::AllToAll, |call| {
             let signature = self.signature(Verb::AllToAll, call).of(dtype, Signature::VARIES);
-            let Some(channel) = &group.core.channel else {
+            let Some(channel) = group.channel() else {
                 output[from[rank].clone()].copy_from_slice(&input[to[rank].clone()]);
                 let others = || (0..group.size()).filter(|&other| other != rank);
                 let sends = others()

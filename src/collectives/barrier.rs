@@ -32,7 +32,7 @@ impl Raw<'_> {
     /// Blocks until every member has called this.
     pub fn barrier(&self) -> Result<()> {
         let group = self.group;
-        group.call(Verb::Barrier, |call| match &group.core.channel {
+        group.call(Verb::Barrier, |call| match group.channel() {
             Some(channel) => channel.barrier(call, group.signature(Verb::Barrier, call)),
             None => group.barrier_by_messages(call),
         })

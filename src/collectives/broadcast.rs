@@ -52,7 +52,7 @@ impl Raw<'_> {
         group.call(Verb::Broadcast, |call| {
             let signature = self.signature(Verb::Broadcast, call).of(dtype, count as u64).root(root);
             let signature = self.enclosing.unwrap_or(signature);
-            match (&group.core.channel, group.hierarchy(call)?) {
+            match (group.channel(), group.hierarchy(call)?) {
                 (Some(channel), _) => broadcast_shared(channel, call, signature, bytes, root, group.rank()),
                 (None, Some(levels)) => {
                     // The root's host gets the values first, then the other hosts' leaders, then the members of their hosts.

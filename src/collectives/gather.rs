@@ -79,7 +79,7 @@ impl Raw<'_> {
         group.call(Verb::Gather, |call| {
             let signature =
                 self.signature(Verb::Gather, call).of(dtype, total as u64).parts(counts).root(root);
-            let Some(channel) = &group.core.channel else {
+            let Some(channel) = group.channel() else {
                 return group.gather_by_messages(
                     call,
                     signature,

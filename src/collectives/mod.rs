@@ -65,7 +65,7 @@ impl Group {
 
     /// The slot of the messages of a collective with this signature.
     fn slot(&self, signature: Signature) -> Slot {
-        Slot { context: self.core.context, tag: Slot::COLLECTIVE, signature }
+        Slot { context: self.context(), tag: Slot::COLLECTIVE, signature }
     }
 }
 

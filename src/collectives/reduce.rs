@@ -132,7 +132,7 @@ impl Raw<'_> {
                 .deterministic(group.is_deterministic())
                 .root(root);
             let signature = self.enclosing.unwrap_or(signature);
-            let Some(channel) = &group.core.channel else {
+            let Some(channel) = group.channel() else {
                 let (between, kinds) = ((input, output), (dtype, operation));
                 // SAFETY: passed on from the caller.
                 return unsafe { group.reduce_by_messages(call, signature, between, kinds, root) };

@@ -103,7 +103,7 @@ impl Raw<'_> {
                 .operation(operation)
                 .deterministic(group.is_deterministic());
             let target = output.as_mut_ptr();
-            let Some(channel) = &group.core.channel else {
+            let Some(channel) = group.channel() else {
                 let kinds = (dtype, operation);
                 // SAFETY: the lengths were checked above, and a shared and a mutable borrow do not overlap.
                 return unsafe {

@@ -73,7 +73,7 @@ impl Raw<'_> {
         group.call(Verb::Scatter, |call| {
             let signature =
                 self.signature(Verb::Scatter, call).of(dtype, total as u64).parts(counts).root(root);
-            let Some(channel) = &group.core.channel else {
+            let Some(channel) = group.channel() else {
                 return group.scatter_by_messages(
                     call,
                     signature,

@@ -97,7 +97,7 @@ impl Handshake<'_> {
     /// Sends one byte without waiting, in order with the slot's other messages.
     fn post(&self, slot: &Slot, byte: u8) -> Result<()> {
         let to = self.group.members()[self.peer];
-        self.group.core.world.transport.post(self.call, to, slot, vec![byte])
+        self.group.transport().post(self.call, to, slot, vec![byte])
     }
 
     fn receive_byte(&self, slot: &Slot) -> Result<u8> {
