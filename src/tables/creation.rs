@@ -80,7 +80,7 @@ fn as_reported(reply: RemoteReply, at: usize, rank: usize) -> Error {
         }
         // The interrupt hit another rank, not this one.
         Some(Error::Interrupted { operation, number, group, .. }) => {
-            let lost = vec![Lost { rank: at, pid: None, how: "it was interrupted".into() }];
+            let lost = vec![Lost::new(at, None, "it was interrupted")];
             Error::PeerLost { rank, operation, number, group, lost }
         }
         Some(error) => error,

@@ -127,8 +127,7 @@ impl MessageMismatch {
     /// The error that a call reports for this mismatch.
     pub fn error(&self, call: &Call) -> Error {
         if self.received.signature.is(Verb::Revoke) {
-            let how = super::REVOKED.into();
-            return call.lost(vec![Lost { rank: self.from, pid: None, how }]);
+            return call.lost(vec![Lost::new(self.from, None, super::REVOKED)]);
         }
         // A sender sees a mismatch when its receiver has rejected the message.
         let is_sender = call.operation == Verb::Send.name();

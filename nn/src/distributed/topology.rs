@@ -133,7 +133,7 @@ impl Topology {
             operation: "batch".into(),
             number: batch,
             group: self.world.group.name().into(),
-            lost: ranks.map(|rank| Lost { rank, pid: None, how: how.into() }).collect(),
+            lost: ranks.map(|rank| Lost::new(rank, None, how)).collect(),
         }
     }
 

@@ -63,9 +63,8 @@ impl Handshake<'_> {
             match unbounded.receive_byte(answers)? {
                 COPIED => return Ok(()),
                 FAILED => {
-                    let how = "it gave up on this message after an error".into();
-                    let rank = self.group.members()[self.peer];
-                    return Err(self.call.lost(vec![Lost { rank, pid: None, how }]));
+                    let how = "it gave up on this message after an error";
+                    return Err(self.call.lost(vec![Lost::new(self.group.members()[self.peer], None, how)]));
                 }
                 _ => {}
             }

@@ -97,7 +97,7 @@ impl MpiTransport {
         {
             let library = describe(&version, mpi.path());
             return Err(different(format!(
-                "the launcher says rank {launcher_rank} of {launcher_size}, but {library} says rank {rank} of {size}"
+                "rank {launcher_rank} of {launcher_size} from the launcher, but rank {rank} of {size} from {library}"
             )));
         }
         let all = mpi.all_gather(bytemuck::bytes_of(&ProcessIdentity::own()), deadline)?;
@@ -190,10 +190,10 @@ impl MpiTransport {
                 let mut lost = self.peers.all_lost();
                 if lost.is_empty() {
                     let (rank, how) = match dead {
-                        Some(rank) => (rank, format!("its process ended, says rank {from}")),
-                        None => (from, "it gave this call up".into()),
+                        Some(rank) => (rank, format!("its process ended, as rank {from} reports")),
+                        None => (from, "it cancelled this call".into()),
                     };
-                    lost.push(Lost { rank, pid: Some(self.peers.pid(rank)), how });
+                    lost.push(Lost::new(rank, Some(self.peers.pid(rank)), how));
                 }
                 call.lost(lost)
             }
@@ -222,10 +222,10 @@ impl MpiTransport {
         let how = if rank == self.rank {
             "this rank cannot use MPI any more: it has shut it down, or MPI failed"
         } else {
-            "a transfer with it stopped half-way, so MPI cannot be used any more"
+            "a transfer with it stopped midway, so MPI cannot be used any more"
         };
         let known = self.peers.lost(rank);
-        let lost = known.unwrap_or_else(|| Lost { rank, pid: Some(self.peers.pid(rank)), how: how.into() });
+        let lost = known.unwrap_or_else(|| Lost::new(rank, Some(self.peers.pid(rank)), how));
         call.lost(vec![lost])
     }
 }
