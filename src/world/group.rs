@@ -426,7 +426,7 @@ struct RevokeOnPanic<'a> {
 impl Drop for RevokeOnPanic<'_> {
     fn drop(&mut self) {
         if self.armed {
-            self.group.revoke_with(&Error::internal(self.operation, "it panicked half-way"));
+            self.group.revoke_with(&Error::internal(self.operation, "it panicked midway"));
         }
     }
 }

@@ -115,7 +115,7 @@ impl MpiEngine {
     /// then leaked.
     fn abort_receive(&mut self, index: usize, dead: Option<usize>, mpi_owns_buffer: bool) {
         let AnySourceReceive { ticket, from, bytes, .. } = self.any_source_receives.swap_remove(index);
-        tracing::debug!(from, "a message was given up half-way");
+        tracing::debug!(from, "a message was cancelled midway");
         self.cancel(ticket, dead);
         if mpi_owns_buffer || self.broken.is_some() {
             std::mem::forget(bytes);
