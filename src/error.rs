@@ -30,6 +30,27 @@ pub enum Kind {
     Interrupted = 7,
 }
 
+impl Kind {
+    const ALL: [Kind; 7] = [
+        Kind::Usage,
+        Kind::Timeout,
+        Kind::PeerLost,
+        Kind::Io,
+        Kind::Unsupported,
+        Kind::Internal,
+        Kind::Interrupted,
+    ];
+
+    pub(crate) fn from_number(number: i32) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| *kind as i32 == number)
+    }
+
+    /// Whether an error of this kind explains those of other ranks, rather than follows from them.
+    pub(crate) fn is_root_cause(self) -> bool {
+        matches!(self, Kind::Usage | Kind::Io | Kind::Unsupported)
+    }
+}
+
 /// A rank that others are waiting for, and its known state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
@@ -39,14 +60,16 @@ pub struct Missing {
     pub pid: Option<u32>,
     /// What it was last doing and for how long, as text.
     pub doing: String,
+    /// The name of the call with other ranks that it is blocked in, if any.
+    pub call: Option<String>,
     /// The source line it is at, if its language can report it.
     pub location: Option<String>,
 }
 
 impl Missing {
-    /// Whether it is blocked in a call with other ranks that is not a table call.
-    pub(crate) fn waits_elsewhere(&self) -> bool {
-        self.doing.starts_with("in ") && !self.doing.starts_with("in a table's")
+    /// A rank of which only this is known.
+    pub fn new(rank: usize, pid: Option<u32>, doing: impl Into<String>) -> Missing {
+        Missing { rank, pid, doing: doing.into(), call: None, location: None }
     }
 }
 
@@ -59,10 +82,16 @@ pub struct Lost {
     pub pid: Option<u32>,
     /// How it was lost, as text ("its process ended").
     pub how: String,
+    /// Whether it left the world in an orderly way, too early for the others.
+    pub left: bool,
 }
 
-/// Cause of loss of a rank that left the world in an orderly way.
-pub(crate) const LEFT_EARLY: &str = "it ended, or called shutdown, while others still needed it";
+impl Lost {
+    /// A rank that did not leave in an orderly way.
+    pub fn new(rank: usize, pid: Option<u32>, how: impl Into<String>) -> Lost {
+        Lost { rank, pid, how: how.into(), left: false }
+    }
+}
 
 /// What went wrong. Match on [`Error::kind`] for the stable classification.
 ///
@@ -319,7 +348,7 @@ impl fmt::Display for LostList<'_> {
 struct LostAdvice<'a>(&'a [Lost]);
 impl fmt::Display for LostAdvice<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0.iter().all(|lost| lost.how == LEFT_EARLY) {
+        f.write_str(match self.0.iter().all(|lost| lost.left) {
             true => {
                 "if it ended well, let every rank make the same calls: equally many steps, or finish() by a worker that has fewer; if it did not, its own output says why"
             }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::error::{Error, LEFT_EARLY, Result};
-use crate::transport::arena::{Arena, MAX_LOCAL_RANKS, PeerStatus};
+use crate::error::{Error, Result};
+use crate::transport::arena::{Arena, LossCause, MAX_LOCAL_RANKS, PeerStatus};
 use crate::transport::shm;
 use crate::world::{InitOptions, World};
 
@@ -89,9 +89,9 @@ impl Job {
         let process = &self.arena.peer_slot(rank).process;
         let running = process.pid().filter(|_| !process.process_ended());
         let running = running.map(|pid| format!("its process {pid} still runs"));
-        if let Some(obstacle) = running.or_else(|| process.restart_obstacle().map(str::to_owned)) {
+        if let Some(obstacle) = running.or_else(|| process.restart_obstacle().map(Into::into)) {
             let what = format!("rank {rank} cannot be started again, because {obstacle}");
-            let advice = "start the whole job again, from a checkpoint if there is one";
+            let advice = "start the entire job again, from a checkpoint if there is one";
             return Err(Error::unsupported("restart", what, advice));
         }
         process.count_restart();
@@ -115,9 +115,9 @@ impl Job {
         let slot = self.arena.peer_slot(rank);
         match slot.process.status() {
             // Whether other ranks still needed it does not concern the launcher.
-            PeerStatus::Dead(LEFT_EARLY) => "it has ended, or called shutdown".into(),
-            PeerStatus::Dead(how) => how.into(),
-            PeerStatus::Alive | PeerStatus::Restarting => slot.describe(),
+            PeerStatus::Dead(LossCause::Left) => "it has ended, or called shutdown".into(),
+            PeerStatus::Dead(cause) => cause.text().into(),
+            PeerStatus::Alive | PeerStatus::Restarting => slot.describe().0,
         }
     }
 }

@@ -33,7 +33,7 @@ impl Group {
 impl HostCall<'_> {
     pub(super) fn all_gather(&self, input: &[u8], output: &mut [u8]) -> Result<()> {
         let part_ranges = self.spec.part_ranges();
-        let Some(channel) = &self.group.core.channel else {
+        let Some(channel) = self.group.channel() else {
             output[part_ranges[self.group.rank()].clone()].copy_from_slice(input);
             return self.all_gather_by_messages(output);
         };

@@ -21,7 +21,7 @@ impl HostCall<'_> {
     pub(super) fn all_reduce(&self, bytes: &mut [u8]) -> Result<()> {
         let (group, call) = (self.group, self.call);
         let (dtype, operation) = self.spec.reduction();
-        if let Some(channel) = &group.core.channel {
+        if let Some(channel) = group.channel() {
             return channel.all_reduce(call, self.signature, bytes, dtype, operation);
         }
         // With two levels, the order of the sum depends on which ranks share a host.
@@ -30,7 +30,7 @@ impl HostCall<'_> {
         {
             return self.all_reduce_in_levels(levels, bytes);
         }
-        let transport = &group.core.world.transport;
+        let transport = group.transport();
         transport
             .all_reduce(call, &self.slot(), group.members(), bytes, (dtype, operation))
             .unwrap_or_else(|| self.all_reduce_by_messages(bytes))

@@ -42,7 +42,7 @@ impl HostCall<'_> {
     pub(super) fn all_to_all(&self, input: &[u8], output: &mut [u8]) -> Result<()> {
         let (group, spec) = (self.group, self.spec);
         let (to, from) = (spec.part_ranges(), byte_ranges(spec.receive_counts, spec.dtype.size()));
-        let Some(channel) = &group.core.channel else {
+        let Some(channel) = group.channel() else {
             return self.all_to_all_by_messages(input, &to, output, &from);
         };
         self.compare()?;

@@ -12,7 +12,7 @@ impl Group {
     pub fn barrier(&self) -> Result<()> {
         self.call(Verb::Barrier, |call| {
             let signature = Signature::new(Verb::Barrier, call.number);
-            match &self.core.channel {
+            match self.channel() {
                 Some(channel) => channel.barrier(call, signature),
                 None => self.barrier_by_messages(call, signature),
             }

@@ -18,7 +18,7 @@ impl Group {
 
 impl HostCall<'_> {
     pub(super) fn broadcast(&self, bytes: &mut [u8]) -> Result<()> {
-        if let Some(channel) = &self.group.core.channel {
+        if let Some(channel) = self.group.channel() {
             return self.broadcast_shared(channel, bytes);
         }
         match self.group.hierarchy(self.call)? {

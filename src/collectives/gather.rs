@@ -31,7 +31,7 @@ impl Group {
 
 impl HostCall<'_> {
     pub(super) fn gather(&self, input: &[u8], output: &mut [u8]) -> Result<()> {
-        let Some(channel) = &self.group.core.channel else {
+        let Some(channel) = self.group.channel() else {
             return self.gather_by_messages(input, output);
         };
         let (part_ranges, is_root) = (self.spec.part_ranges(), self.is_root());

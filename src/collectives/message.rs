@@ -93,11 +93,11 @@ impl Raw<'_> {
     ) -> Result<Ticket> {
         self.group.check_usable(verb.name())?;
         // SAFETY: passed on from the caller.
-        Ok(unsafe { self.group.core.world.transport.begin(slot, sends, receives) })
+        Ok(unsafe { self.group.transport().begin(slot, sends, receives) })
     }
 
     fn finish<B: Send + 'static>(&self, verb: Verb, buffer: Box<B>, ticket: Ticket) -> Pending<B> {
-        let transport = self.group.core.world.transport.clone();
+        let transport = self.group.transport().clone();
         let waited = transport.clone();
         // The buffer must outlive the ticket, whatever happens: tuple fields are dropped in this order.
         let guarded = (CancelOnDrop(move || transport.cancel(ticket)), buffer);
@@ -132,6 +132,6 @@ impl Raw<'_> {
         }
         // One signature for both sides: they are compared.
         let signature = Signature::new(Verb::Send, 0).of(dtype, count);
-        Ok(Slot { context: self.group.core.context, tag, signature })
+        Ok(Slot { context: self.group.context(), tag, signature })
     }
 }

@@ -1,6 +1,7 @@
 //! Layer 4: the collectives. One file each: its typed form, and its algorithms through shared memory and over messages, which
 //! work on every transport. Every call is a [`spec::CollectiveSpec`] over [`Buffer`]s: [`Raw`] builds and executes it.
 
+mod agreement;
 mod all_gather;
 mod all_reduce;
 mod all_to_all;
@@ -30,7 +31,7 @@ use crate::world::Group;
 impl Group {
     /// The slot of the messages of a collective with this signature.
     fn slot(&self, signature: Signature) -> Slot {
-        Slot { context: self.core.context, tag: Slot::COLLECTIVE, signature }
+        Slot { context: self.context(), tag: Slot::COLLECTIVE, signature }
     }
 }
 

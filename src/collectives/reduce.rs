@@ -57,7 +57,7 @@ impl HostCall<'_> {
     unsafe fn reduce_between(&self, input: RawSlice, output: *mut u8) -> Result<()> {
         let root = self.spec.root_rank();
         let (dtype, operation) = self.spec.reduction();
-        let Some(channel) = &self.group.core.channel else {
+        let Some(channel) = self.group.channel() else {
             // SAFETY: passed on from the caller.
             return unsafe { self.reduce_by_messages(input, output) };
         };

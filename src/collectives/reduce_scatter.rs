@@ -39,7 +39,7 @@ impl HostCall<'_> {
     pub(super) fn reduce_scatter(&self, input: &[u8], output: &mut [u8]) -> Result<()> {
         let (dtype, operation) = self.spec.reduction();
         let (rank, target) = (self.group.rank(), output.as_mut_ptr());
-        let Some(channel) = &self.group.core.channel else {
+        let Some(channel) = self.group.channel() else {
             // SAFETY: the lengths were checked, and a shared and a mutable borrow do not overlap.
             return unsafe { self.reduce_scatter_by_messages(input.as_ptr(), target) };
         };

@@ -32,7 +32,7 @@ impl Group {
 impl HostCall<'_> {
     pub(super) fn scatter(&self, input: &[u8], output: &mut [u8]) -> Result<()> {
         let (rank, root) = (self.group.rank(), self.spec.root_rank());
-        let Some(channel) = &self.group.core.channel else {
+        let Some(channel) = self.group.channel() else {
             return self.scatter_by_messages(input, output);
         };
         let part_ranges = self.spec.part_ranges();

@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use super::kernel::Source;
+use super::kernel::KernelSource;
 use super::library::{NVRTC, functions};
 use crate::error::{Error, Result};
 
@@ -73,7 +73,7 @@ impl Compiler {
 
 /// Compiles for an architecture (90 is "sm_90"): to machine code (CUBIN) if the compiler supports it, else to PTX for the
 /// newest architecture that it supports, which the driver translates.
-pub(super) fn compile(source: &Source, macros: &[&str], architecture: u32) -> Result<Vec<u8>> {
+pub(super) fn compile(source: &KernelSource, macros: &[&str], architecture: u32) -> Result<Vec<u8>> {
     let compiler = Compiler::get()?;
     let known = compiler.architectures();
     let target = known.iter().copied().filter(|&one| one <= architecture).max();
@@ -103,7 +103,7 @@ struct Compilation {
 }
 
 impl Compilation {
-    fn new(compiler: &'static Compiler, source: &Source) -> Result<Compilation> {
+    fn new(compiler: &'static Compiler, source: &KernelSource) -> Result<Compilation> {
         let functions = &compiler.functions;
         let (code, name) = (text(source.code)?, text(source.name)?);
         let mut program = std::ptr::null_mut();
@@ -117,7 +117,7 @@ impl Compilation {
         }
     }
 
-    fn compile(&self, source: &Source, options: &[String]) -> Result<()> {
+    fn compile(&self, source: &KernelSource, options: &[String]) -> Result<()> {
         let options: Vec<CString> = options.iter().map(|option| text(option)).collect::<Result<_>>()?;
         let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
         // SAFETY: as many strings as are counted, each of them NUL-terminated.
@@ -172,7 +172,7 @@ fn text(text: &str) -> Result<CString> {
 
 /// For tests of kernels without a device: compiles for an H200; without a compiler it prints so and returns false.
 #[cfg(test)]
-pub(crate) fn compiles(source: &Source, macros: &[&str]) -> bool {
+pub(crate) fn compiles(source: &KernelSource, macros: &[&str]) -> bool {
     let Ok(compiler) = Compiler::get() else {
         println!("left out: compiling {}, because NVRTC was not found", source.name);
         return false;
@@ -187,11 +187,11 @@ pub(crate) fn compiles(source: &Source, macros: &[&str]) -> bool {
 mod tests {
     use super::*;
 
-    const GOOD: Source = Source {
+    const GOOD: KernelSource = KernelSource {
         name: "good.cu",
         code: "extern \"C\" __global__ void set(float *x, float y) { x[threadIdx.x] = y; }",
     };
-    const BAD: Source = Source { name: "bad.cu", code: "extern \"C\" __global__ void set( {" };
+    const BAD: KernelSource = KernelSource { name: "bad.cu", code: "extern \"C\" __global__ void set( {" };
 
     #[test]
     fn mistakes_are_shown_with_their_line() {

@@ -8,7 +8,7 @@ use super::compiler;
 use super::context::{Context, ContextGuard};
 use super::driver::{Driver, Handle};
 use super::error::ALREADY_ENABLED;
-use super::kernel::{Kernel, Source};
+use super::kernel::{Kernel, KernelSource};
 use super::stream::Stream;
 use crate::error::Result;
 
@@ -192,12 +192,12 @@ impl Device {
     }
 
     /// A kernel by its name, compiled at first use.
-    pub fn kernel(&self, source: &Source, name: &str) -> Result<Kernel> {
+    pub fn kernel(&self, source: &KernelSource, name: &str) -> Result<Kernel> {
         self.kernel_with(source, &[], name)
     }
 
     /// As [`Device::kernel`], compiled with these macros ("TYPE=float"): each combination is compiled at its first use.
-    pub fn kernel_with(&self, source: &Source, macros: &[&str], name: &str) -> Result<Kernel> {
+    pub fn kernel_with(&self, source: &KernelSource, macros: &[&str], name: &str) -> Result<Kernel> {
         let driver = self.context.driver;
         let _entered = self.context.enter()?;
         let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);

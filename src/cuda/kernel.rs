@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 
 /// CUDA C++ code with kernels in it, each declared `extern "C"`.
 #[derive(Debug)]
-pub struct Source {
+pub struct KernelSource {
     /// The name of its file, which errors show; must be unique among sources.
     pub name: &'static str,
     /// The code. Multiplications and additions are never fused, so results equal those of the host.
@@ -65,7 +65,12 @@ unsafe impl Send for Kernel {}
 unsafe impl Sync for Kernel {}
 
 impl Kernel {
-    pub(super) fn find(context: Context, module: Handle, source: &Source, name: &str) -> Result<Kernel> {
+    pub(super) fn find(
+        context: Context,
+        module: Handle,
+        source: &KernelSource,
+        name: &str,
+    ) -> Result<Kernel> {
         let text =
             CString::new(name).map_err(|_| Error::internal("CUDA kernel", "a name with a zero in it"))?;
         let mut raw = std::ptr::null_mut();

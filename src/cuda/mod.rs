@@ -22,7 +22,7 @@ mod survey;
 
 pub use device::Device;
 pub(crate) use ipc::{Exported, Mapped, export, open, release_mapping, release_process};
-pub use kernel::{Argument, Kernel, Source};
+pub use kernel::{Argument, Kernel, KernelSource};
 pub use library::look_in;
 pub(crate) use library::{NCCL, functions};
 pub use memory::{DeviceMemory, PinnedMemory, Registered};
@@ -30,3 +30,7 @@ pub(crate) use process::process_number;
 pub use span::Span;
 pub use stream::{Event, Stream};
 pub use survey::{Component, Survey, survey};
+
+/// The former name of [`KernelSource`].
+#[deprecated(note = "use `KernelSource`")]
+pub type Source = KernelSource;

@@ -22,7 +22,7 @@ pub(super) fn wait(
     done: impl Fn() -> bool,
     missing: impl Fn(usize) -> bool,
 ) -> Result<()> {
-    let Some(endpoint) = &group.core.world.endpoint else { return Ok(()) };
+    let Some(endpoint) = group.endpoint() else { return Ok(()) };
     let mut suspects = Vec::new();
     let check = || check_neighbours(group, call, started, &missing, &mut suspects);
     endpoint.backoff.wait(call, &endpoint.own_slot().doorbell, done, check, || false)
@@ -36,7 +36,7 @@ fn check_neighbours(
     missing: &impl Fn(usize) -> bool,
     suspects: &mut Vec<(usize, String)>,
 ) -> Result<()> {
-    let (Some(channel), Some(_)) = (&group.core.channel, &group.core.world.endpoint) else {
+    let (Some(channel), Some(_)) = (group.channel(), group.endpoint()) else {
         return call.check_interrupt();
     };
     // Read first which members make another call, then which are missing: a member that sent its data and went on is not
@@ -81,17 +81,17 @@ impl<F: Fn(usize) -> bool> Awaited for Neighbours<'_, F> {
 
     fn missing(&self, members: Vec<usize>) -> Vec<Missing> {
         let ranks = members.into_iter().map(|member| self.group.members()[member]);
-        self.group.core.world.endpoint.as_ref().map_or_else(Vec::new, |endpoint| endpoint.all_missing(ranks))
+        self.group.endpoint().map_or_else(Vec::new, |endpoint| endpoint.all_missing(ranks))
     }
 }
 
 /// Describes the call that a member makes instead of the expected one, if it does.
 fn diverging_call(group: &Group, member: usize, started: StartedCall) -> Option<String> {
-    let endpoint = group.core.world.endpoint.as_ref()?;
+    let endpoint = group.endpoint()?;
     let activity = endpoint.arena.peer_slot(endpoint.local_rank_of(group.members()[member])?).activity();
     let verb = activity.verb?;
     let past = activity.number > started.number || (activity.number == started.number && !activity.inside);
     let other = activity.number == started.number && verb != started.verb;
-    (activity.context == group.core.context && (past || other))
+    (activity.context == group.context() && (past || other))
         .then(|| format!("{} #{}", verb.name(), activity.number))
 }

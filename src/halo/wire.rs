@@ -45,7 +45,7 @@ const NO_BUFFER: i64 = -1;
 impl Wire {
     /// Collective over the group; `fingerprint` must be equal on all members.
     pub fn new(group: &Group, neighbours: Vec<Neighbour>, fingerprint: u64, direct: bool) -> Result<Wire> {
-        let endpoint = group.core.world.endpoint.as_ref().filter(|_| direct && group.core.channel.is_some());
+        let endpoint = group.endpoint().filter(|_| direct && group.channel().is_some());
         let local_rank_of =
             |member: usize| endpoint.and_then(|endpoint| endpoint.local_rank_of(group.members()[member]));
         let lanes: Option<Vec<(usize, usize)>> =
@@ -155,8 +155,8 @@ impl Wire {
                 group.check_reachable(call, ranks)?;
                 let signature = Signature::new(started.verb, started.number).of(dtype, Signature::VARIES);
                 let signature = signature.plan(fingerprint);
-                let slot = Slot { context: group.core.context, tag: Slot::COLLECTIVE, signature };
-                let posted = OwnedExchange::begin(&group.core.world.transport, &slot, sends, receives);
+                let slot = Slot { context: group.context(), tag: Slot::COLLECTIVE, signature };
+                let posted = OwnedExchange::begin(group.transport(), &slot, sends, receives);
                 posted.progress(call)?;
                 messages.posted = Some(posted);
                 Ok(())

@@ -25,6 +25,10 @@ pub(super) fn heap_key(tables: &Tables, description: &Description) -> u64 {
     tables.key(&format!("pieces of {description}"))
 }
 
+/// Why a worker on a table with BSP rounds cannot be restarted.
+const NEEDS_EVERY_WORKER: &str =
+    "it worked on a table with consistency bsp, whose rounds cannot continue without the worker that failed";
+
 /// The part of a table that does not depend on its kind.
 pub(crate) struct Base {
     pub(super) inner: Arc<Inner>,
@@ -69,7 +73,7 @@ impl Base {
         }
         let needs_all = matches!(description.consistency, Consistency::Bsp { backup: 0, .. });
         if needs_all && tables.inner.worker.is_some() && tables.workers() > 1 {
-            tables.inner.endpoint.own_slot().process.mark_uses_bsp_rounds();
+            tables.inner.endpoint.own_slot().process.forbid_restart(NEEDS_EVERY_WORKER);
         }
         tables.inner.created.fetch_add(1, Ordering::Relaxed);
         Base {

@@ -6,17 +6,12 @@ use super::description::{Description, TableKind};
 use super::header::{MAX_DESCRIPTION, TableHeader};
 use super::remote::{RemoteReply, with_server_rank};
 use crate::error::{Error, Lost, Result};
-use crate::memory::DType;
 use crate::transport::Verb;
 use crate::transport::arena::{Extent, InFlightGuard};
 use crate::world::Group;
 
 /// Maximum length of a call's description in the exchange, in bytes.
 const EXCHANGE_BYTES: usize = 1024;
-
-/// Replaces the first byte of a description, where no text has this value: the rank rejects the call. The length of its error
-/// follows.
-const REJECTED: u8 = 0xff;
 
 /// The collective operation that ranks agree on; errors name it, including errors about ranks that did not arrive.
 pub(super) struct Purpose {
@@ -55,47 +50,25 @@ pub(super) fn agree(group: &Group, purpose: &Purpose, mine: Result<String>) -> R
 
 /// The outer result is that of the exchange itself: on an outer error, it is unknown what the other ranks received.
 fn agreement(group: &Group, purpose: &Purpose, mine: Result<String>) -> Result<Result<()>> {
-    let mut bytes = [0u8; EXCHANGE_BYTES];
-    let error = match &mine {
-        Ok(text) => {
-            let text = &text.as_bytes()[..text.len().min(EXCHANGE_BYTES)];
-            bytes[..text.len()].copy_from_slice(text);
-            Vec::new()
-        }
-        Err(error) => {
-            let error = RemoteReply { number: 0, outcome: Err(error.clone()), packed: false }.encode();
-            bytes[0] = REJECTED;
-            bytes[1..9].copy_from_slice(&(error.len() as u64).to_ne_bytes());
-            error
-        }
-    };
-    let gather = |mine: &[u8]| {
-        let mut all = vec![0u8; mine.len() * group.size()];
-        let counts = vec![mine.len(); group.size()];
-        purpose.during(|| group.raw().named(purpose.verb).all_gather(mine, &mut all, &counts, DType::U8))?;
-        Ok::<_, Error>(all)
-    };
-    let all = gather(&bytes)?;
-    let calls: Vec<&[u8]> = all.chunks_exact(EXCHANGE_BYTES).collect();
-    let lengths = calls.iter().map(|call| match call[0] {
-        REJECTED => bytemuck::pod_read_unaligned::<u64>(&call[1..9]) as usize,
-        _ => 0,
+    let mut text = mine.clone().unwrap_or_default().into_bytes();
+    text.resize(EXCHANGE_BYTES, 0);
+    let error = mine.as_ref().err();
+    let report = error.map_or(Vec::new(), |error| {
+        RemoteReply { number: 0, outcome: Err(error.clone()), packed: false }.encode()
     });
-    let lengths: Vec<usize> = lengths.collect();
-    if let Some(first) = lengths.iter().position(|length| *length > 0) {
-        let longest = lengths.iter().copied().max().unwrap_or(0);
-        let mut padded = error;
-        padded.resize(longest, 0);
-        let reported = gather(&padded).map(|all| all[first * longest..][..lengths[first]].to_vec());
-        return Ok(mine
-            .map(drop)
-            .and_then(|()| Err(as_reported(RemoteReply::decode(reported?)?, first, group.rank()))));
-    }
-    if calls.iter().all(|call| **call == bytes) {
+    let outcomes = purpose.during(|| group.exchange_outcomes(purpose.verb, &text, error, &report))?;
+    let calls = match outcomes {
+        Ok(calls) => calls,
+        Err(failure) => {
+            let reported = || RemoteReply::decode(purpose.during(|| failure.report)?);
+            return Ok(mine.and_then(|_| Err(as_reported(reported()?, failure.rank, group.rank()))));
+        }
+    };
+    if calls.iter().all(|call| *call == text) {
         return Ok(Ok(()));
     }
-    let words = |call: &[u8]| String::from_utf8_lossy(call).trim_end_matches('\0').to_string();
-    let calls = calls.into_iter().map(words).enumerate().collect();
+    let words = |call: &Vec<u8>| String::from_utf8_lossy(call).trim_end_matches('\0').to_string();
+    let calls = calls.iter().map(words).enumerate().collect();
     Ok(Err(Error::Mismatch { rank: group.rank(), group: "tables".into(), number: 0, calls }))
 }
 
@@ -107,7 +80,7 @@ fn as_reported(reply: RemoteReply, at: usize, rank: usize) -> Error {
         }
         // The interrupt hit another rank, not this one.
         Some(Error::Interrupted { operation, number, group, .. }) => {
-            let lost = vec![Lost { rank: at, pid: None, how: "it was interrupted".into() }];
+            let lost = vec![Lost::new(at, None, "it was interrupted")];
             Error::PeerLost { rank, operation, number, group, lost }
         }
         Some(error) => error,

@@ -50,7 +50,7 @@ mod views;
 pub use crate::memory::{Real, State, TableElement};
 pub use add_options::AddOptions;
 pub use consistency::Consistency;
-pub use cuda::{Cuda, CudaRows};
+pub use cuda::{CudaRows, CudaTable};
 pub use custom::{CustomTable, Requests, SavedShards, ServerHalf, WorkerHalf};
 pub use description::TableKind;
 pub use init::Init;
@@ -62,3 +62,7 @@ pub use table::{Rows, Table};
 pub use tables::Tables;
 pub use typed::{ArrayTable, MatrixTable, Rowset, SparseMatrixTable};
 pub use updater::{UpdateContext, Updater, UpdaterChoice};
+
+/// The former name of [`CudaTable`].
+#[deprecated(note = "use `CudaTable`")]
+pub type Cuda<'a> = CudaTable<'a>;

@@ -8,8 +8,11 @@ use super::base::Base;
 use super::registry::Registry;
 use super::remote::{RemoteRequest, RequestVerb};
 use crate::error::{Error, Missing, Result};
-use crate::transport::Call;
+use crate::transport::{Call, Verb};
 use crate::world::{Group, Watcher};
+
+/// The calls in which a worker waits for others at a table.
+const TABLE_CALLS: [&str; 2] = [Verb::TableGet.name(), Verb::TableAdd.name()];
 
 impl Base {
     /// This worker begins its next step.
@@ -96,7 +99,7 @@ impl Base {
                     ", and it has never called tick() on this table: with ssp every worker calls it once a step".into()
                 }
                 steps if bounded => format!(", at step {steps} of this table"),
-                _ if missing.waits_elsewhere() => {
+                _ if missing.call.as_ref().is_some_and(|call| !TABLE_CALLS.contains(&call.as_str())) => {
                     ", not at this table: with bsp a worker that makes fewer calls ends them with finish()".into()
                 }
                 _ => String::new(),

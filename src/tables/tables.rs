@@ -68,11 +68,10 @@ impl Tables {
     /// Sets this rank's role and exchanges roles with the other ranks. Collective.
     pub fn join(world: &World, role: Role) -> Result<Tables> {
         let group = world.group().clone();
-        let world_state = &group.core.world;
-        let endpoint = world_state.endpoint.clone().ok_or_else(|| {
+        let endpoint = group.endpoint().cloned().ok_or_else(|| {
             Error::unsupported("tables", "this rank shares no memory with others", "start it with a launcher")
         })?;
-        let (hosts, rank) = (world_state.hosts.clone(), world.rank());
+        let (hosts, rank) = (group.host_numbers().to_vec(), world.rank());
         // A process that replaces one that had joined finds what was agreed; if its predecessor had not joined, it joins
         // collectively.
         let known = if world.restarts() > 0 { Membership::of(&endpoint, hosts[rank], rank) } else { None };
@@ -105,7 +104,7 @@ impl Tables {
             parked: Arc::default(),
         };
         let watchers: [Arc<dyn Watcher>; 2] = [inner.registry.clone(), inner.parked.clone()];
-        watchers.iter().for_each(|watcher| world_state.watchers.add(Arc::downgrade(watcher)));
+        watchers.iter().for_each(|watcher| group.add_watcher(Arc::downgrade(watcher)));
         let inner = Arc::new(inner);
         let shutdown = ShutdownGuard::start(&inner, &group)?;
         Ok(Tables { inner, group, shutdown })
@@ -266,7 +265,7 @@ impl Inner {
     }
 
     pub fn transport(&self) -> &dyn Transport {
-        &*self.registry.group.core.world.transport
+        &**self.registry.group.transport()
     }
 
     /// Whether the connection to other hosts was shut down.
@@ -276,7 +275,7 @@ impl Inner {
 
     /// Whether this is the process that joined, and not a forked child of it.
     pub fn is_owner_process(&self) -> bool {
-        self.registry.group.core.world.fork_guard.is_original_process()
+        self.registry.group.is_original_process()
     }
 
     /// Registers a table that this rank has created; it is in use as long as the result lives.
@@ -332,8 +331,8 @@ impl ShutdownGuard {
             let callers = if servers.contains(&inner.rank) { inner.hosts.len() } else { 0 };
             let others = |ranks: Vec<usize>| ranks.into_iter().filter(|&rank| rank != inner.rank).collect();
             let callers = others((0..callers).collect());
-            let terms = RemotePeers { context: group.core.context, callers, servers: others(servers) };
-            let remote = Remote::start(group.core.world.transport.clone(), terms, inner.registry.clone())?;
+            let terms = RemotePeers { context: group.context(), callers, servers: others(servers) };
+            let remote = Remote::start(group.transport().clone(), terms, inner.registry.clone())?;
             let _ = inner.remote.set(remote);
         }
         Ok(Arc::new(ShutdownGuard { inner: inner.clone(), group: group.without_interrupt() }))

@@ -46,9 +46,8 @@ impl Call<'_> {
     pub fn check_wait(&self) -> Result<()> {
         self.check_interrupt()?;
         if self.remaining().is_zero() {
-            let doing = "its device is still at work".to_string();
-            let waits = Missing { rank: self.rank, pid: Some(process::own_pid()), doing, location: None };
-            return Err(self.timeout(vec![waits]));
+            let pid = Some(process::own_pid());
+            return Err(self.timeout(vec![Missing::new(self.rank, pid, "its device is still at work")]));
         }
         Ok(())
     }

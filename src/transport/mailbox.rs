@@ -1,11 +1,9 @@
-//! Message matching: pairs arriving messages with posted receives. Shared by the transports over the arena.
+//! The messages of one rank over the arena: where the bytes of an arriving message go, and which exchanges are complete.
 
-use std::collections::{HashMap, VecDeque};
-
+use super::exchanges::Exchanges;
+use super::matching::{MatchingQueues, MessageMismatch, PostedReceive, UnexpectedMessage};
 use super::message::zeroed;
-use super::nonblocking::Ticket;
-use super::{Call, Envelope, Incoming, Slot, Verb};
-use crate::error::{Error, Lost};
+use super::{Envelope, Incoming, Slot, Ticket};
 
 /// Destination of an arriving message's bytes.
 pub(crate) enum ReceiveTarget {
@@ -17,45 +15,11 @@ pub(crate) enum ReceiveTarget {
     Discarded(Vec<u8>),
 }
 
-/// A posted receive without its message.
-struct PendingReceive {
-    ticket: Ticket,
-    from: usize,
-    slot: Slot,
-    pointer: *mut u8,
-    bytes: usize,
-}
-
-/// An unexpected message: it arrived before its receive was posted.
-struct QueuedMessage {
-    from: usize,
-    envelope: Envelope,
-    bytes: Vec<u8>,
-}
-
-/// A message that differs from what its receive expected.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct MessageMismatch {
-    pub from: usize,
-    pub expected: Envelope,
-    pub received: Envelope,
-}
-
-/// Progress of one exchange.
-#[derive(Default)]
-struct ExchangeState {
-    sends_left: usize,
-    receives_left: usize,
-    mismatch: Option<MessageMismatch>,
-}
-
 /// All exchanges of one rank.
 #[derive(Default)]
 pub(crate) struct Mailbox {
-    next_ticket: u64,
-    exchanges: HashMap<Ticket, ExchangeState>,
-    posted: Vec<PendingReceive>,
-    unexpected: VecDeque<QueuedMessage>,
+    exchanges: Exchanges<MessageMismatch>,
+    matching: MatchingQueues<Vec<u8>>,
 }
 
 // SAFETY: the pointers belong to callers blocked in `exchange`; the mailbox is only used under its transport's lock.
@@ -67,59 +31,34 @@ impl Mailbox {
     /// # Safety
     /// The receive buffers must stay valid until the ticket is closed.
     pub unsafe fn open(&mut self, slot: &Slot, sends: usize, receives: &mut [Incoming]) -> Ticket {
-        self.next_ticket += 1;
-        let ticket = Ticket(self.next_ticket);
-        let mut exchange = ExchangeState { sends_left: sends, ..ExchangeState::default() };
-        for receive in receives {
-            match self.take_unexpected(receive.from, slot, receive.bytes.len()) {
-                Some(Ok(bytes)) => receive.bytes.copy_from_slice(&bytes),
-                Some(Err(mismatch)) => exchange.mismatch = Some(mismatch),
-                None => {
-                    exchange.receives_left += 1;
-                    self.posted.push(PendingReceive {
-                        ticket,
-                        from: receive.from,
-                        slot: *slot,
-                        pointer: receive.bytes.as_mut_ptr(),
-                        bytes: receive.bytes.len(),
-                    });
+        let ticket = self.exchanges.open(sends + receives.len());
+        for Incoming { from, bytes } in receives {
+            let (start, length) = (bytes.as_mut_ptr(), bytes.len());
+            let receive = PostedReceive { ticket, from: *from, slot: *slot, start, length };
+            match self.matching.take_unexpected(&receive) {
+                Some(Ok(message)) => {
+                    bytes.copy_from_slice(&message.body);
+                    self.exchanges.done(ticket);
                 }
+                Some(Err(message)) => self.exchanges.fail(ticket, receive.mismatch(message.envelope)),
+                None => self.matching.post(receive),
             }
         }
-        self.exchanges.insert(ticket, exchange);
         ticket
-    }
-
-    fn take_unexpected(
-        &mut self,
-        from: usize,
-        slot: &Slot,
-        bytes: usize,
-    ) -> Option<Result<Vec<u8>, MessageMismatch>> {
-        let index = self.unexpected.iter().position(|message| {
-            message.from == from
-                && (message.envelope.context, message.envelope.tag) == (slot.context, slot.tag)
-        })?;
-        let (expected, received) = (Envelope::new(slot, bytes), self.unexpected[index].envelope);
-        if expected != received {
-            return Some(Err(MessageMismatch { from, expected, received }));
-        }
-        self.unexpected.remove(index).map(|message| Ok(message.bytes))
     }
 
     /// Takes the oldest unexpected message with this context and tag, from any source.
     pub fn take_next(&mut self, context: u32, tag: u32) -> Option<(usize, Vec<u8>)> {
-        let fits =
-            |message: &QueuedMessage| (message.envelope.context, message.envelope.tag) == (context, tag);
-        let index = self.unexpected.iter().position(fits)?;
-        self.unexpected.remove(index).map(|message| (message.from, message.bytes))
+        self.matching.take_next(context, tag, |_| false).map(|message| (message.from, message.body))
     }
 
     /// Handles an arrived envelope: returns the destination of the message's bytes, or `None` if memory for them cannot
     /// be allocated.
     pub fn match_arrival(&mut self, from: usize, envelope: &Envelope) -> Option<ReceiveTarget> {
         match self.match_posted(from, envelope) {
-            Some((ticket, pointer)) => Some(ReceiveTarget::Posted { ticket, pointer }),
+            Some(PostedReceive { ticket, start: pointer, .. }) => {
+                Some(ReceiveTarget::Posted { ticket, pointer })
+            }
             None => zeroed(envelope.bytes).map(ReceiveTarget::Queued),
         }
     }
@@ -128,16 +67,16 @@ impl Mailbox {
     /// returned.
     pub fn finish_arrival(&mut self, from: usize, envelope: Envelope, target: ReceiveTarget) {
         match target {
-            ReceiveTarget::Posted { ticket, .. } => self.received(ticket),
+            ReceiveTarget::Posted { ticket, .. } => self.exchanges.done(ticket),
             // A receive may have been posted while the message was in flight.
-            ReceiveTarget::Queued(bytes) => match self.match_posted(from, &envelope) {
-                Some((ticket, pointer)) => {
+            ReceiveTarget::Queued(body) => match self.match_posted(from, &envelope) {
+                Some(posted) => {
                     // SAFETY: the posted buffer is valid until its ticket is closed, and has the length stated in the
                     // envelope.
-                    unsafe { pointer.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-                    self.received(ticket);
+                    unsafe { posted.start.copy_from_nonoverlapping(body.as_ptr(), body.len()) };
+                    self.exchanges.done(posted.ticket);
                 }
-                None => self.unexpected.push_back(QueuedMessage { from, envelope, bytes }),
+                None => self.matching.queue_unexpected(UnexpectedMessage { from, envelope, body }),
             },
             ReceiveTarget::Discarded(_) => {}
         }
@@ -145,72 +84,33 @@ impl Mailbox {
 
     /// The posted receive that matches this message, if any. A receive that expects a different message fails with the
     /// mismatch.
-    fn match_posted(&mut self, from: usize, envelope: &Envelope) -> Option<(Ticket, *mut u8)> {
-        let index = self.posted.iter().position(|posted| {
-            posted.from == from && (posted.slot.context, posted.slot.tag) == (envelope.context, envelope.tag)
-        })?;
-        let posted = self.posted.remove(index);
-        let expected = Envelope::new(&posted.slot, posted.bytes);
-        if expected == *envelope {
-            return Some((posted.ticket, posted.pointer));
-        }
-        if let Some(exchange) = self.exchanges.get_mut(&posted.ticket) {
-            exchange.mismatch = Some(MessageMismatch { from, expected, received: *envelope });
-        }
+    fn match_posted(&mut self, from: usize, envelope: &Envelope) -> Option<PostedReceive> {
+        let rejected = match self.matching.take_posted(from, envelope)? {
+            Ok(posted) => return Some(posted),
+            Err(posted) => posted,
+        };
+        self.exchanges.fail(rejected.ticket, rejected.mismatch(*envelope));
         None
-    }
-
-    fn received(&mut self, ticket: Ticket) {
-        if let Some(exchange) = self.exchanges.get_mut(&ticket) {
-            exchange.receives_left -= 1;
-        }
     }
 
     /// One send of this exchange no longer needs its buffer.
     pub fn sent(&mut self, ticket: Ticket) {
-        if let Some(exchange) = self.exchanges.get_mut(&ticket) {
-            exchange.sends_left -= 1;
-        }
+        self.exchanges.done(ticket);
     }
 
     /// Whether the exchange is complete, or the message that arrived instead of the expected one.
     pub fn state(&self, ticket: Ticket) -> Result<bool, MessageMismatch> {
-        match self.exchanges.get(&ticket) {
-            Some(ExchangeState { mismatch: Some(mismatch), .. }) => Err(*mismatch),
-            Some(exchange) => Ok(exchange.sends_left == 0 && exchange.receives_left == 0),
-            None => Ok(true),
-        }
+        self.exchanges.state(ticket)
     }
 
     /// The ranks whose messages this exchange still waits for and has not begun to receive.
     pub fn awaited(&self, ticket: Ticket) -> impl Iterator<Item = usize> + '_ {
-        self.posted.iter().filter(move |posted| posted.ticket == ticket).map(|posted| posted.from)
+        self.matching.awaited(ticket)
     }
 
     /// Removes an exchange and its posted receives.
     pub fn close(&mut self, ticket: Ticket) {
-        self.posted.retain(|posted| posted.ticket != ticket);
-        self.exchanges.remove(&ticket);
-    }
-}
-
-impl MessageMismatch {
-    /// The error that a call reports for this mismatch.
-    pub fn error(&self, call: &Call) -> Error {
-        if self.received.signature.is(Verb::Revoke) {
-            let how = super::REVOKED.into();
-            return call.lost(vec![Lost { rank: self.from, pid: None, how }]);
-        }
-        // A sender sees a mismatch when its receiver has rejected the message.
-        let is_sender = call.operation == Verb::Send.name();
-        let words = |envelope: &Envelope, is_sender: bool| {
-            let signature = match is_sender {
-                true => envelope.signature,
-                false => envelope.signature.as_received(),
-            };
-            format!("{signature} ({} bytes)", envelope.bytes)
-        };
-        let mine = words(&self.expected, is_sender);
-        call.mismatch(vec![(call.rank, mine), (self.from, words(&self.received, !is_sender))])
+        self.matching.remove_receives(ticket);
+        self.exchanges.close(ticket);
     }
 }

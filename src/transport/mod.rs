@@ -3,9 +3,11 @@
 
 pub(crate) mod arena;
 mod call;
+mod exchanges;
 pub(crate) mod hosts;
 pub(crate) mod local;
 mod mailbox;
+mod matching;
 mod message;
 pub(crate) mod mpi;
 mod nonblocking;

@@ -16,7 +16,7 @@ use crate::transport::arena::channel::Channel;
 use crate::transport::{Call, Incoming, Interrupt, Outgoing, Slot, Transport, Verb};
 
 /// State shared by all groups of one world.
-pub(crate) struct WorldState {
+pub(super) struct WorldState {
     pub transport: Arc<dyn Transport>,
     /// This rank's endpoint in the arena of its host; a world with one rank per host has none.
     pub endpoint: Option<Arc<LocalEndpoint>>,
@@ -60,7 +60,7 @@ impl WorldState {
 }
 
 /// The group's state, shared by all its handles.
-pub(crate) struct GroupCore {
+pub(super) struct GroupCore {
     pub world: Arc<WorldState>,
     pub context: u32,
     pub name: String,
@@ -76,9 +76,9 @@ pub(crate) struct GroupCore {
     messages: AtomicU64,
     pub(super) broken: OnceLock<Error>,
     /// The subgroups that a group over several hosts uses for its two levels.
-    pub(crate) hierarchy: OnceLock<Option<super::Hierarchy>>,
-    /// Session state that calls on device memory reuse.
-    pub(crate) device: Mutex<Option<Arc<dyn Any + Send + Sync>>>,
+    pub(super) hierarchy: OnceLock<Option<super::Hierarchy>>,
+    /// State of an upper layer, of a type that this layer does not know.
+    pub(super) attachment: Mutex<Option<Arc<dyn Any + Send + Sync>>>,
 }
 
 /// The longest timeout, about thirty years: adding it to a clock never overflows.
@@ -108,12 +108,12 @@ struct HandleOptions {
 /// ```
 #[derive(Clone)]
 pub struct Group {
-    pub(crate) core: Arc<GroupCore>,
+    pub(super) core: Arc<GroupCore>,
     options: HandleOptions,
 }
 
 impl Group {
-    pub(crate) fn new(
+    pub(super) fn new(
         world: Arc<WorldState>,
         context: u32,
         name: String,
@@ -138,7 +138,7 @@ impl Group {
             messages: AtomicU64::new(0),
             broken: OnceLock::new(),
             hierarchy: OnceLock::new(),
-            device: Mutex::default(),
+            attachment: Mutex::default(),
         };
         let options = HandleOptions { timeout, deterministic: false, interrupt: None, call_number: None };
         Group { core: Arc::new(core), options }
@@ -429,7 +429,7 @@ struct RevokeOnPanic<'a> {
 impl Drop for RevokeOnPanic<'_> {
     fn drop(&mut self) {
         if self.armed {
-            self.group.revoke_with(&Error::internal(self.operation, "it panicked half-way"));
+            self.group.revoke_with(&Error::internal(self.operation, "it panicked midway"));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Layer 3: the world of ranks, how a process joins it, and groups of ranks.
 
+mod accessors;
 mod background;
 mod call_order;
 mod fork_guard;
@@ -24,7 +25,7 @@ use std::time::Duration;
 
 pub(crate) use background::Background;
 pub use group::Group;
-pub(crate) use group::WorldState;
+use group::WorldState;
 pub(crate) use hierarchy::Hierarchy;
 pub use init::InitOptions;
 pub use pending::Pending;

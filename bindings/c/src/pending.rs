@@ -74,8 +74,8 @@ impl InFlight {
 /// The error of a wait that ended before the call.
 fn still_running(number: u64, waited: Duration) -> Error {
     let rank = session::rank().unwrap_or(0);
-    let doing = "its call in the background still runs: wait again".to_owned();
-    let me = Missing { rank, pid: Some(std::process::id()), doing, location: None };
+    let doing = "its call in the background still runs: wait again";
+    let me = Missing::new(rank, Some(std::process::id()), doing);
     let (operation, group) = ("pending_wait".to_owned(), "this rank".to_owned());
     Error::Timeout { rank, operation, number, group, waited, missing: vec![me] }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use unisono::error::Lost;
 use unisono::halo::{Grid, Partition};
-use unisono::{Error, Group, Kind, ReduceOp, Result};
+use unisono::{Error, Group, ReduceOp, Result};
 
 use super::arrangement::{Arrangement, Mode};
 use super::comm_status::CommStatus;
@@ -133,7 +133,7 @@ impl Topology {
             operation: "batch".into(),
             number: batch,
             group: self.world.group.name().into(),
-            lost: ranks.map(|rank| Lost { rank, pid: None, how: how.into() }).collect(),
+            lost: ranks.map(|rank| Lost::new(rank, None, how)).collect(),
         }
     }
 
@@ -178,25 +178,13 @@ fn each_gradient<T: Number>(
 }
 
 fn agree<R>(group: &Group, result: Result<R>) -> Result<R, Failure> {
-    let mut kinds = vec![0_i32; group.size()];
-    let own = result.as_ref().err().map_or(0, |error| error.kind() as i32);
-    if let Err(broken) = group.all_gather(&[own], &mut kinds) {
+    match (group.find_failure(result.as_ref().err()), result) {
+        (Ok(None), result) => Ok(result?),
+        (Ok(Some(failure)), Err(error)) if failure.rank == group.rank() => Err(error.into()),
+        (Ok(Some(failure)), _) => Err(Failure::on_other_rank(failure.rank, failure.kind)),
         // An error of this rank is more likely the cause than the failure to reach the others.
-        return Err(result.err().unwrap_or(broken).into());
+        (Err(broken), result) => Err(result.err().unwrap_or(broken).into()),
     }
-    let is_cause = |kind: &i32| *kind != 0 && kind_of(*kind) != Kind::Internal;
-    let cause = kinds.iter().position(is_cause).or_else(|| kinds.iter().position(|kind| *kind != 0));
-    let Some(reporter) = cause else { return Ok(result?) };
-    match result {
-        Err(error) if reporter == group.rank() => Err(error.into()),
-        _ => Err(Failure::on_other_rank(reporter, kind_of(kinds[reporter]))),
-    }
-}
-
-/// The kind of an error that is a root cause; `Internal` for all others.
-fn kind_of(number: i32) -> Kind {
-    let kinds = [Kind::Usage, Kind::Io, Kind::Unsupported];
-    kinds.into_iter().find(|kind| *kind as i32 == number).unwrap_or(Kind::Internal)
 }
 
 #[cfg(test)]

@@ -63,9 +63,8 @@ impl Handshake<'_> {
             match unbounded.receive_byte(answers)? {
                 COPIED => return Ok(()),
                 FAILED => {
-                    let how = "it gave up on this message after an error".into();
-                    let rank = self.group.members()[self.peer];
-                    return Err(self.call.lost(vec![Lost { rank, pid: None, how }]));
+                    let how = "it gave up on this message after an error";
+                    return Err(self.call.lost(vec![Lost::new(self.group.members()[self.peer], None, how)]));
                 }
                 _ => {}
             }
@@ -97,7 +96,7 @@ impl Handshake<'_> {
     /// Sends one byte without waiting, in order with the slot's other messages.
     fn post(&self, slot: &Slot, byte: u8) -> Result<()> {
         let to = self.group.members()[self.peer];
-        self.group.core.world.transport.post(self.call, to, slot, vec![byte])
+        self.group.transport().post(self.call, to, slot, vec![byte])
     }
 
     fn receive_byte(&self, slot: &Slot) -> Result<u8> {

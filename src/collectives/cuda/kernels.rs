@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::cuda::{Argument, Device, Kernel, Source, Stream};
+use crate::cuda::{Argument, Device, Kernel, KernelSource, Stream};
 use crate::error::Result;
 use crate::memory::{DType, ReduceOp};
 
-const FOLD: Source =
-    Source { name: "fold.cu", code: concat!(include_str!("../../cuda/halves.cu"), include_str!("fold.cu")) };
-const COPY: Source = Source { name: "copy.cu", code: include_str!("copy.cu") };
+const FOLD: KernelSource = KernelSource {
+    name: "fold.cu",
+    code: concat!(include_str!("../../cuda/halves.cu"), include_str!("fold.cu")),
+};
+const COPY: KernelSource = KernelSource { name: "copy.cu", code: include_str!("copy.cu") };
 
 /// The most buffers that one launch folds, and the most destinations: what fits into a launch's arguments.
 pub(super) const MAX_BUFFERS: usize = 128;

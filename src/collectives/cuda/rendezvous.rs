@@ -43,7 +43,7 @@ impl Rendezvous<'_> {
     /// Runs a call in which other ranks access this rank's memory. After an error it returns only when no rank does so any
     /// more: past the call's deadline, if a rank has device work in flight. Kernels wait for no rank, so they end.
     pub fn lend<R>(&self, work: impl FnOnce() -> Result<R>) -> Result<R> {
-        match &self.group.core.channel {
+        match self.group.channel() {
             Some(channel) => channel.with_exposed(None, work),
             None => work(),
         }
@@ -53,7 +53,7 @@ impl Rendezvous<'_> {
     /// starts has ended when it returns.
     pub fn touch(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
         self.go_on()?;
-        match &self.group.core.channel {
+        match self.group.channel() {
             Some(channel) => channel.touch(self.call, work),
             None => work(),
         }
@@ -61,10 +61,10 @@ impl Rendezvous<'_> {
 
     /// As [`Rendezvous::go_on`], and also fails if a rank is lost or has given up: it will send nothing.
     pub fn check_peers(&self) -> Result<()> {
-        let (group, core) = (self.group, &self.group.core);
-        let lost = |member: usize| match &core.channel {
+        let group = self.group;
+        let lost = |member: usize| match group.channel() {
             Some(channel) => channel.lost(member),
-            None => core.world.transport.lost(group.members()[member]),
+            None => group.transport().lost(group.members()[member]),
         };
         let lost: Vec<Lost> =
             (0..group.size()).filter(|&member| member != group.rank()).filter_map(lost).collect();

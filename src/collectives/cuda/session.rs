@@ -1,6 +1,5 @@
 //! What the ranks of a group agreed on for their devices, kept between calls.
 
-use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytemuck::{Pod, Zeroable};
@@ -70,7 +69,7 @@ pub(super) fn facts(group: &Group, device: &Device) -> Result<RankFacts> {
     Ok(RankFacts {
         device: device.uuid(),
         process: cuda::process_number(),
-        host: group.core.world.hosts[rank] as u32,
+        host: group.host_numbers()[rank] as u32,
         choice: PathChoice::parse(choice.as_deref())?,
     })
 }
@@ -141,7 +140,7 @@ impl DeviceSession {
         let nccl = facts.len() > 1 && wants_nccl && NCCL.load().is_ok();
         let alone = facts.iter().all(|other| other.process == facts[me].process);
         // Ranks that access each other's memory must be able to take it back: see `Rendezvous::lend`.
-        let can_withdraw = rendezvous.group.core.channel.is_some();
+        let can_withdraw = rendezvous.group.channel().is_some();
         let ipc = can_open && can_withdraw && (alone || exported.is_ok());
         let mine = Capabilities { nccl: nccl.into(), ipc: ipc.into() };
         let all = rendezvous.all_gather_bytes(bytemuck::bytes_of(&mine))?;
@@ -242,8 +241,7 @@ pub(super) fn close_lost(group: &Group, error: &Error) {
 }
 
 fn stored_session(group: &Group) -> Option<Arc<DeviceSession>> {
-    let cache = group.core.device.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
-    cache.downcast().ok()
+    group.attachment()
 }
 
 fn store_session(group: &Group, session: Arc<DeviceSession>) {
@@ -251,6 +249,5 @@ fn store_session(group: &Group, session: Arc<DeviceSession>) {
         let gone = |one: &&RankFacts| session.facts.iter().all(|other| other.process != one.process);
         before.facts.iter().filter(gone).for_each(|one| cuda::release_process(one.process));
     }
-    let session: Arc<dyn Any + Send + Sync> = session;
-    *group.core.device.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
+    group.attach(session);
 }

@@ -70,8 +70,8 @@ impl Staging {
 
     /// This rank's slots in the shared memory, and the offset of their first page.
     fn make(rendezvous: &Rendezvous, session: &DeviceSession) -> Result<(ArenaBuffer, usize)> {
-        let endpoint = rendezvous.group.core.world.endpoint.as_ref();
-        let endpoint = endpoint.filter(|_| rendezvous.group.core.channel.is_some());
+        let endpoint = rendezvous.group.endpoint();
+        let endpoint = endpoint.filter(|_| rendezvous.group.channel().is_some());
         let endpoint = endpoint.ok_or_else(|| internal_error("ranks share no memory"))?;
         let buffer = endpoint.allocate(SLOTS * WINDOW + PAGE)?;
         let start = buffer.offset().next_multiple_of(PAGE);
@@ -86,13 +86,8 @@ impl Staging {
         offsets: &[u64],
     ) -> Result<Staging> {
         let device = &session.device;
-        let endpoint = rendezvous
-            .group
-            .core
-            .world
-            .endpoint
-            .as_ref()
-            .ok_or_else(|| internal_error("a rank without a seat"))?;
+        let endpoint = rendezvous.group.endpoint();
+        let endpoint = endpoint.ok_or_else(|| internal_error("a rank without an endpoint"))?;
         let arena = WholeArena::new(endpoint);
         // Ranks of one process see the same memory, and it is pinned once: each pins its own, and the first of them pins
         // that of other processes.

@@ -3,24 +3,17 @@
 use std::io;
 
 use crate::error::{Error, Result};
-use crate::memory::ReduceOp;
 use crate::world::Group;
 
 /// Returns what this rank has made. If another rank has failed, it fails here too, instead of in a later wait for that rank.
 pub(super) fn all_or_none<T>(group: &Group, made: Result<T>) -> Result<T> {
-    let mut first_failed = [made.as_ref().map_or(group.rank(), |_| group.size()) as i64];
+    let failure = group.find_failure(made.as_ref().err());
     // A rank's own failure is more informative than that of the collective.
-    let met = group.all_reduce(&mut first_failed, ReduceOp::Min);
     let made = made?;
-    met?;
-    match usize::try_from(first_failed[0]) {
-        Ok(member) if member < group.size() => {
-            let what = format!("rank {} has no room or no device for it", group.members()[member]);
-            let cause = io::Error::other("it failed on another rank, and so on all");
-            Err(Error::io("halo plan", what, cause, "see that rank's error"))
-        }
-        _ => Ok(made),
-    }
+    let Some(failure) = failure? else { return Ok(made) };
+    let what = format!("rank {} has no room or no device for it", group.members()[failure.rank]);
+    let cause = io::Error::other("it failed on another rank, and so on all");
+    Err(Error::io("halo plan", what, cause, "see that rank's error"))
 }
 
 #[cfg(test)]

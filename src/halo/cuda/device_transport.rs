@@ -121,7 +121,7 @@ impl DeviceTransport {
         register_buffer(&memory);
         // SAFETY: the memory lives as long as this transport, and neighbours read it only between its tokens.
         let exported = cuda::export(device, &unsafe { memory.span() }).ok();
-        let endpoint = group.core.world.endpoint.as_ref();
+        let endpoint = group.endpoint();
         let is_local = |lane: &NeighbourLane| {
             endpoint.is_some_and(|endpoint| endpoint.local_rank_of(group.members()[lane.member]).is_some())
         };

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::box_copy::BoxCopy;
 use super::cells::Cell;
 use super::job::{ARRAYS, CopyJob, Jobs, SumJob, THREADS};
-use crate::cuda::{Argument, Device, DeviceMemory, Kernel, Source, Stream};
+use crate::cuda::{Argument, Device, DeviceMemory, Kernel, KernelSource, Stream};
 use crate::error::Result;
 use crate::memory::DType;
 
-pub(super) static BOXES: Source = Source {
+pub(super) static BOXES: KernelSource = KernelSource {
     name: "halo/boxes.cu",
     code: concat!(include_str!("../../cuda/halves.cu"), include_str!("boxes.cu")),
 };

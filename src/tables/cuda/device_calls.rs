@@ -31,7 +31,7 @@ impl<'a> CudaRows<'a> {
 
 /// A table's calls with arrays on a device; see [`Table::cuda`].
 #[derive(Clone, Copy)]
-pub struct Cuda<'a> {
+pub struct CudaTable<'a> {
     table: &'a Table,
 }
 
@@ -66,8 +66,8 @@ impl Table {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn cuda(&self) -> Cuda<'_> {
-        Cuda { table: self }
+    pub fn cuda(&self) -> CudaTable<'_> {
+        CudaTable { table: self }
     }
 
     /// The device that holds the table's rows, by its ordinal in this process; `None` if they are in host memory.
@@ -76,7 +76,7 @@ impl Table {
     }
 }
 
-impl<'a> Cuda<'a> {
+impl<'a> CudaTable<'a> {
     /// Copies rows into `out`.
     pub fn get(&self, rows: CudaRows, out: Span) -> Result<()> {
         let worker = self.check("get", rows, out)?;

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use super::formula::Formula;
-use crate::cuda::{Device, Kernel, Source};
+use crate::cuda::{Device, Kernel, KernelSource};
 use crate::error::Result;
 use crate::memory::DType;
 
-pub(super) static ROWS: Source =
-    Source { name: "tables/rows.cu", code: concat!(include_str!("common.cu"), include_str!("rows.cu")) };
+pub(super) static ROWS: KernelSource = KernelSource {
+    name: "tables/rows.cu",
+    code: concat!(include_str!("common.cu"), include_str!("rows.cu")),
+};
 
-pub(super) static UPDATE: Source = Source {
+pub(super) static UPDATE: KernelSource = KernelSource {
     name: "tables/update.cu",
     code: concat!(
         include_str!("common.cu"),

@@ -17,7 +17,7 @@ mod staged;
 mod tests;
 mod transfer;
 
-pub use device_calls::{Cuda, CudaRows};
+pub use device_calls::{CudaRows, CudaTable};
 pub(super) use formula::check;
 pub(super) use scratch::ScratchByDevice;
 pub(super) use shard::{DeviceShard, PublishedShard, RetainedMemory};

@@ -82,13 +82,17 @@ fn write_error(writer: &mut Writer, error: &Error) {
             writer.u64(waited.as_nanos() as u64);
             writer.list(missing, |writer, missing| {
                 write_rank(writer, missing.rank, missing.pid, &missing.doing);
+                writer.option(missing.call.as_deref(), Writer::text);
                 writer.option(missing.location.as_deref(), Writer::text);
             });
         }
         Error::PeerLost { rank, operation, number, group, lost } => {
             writer.u8(4);
             write_call(writer, *rank, operation, *number, group);
-            writer.list(lost, |writer, lost| write_rank(writer, lost.rank, lost.pid, &lost.how));
+            writer.list(lost, |writer, lost| {
+                write_rank(writer, lost.rank, lost.pid, &lost.how);
+                writer.option(lost.left.then_some(()), |_, ()| ());
+            });
         }
         Error::Io { operation, what, source, advice } => {
             writer.u8(5);
@@ -149,8 +153,8 @@ fn read_error(reader: &mut Reader) -> Result<Error> {
             waited: Duration::from_nanos(reader.u64()?),
             missing: reader.list(|reader| {
                 let (rank, pid) = (read_rank(reader)?, reader.option(Reader::u32)?);
-                let (doing, location) = (reader.text()?, reader.option(Reader::text)?);
-                Ok(Missing { rank, pid, doing, location })
+                let (doing, call) = (reader.text()?, reader.option(Reader::text)?);
+                Ok(Missing { rank, pid, doing, call, location: reader.option(Reader::text)? })
             })?,
         },
         4 => Error::PeerLost {
@@ -160,7 +164,8 @@ fn read_error(reader: &mut Reader) -> Result<Error> {
             group: reader.text()?,
             lost: reader.list(|reader| {
                 let (rank, pid) = (read_rank(reader)?, reader.option(Reader::u32)?);
-                Ok(Lost { rank, pid, how: reader.text()? })
+                let (how, left) = (reader.text()?, reader.option(|_| Ok(()))?.is_some());
+                Ok(Lost { rank, pid, how, left })
             })?,
         },
         5 => {

@@ -189,8 +189,8 @@ impl ServeLoop {
         }
         let requests = self.queue.remove(|_| true);
         for queued in &requests {
-            let how = "it ended its tables before this request could run".into();
-            let lost = Lost { rank: call.rank, pid: None, how };
+            let how = "it ended its tables before this request could run";
+            let lost = Lost::new(call.rank, None, how);
             self.send_reply(&call, queued, Err(call.lost(vec![lost])));
         }
         let _ = self.shared.transport.flush(&call, FINAL_REPLY_TIMEOUT);

@@ -106,12 +106,11 @@ fn start() -> Scene {
                 KeyValueTable::create(&tables, KeyType::Bytes, COLS, DType::F32, free()).unwrap(),
                 CustomTable::create(&tables, "counter", Counter, Bytes, Consistency::Async).unwrap(),
             );
-            let world_state = &world.group().core.world;
             let rank = Rank {
                 rank: world.rank(),
                 registry: tables.inner.registry.clone(),
-                transport: world_state.transport.clone(),
-                context: world.group().core.context,
+                transport: world.group().transport().clone(),
+                context: world.group().context(),
                 honest,
             };
             out.send(rank).unwrap();

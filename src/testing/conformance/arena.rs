@@ -16,7 +16,7 @@ pub(super) fn verbs(group: &Group) -> Result<()> {
     // All in the arena; only the even ranks; only rank 0.
     for in_arena in [|_| true, |rank| rank % 2 == 0, |rank| rank == 0] {
         let mut private = vec![0.0f32; COUNT];
-        let mut shared = match &group.core.world.endpoint {
+        let mut shared = match group.endpoint() {
             Some(endpoint) => Some(endpoint.allocate(COUNT * size_of::<f32>())?),
             None => None,
         };

@@ -13,7 +13,7 @@ const LENGTHS: [usize; 9] = [3, 200_003, 0, 16 << 10, (16 << 10) + 1, 1, 5_000_0
 fn call(group: &Group) -> Call<'_> {
     let started = Instant::now();
     Call {
-        rank: group.core.world.transport.rank(),
+        rank: group.transport().rank(),
         operation: "post",
         number: 1,
         group: group.name(),
@@ -25,7 +25,7 @@ fn call(group: &Group) -> Call<'_> {
 }
 
 fn slot(group: &Group, tag: u32) -> Slot {
-    Slot { context: group.core.context, tag, signature: Signature::new(Verb::Send, 0) }
+    Slot { context: group.context(), tag, signature: Signature::new(Verb::Send, 0) }
 }
 
 fn message(from: usize, number: usize, length: usize) -> Vec<u8> {
@@ -44,7 +44,7 @@ pub(super) fn arrive_in_order(group: &Group) -> Result<()> {
             }
             Ok(())
         });
-        let transport = &group.core.world.transport;
+        let transport = group.transport();
         for (number, &length) in LENGTHS.iter().enumerate() {
             for &to in group.members() {
                 let bytes = message(group.rank(), number, length);
@@ -59,14 +59,13 @@ pub(super) fn arrive_in_order(group: &Group) -> Result<()> {
 }
 
 fn receive(group: &Group, tag: u32) -> Result<()> {
-    let transport = &group.core.world.transport;
+    let transport = group.transport();
     let mut received = vec![0; group.size()];
     let started = Instant::now();
     while received.iter().sum::<usize>() < group.size() * LENGTHS.len() {
         assert!(started.elapsed() < Duration::from_secs(60), "only {received:?} came");
         let limit = Duration::from_millis(100);
-        let Some((from, bytes)) = transport.receive_next(&call(group), group.core.context, tag, limit)?
-        else {
+        let Some((from, bytes)) = transport.receive_next(&call(group), group.context(), tag, limit)? else {
             continue;
         };
         let from = group.members().iter().position(|&rank| rank == from).expect("a member sent it");
@@ -83,10 +82,10 @@ fn receive(group: &Group, tag: u32) -> Result<()> {
 
 /// An idle server uses no CPU time, and gets its message as soon as it arrives.
 pub(super) fn idle_is_idle(group: &Group) -> Result<()> {
-    let transport = &group.core.world.transport;
+    let transport = group.transport();
     group.barrier()?;
     let (before, limit) = (processor_time(), Duration::from_millis(300));
-    let none = transport.receive_next(&call(group), group.core.context, Slot::REPLY, limit)?;
+    let none = transport.receive_next(&call(group), group.context(), Slot::REPLY, limit)?;
     assert!(none.is_none(), "nobody has sent anything");
     let used = processor_time() - before;
     assert!(used < limit / 2, "{used:?} of the processor for an idle wait of {limit:?}");
@@ -94,7 +93,7 @@ pub(super) fn idle_is_idle(group: &Group) -> Result<()> {
     let next = group.members()[(group.rank() + 1) % group.size()];
     transport.post(&call(group), next, &slot(group, Slot::REPLY), vec![7; 5])?;
     let limit = Duration::from_secs(60);
-    let found = transport.receive_next(&call(group), group.core.context, Slot::REPLY, limit)?;
+    let found = transport.receive_next(&call(group), group.context(), Slot::REPLY, limit)?;
     assert_eq!(found.map(|(_, bytes)| bytes), Some(vec![7; 5]));
     group.barrier()
 }

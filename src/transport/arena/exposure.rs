@@ -156,7 +156,7 @@ mod tests {
         assert!(buffer[4096..3 * 4096].iter().all(|&byte| byte == 2), "late writes do not arrive");
         buffer[4096..3 * 4096].fill(4);
         // SAFETY: the range belongs to the buffer.
-        assert_eq!(unsafe { *theirs.at(offset + 4096) }, 3, "nor is anything told to others");
+        assert_eq!(unsafe { *theirs.at(offset + 4096) }, 3, "and its writes stay private");
         let apart = RawSlice::of(&buffer[4 * 4096..]);
         assert!(ours.expose(apart).is_some_and(|exposed| exposed.offset == offset + 4 * 4096));
         buffer.return_pages();

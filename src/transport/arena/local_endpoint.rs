@@ -7,7 +7,7 @@ use super::backoff::Backoff;
 use super::buffer::ArenaBuffer;
 use super::free_list::FreeList;
 use super::lock::Lock;
-use super::process_record::PeerStatus;
+use super::process_record::{LossCause, PeerStatus};
 use super::{Arena, PeerSlot, channel, spsc};
 use crate::error::{Error, Lost, Missing, Result};
 use crate::transport::{Verb, process};
@@ -43,7 +43,7 @@ pub(crate) const LOCATION_TIMEOUT: Duration = Duration::from_millis(500);
 
 const NOT_IN_CHILDREN: &str =
     "do not call init in a process that a rank started; remove UNISONO_RANK from its environment";
-const RESTART_JOB: &str = "what it had begun cannot be taken up; start the whole job again";
+const RESTART_JOB: &str = "no process can continue what it had begun; start the entire job again";
 const JOIN_ONCE: &str = "a rank joins its job once; keep the world until the program ends";
 
 /// Maximum number of local ranks: a lock word has no room for more.
@@ -126,14 +126,14 @@ impl LocalEndpoint {
     /// How a rank was lost, or `None` while it is alive, has not joined yet, or is on another host.
     pub fn lost(&self, rank: usize) -> Option<Lost> {
         let slot = self.arena.peer_slot(self.local_rank_of(rank)?);
-        slot.lost().map(|how| Lost { rank, pid: slot.pid(), how: how.into() })
+        slot.lost().map(|cause| cause.lost(rank, slot.pid()))
     }
 
     /// How a rank was lost for good, or `None` while it is alive, has not joined yet, may be restarted, or is on another host.
     pub fn permanently_lost(&self, rank: usize) -> Option<Lost> {
         let slot = self.arena.peer_slot(self.local_rank_of(rank)?);
         match slot.process.status() {
-            PeerStatus::Dead(how) => Some(Lost { rank, pid: slot.pid(), how: how.into() }),
+            PeerStatus::Dead(cause) => Some(cause.lost(rank, slot.pid())),
             PeerStatus::Alive | PeerStatus::Restarting => None,
         }
     }
@@ -151,19 +151,19 @@ impl LocalEndpoint {
             .find(|(_, slot)| slot.incarnation() > 1);
         let how =
             |rank| format!("rank {rank} was started again; messages and groups with it do not survive that");
-        again.map(|(found, _)| Lost { rank, pid: slot.pid(), how: how(found) })
+        again.map(|(found, _)| Lost::new(rank, slot.pid(), how(found)))
     }
 
     /// How a rank's process ended, or `None` while it is alive, has not joined yet, or is on another host. It may be restarted.
     pub fn dead(&self, rank: usize) -> Option<Lost> {
         let slot = self.arena.peer_slot(self.local_rank_of(rank)?);
-        slot.is_dead().then(|| Lost { rank, pid: slot.pid(), how: "its process ended".into() })
+        slot.is_dead().then(|| LossCause::Ended.lost(rank, slot.pid()))
     }
 
     /// Describes a rank that is lost for the given reason.
     pub fn lost_because(&self, rank: usize, how: &str) -> Lost {
         let pid = self.local_rank_of(rank).and_then(|local_rank| self.arena.peer_slot(local_rank).pid());
-        Lost { rank, pid, how: how.into() }
+        Lost::new(rank, pid, how)
     }
 
     /// Status of late ranks, for an error message. All of them share one time limit to report their source locations.
@@ -175,11 +175,12 @@ impl LocalEndpoint {
     /// Status of a late rank, for an error message; the rank has until `until` to report its source location.
     pub fn missing(&self, rank: usize, until: Instant) -> Missing {
         let Some(local_rank) = self.local_rank_of(rank) else {
-            return Missing { rank, pid: None, doing: "on another host".into(), location: None };
+            return Missing::new(rank, None, "on another host");
         };
         let slot = self.arena.peer_slot(local_rank);
         let location = slot.request_location(until.saturating_duration_since(Instant::now()));
-        Missing { rank, pid: slot.pid(), doing: slot.describe(), location }
+        let (doing, verb) = slot.describe();
+        Missing { rank, pid: slot.pid(), doing, call: verb.map(|verb| verb.name().into()), location }
     }
 
     /// Allocates a user's buffer from this rank's heap.
@@ -287,7 +288,9 @@ fn attach_conflict(slot: &PeerSlot, rank: usize, restarts: u32) -> Option<Error>
         (Some(_), Some(obstacle)) if is_replacement => {
             (format!("restart {restarts} of rank {rank} (process {pid}: {obstacle})"), RESTART_JOB)
         }
-        (Some(how), _) => (format!("a second start of rank {rank} (process {pid}: {how})"), JOIN_ONCE),
+        (Some(cause), _) => {
+            (format!("a second start of rank {rank} (process {pid}: {})", cause.text()), JOIN_ONCE)
+        }
     };
     Some(Error::usage("init", format!("to be the only process of rank {rank}"), received, advice))
 }

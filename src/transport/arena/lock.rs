@@ -1,8 +1,4 @@
-//! A robust lock in shared memory: when the process that holds it dies, the next process takes it over.
-//!
-//! One word: 0 when free, else the holder's token plus a bit that is set while a thread may be asleep. A thread that has slept
-//! keeps that bit set, because others may be asleep too, so no release misses a sleeper. A sleeper that is killed may swallow
-//! a wake-up; so no waiter sleeps longer than `POLL_INTERVAL` before it rechecks the word and whether the holder is alive.
+//! A robust lock in shared memory: when the process that holds it dies, the next process takes it over. Protocol: README.md.
 
 use std::time::Instant;
 

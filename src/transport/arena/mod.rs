@@ -20,6 +20,7 @@ mod posts;
 mod process_record;
 mod ring;
 mod shared_heap;
+mod shared_text;
 pub(crate) mod spsc;
 #[cfg(all(test, not(unisono_loom)))]
 mod tests;
@@ -39,7 +40,7 @@ pub(crate) use layout::heap_bytes;
 pub(crate) use layout::heap_bytes_of;
 pub(crate) use local_endpoint::{LOCATION_TIMEOUT, LocalEndpoint, MAX_LOCAL_RANKS};
 pub(crate) use peer_slot::PeerSlot;
-pub(crate) use process_record::{InFlightGuard, PeerStatus};
+pub(crate) use process_record::{InFlightGuard, LossCause, PeerStatus};
 use ring::Ring;
 pub(crate) use shared_heap::Extent;
 use shared_heap::SharedHeap;
@@ -49,7 +50,7 @@ use crate::error::{Error, Result};
 use crate::transport::process;
 
 /// "UNISONO" and the layout version: processes built for different layouts reject each other's arena.
-const MAGIC: u64 = u64::from_le_bytes(*b"UNISONO\x04");
+const MAGIC: u64 = u64::from_le_bytes(*b"UNISONO\x05");
 
 /// The first bytes of the arena.
 #[repr(C)]

@@ -4,12 +4,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::flag::Flag;
-use super::process_record::{PeerStatus, ProcessRecord};
+use super::process_record::{LossCause, PeerStatus, ProcessRecord};
+use super::shared_text::SharedText;
 use crate::transport::Verb;
 use crate::transport::process;
-
-/// Longest source location that a rank can publish, in bytes.
-const LOCATION_BYTES: usize = 248;
 
 /// One local rank's slot. The owner writes it; every peer may read it at any time, hence the atomics.
 #[repr(C, align(128))]
@@ -28,8 +26,8 @@ pub(crate) struct PeerSlot {
     answers_location: AtomicU32,
     number: AtomicU64,
     since: AtomicU64,
-    location_bytes: AtomicU32,
-    location: [AtomicU32; LOCATION_BYTES / 4],
+    /// The owner's source location. Its end, with the file name and line number, matters more than the directories.
+    location: SharedText<62>,
 }
 
 /// A rank's most recently published activity.
@@ -74,7 +72,7 @@ impl PeerSlot {
     }
 
     /// How the last owner was lost, or `None` while it is alive or has not joined yet.
-    pub fn lost(&self) -> Option<&'static str> {
+    pub fn lost(&self) -> Option<LossCause> {
         self.process.lost()
     }
 
@@ -99,11 +97,12 @@ impl PeerSlot {
         }
     }
 
-    /// Describes the activity and the state of the process, for error messages.
-    pub fn describe(&self) -> String {
-        let Some(pid) = self.pid() else { return "it has not called init yet".into() };
+    /// Describes the activity and the state of the process, for error messages; with the verb of the call that it is blocked
+    /// in, if any.
+    pub fn describe(&self) -> (String, Option<Verb>) {
+        let Some(pid) = self.pid() else { return ("it has not called init yet".into(), None) };
         if self.process.status() == PeerStatus::Restarting {
-            return "its process ended and is being started again".into();
+            return ("its process ended and is being started again".into(), None);
         }
         let CallActivity { verb, number, inside, since, .. } = self.activity();
         let seconds = since.as_secs_f64();
@@ -113,8 +112,8 @@ impl PeerSlot {
             (Some(verb), false) => format!("computing for {seconds:.1} s since {} #{number}", verb.name()),
         };
         match process::is_stopped(pid) {
-            true => format!("stopped by a signal, {doing}"),
-            false => doing,
+            true => (format!("stopped by a signal, {doing}"), None),
+            false => (doing, verb.filter(|_| inside)),
         }
     }
 
@@ -135,23 +134,12 @@ impl PeerSlot {
             let left = until.checked_duration_since(std::time::Instant::now())?;
             self.location_reply.sleep_while(seen, left);
         }
-        let bytes = (self.location_bytes.load(Ordering::Acquire) as usize).min(LOCATION_BYTES);
-        let words = self.location.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
-        let text: Vec<u8> = words.take(bytes).collect();
-        (bytes > 0).then(|| String::from_utf8_lossy(&text).into_owned())
+        self.location.get()
     }
 
     /// Replies to all pending location requests.
     pub fn report_location(&self, text: &str) {
-        // Truncate at the front: the file name and line number matter more than the directories.
-        let bytes = text.as_bytes();
-        let bytes = &bytes[bytes.len().saturating_sub(LOCATION_BYTES)..];
-        for (word, chunk) in self.location.iter().zip(bytes.chunks(4)) {
-            let mut padded = [0; 4];
-            padded[..chunk.len()].copy_from_slice(chunk);
-            word.store(u32::from_ne_bytes(padded), Ordering::Relaxed);
-        }
-        self.location_bytes.store(bytes.len() as u32, Ordering::Release);
+        self.location.set(text);
         self.location_reply.ring();
     }
 }

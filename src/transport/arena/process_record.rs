@@ -1,7 +1,10 @@
 //! Liveness and restart state of each local rank's process, in memory shared by the ranks of a host. Protocol: README.md.
 
+use std::borrow::Cow;
+
 use super::futex::{AtomicU32, AtomicU64, Ordering, fence};
-use crate::error::LEFT_EARLY;
+use super::shared_text::SharedText;
+use crate::error::Lost;
 use crate::transport::process::{self, Liveness};
 
 /// One local rank's process record. The owner writes it; every peer may read it at any time, hence the atomics.
@@ -23,8 +26,6 @@ pub(crate) struct ProcessRecord {
     messages: AtomicU32,
     /// Nesting depth of series in progress: several calls of the world's group that only make sense together.
     series: AtomicU32,
-    /// Nonzero once this rank has used a table whose BSP rounds need every worker.
-    uses_bsp_rounds: AtomicU32,
     start_time: AtomicU64,
     /// Completed calls of the world's group.
     calls: AtomicU64,
@@ -32,6 +33,8 @@ pub(crate) struct ProcessRecord {
     collectives: AtomicU64,
     /// High-water mark of the rank's heap, in bytes from its start.
     heap_high_water: AtomicU64,
+    /// Why no other process can continue this rank's work, as the layer that does the work states it.
+    obstacle: SharedText<48>,
 }
 
 const ABSENT: u32 = 0;
@@ -50,8 +53,32 @@ pub(crate) enum PeerStatus {
     Alive,
     /// The process has ended; a new incarnation may continue in its place.
     Restarting,
-    /// The process has ended for good; the text describes how it was lost.
-    Dead(&'static str),
+    /// The process has ended for good.
+    Dead(LossCause),
+}
+
+/// How a process was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LossCause {
+    EndedBeforeInit,
+    /// It left the world in an orderly way.
+    Left,
+    Ended,
+}
+
+impl LossCause {
+    pub const fn text(self) -> &'static str {
+        match self {
+            LossCause::EndedBeforeInit => "its process ended before it called init",
+            LossCause::Left => "it ended, or called shutdown, while others still needed it",
+            LossCause::Ended => "its process ended",
+        }
+    }
+
+    /// The loss of this rank, for an error.
+    pub fn lost(self, rank: usize, pid: Option<u32>) -> Lost {
+        Lost { left: self == LossCause::Left, ..Lost::new(rank, pid, self.text()) }
+    }
 }
 
 /// Held while an operation is in flight that no other process can continue: a rank that dies meanwhile cannot be restarted.
@@ -113,16 +140,16 @@ impl ProcessRecord {
     }
 
     /// A consistent snapshot: how the last owner was lost, and whether a new incarnation may replace it.
-    fn snapshot(&self) -> (Option<&'static str>, bool) {
+    fn snapshot(&self) -> (Option<LossCause>, bool) {
         loop {
             let seq = self.seq.load(Ordering::Acquire);
             let (state, pid) = (self.state.load(Ordering::Acquire), self.pid.load(Ordering::Relaxed));
             let how = match state {
-                LEFT if pid == 0 => Some("its process ended before it called init"),
-                LEFT => Some(LEFT_EARLY),
+                LEFT if pid == 0 => Some(LossCause::EndedBeforeInit),
+                LEFT => Some(LossCause::Left),
                 // During registration the fields belong to the registering process, to its predecessor, which has
                 // ended, or to a mix of both, and then no process matches both the PID and the start time.
-                PRESENT if self.process_ended() => Some("its process ended"),
+                PRESENT if self.process_ended() => Some(LossCause::Ended),
                 _ => None,
             };
             let may_restart =
@@ -136,7 +163,7 @@ impl ProcessRecord {
     }
 
     /// How the process was lost, or `None` while it is alive or has not joined yet.
-    pub fn lost(&self) -> Option<&'static str> {
+    pub fn lost(&self) -> Option<LossCause> {
         self.snapshot().0
     }
 
@@ -149,21 +176,19 @@ impl ProcessRecord {
     }
 
     /// Why a new incarnation could not continue where the process stopped.
-    pub fn restart_obstacle(&self) -> Option<&'static str> {
-        match self.call_state.load(Ordering::Relaxed) {
-            IN_CALL => Some("its process ended inside a collective call"),
+    pub fn restart_obstacle(&self) -> Option<Cow<'static, str>> {
+        let known = match self.call_state.load(Ordering::Relaxed) {
+            IN_CALL => "its process ended inside a collective call",
             _ if self.group_failed.load(Ordering::Relaxed) != 0 => {
-                Some("before it ended, an error had already stopped its calls with the other ranks")
+                "before it ended, an error had already stopped its calls with the other ranks"
             }
-            _ if self.messages.load(Ordering::Relaxed) != 0 => Some("its process ended inside a message"),
+            _ if self.messages.load(Ordering::Relaxed) != 0 => "its process ended inside a message",
             _ if self.series.load(Ordering::Relaxed) != 0 => {
-                Some("its process ended while it made, saved or loaded a table with the others")
+                "its process ended while it made, saved or loaded a table with the others"
             }
-            _ if self.uses_bsp_rounds.load(Ordering::Relaxed) != 0 => Some(
-                "it worked on a table with consistency bsp, whose rounds cannot continue without the worker that failed",
-            ),
-            _ => None,
-        }
+            _ => return self.obstacle.get().map(Cow::Owned),
+        };
+        Some(Cow::Borrowed(known))
     }
 
     /// Called by the launcher: `more` is the number of further restarts that it allows.
@@ -222,9 +247,9 @@ impl ProcessRecord {
         self.group_failed.store(1, Ordering::Release);
     }
 
-    /// Records that this rank works on a table whose BSP rounds need every worker: its missed rounds cannot be made up.
-    pub fn mark_uses_bsp_rounds(&self) {
-        self.uses_bsp_rounds.store(1, Ordering::Release);
+    /// Records why, from now on, no other process can continue this rank's work.
+    pub fn forbid_restart(&self, why: &str) {
+        self.obstacle.set(why);
     }
 
     /// Marks a message as in flight until the guard is dropped.
@@ -277,11 +302,11 @@ impl ProcessRecord {
             group_failed: zero(),
             messages: zero(),
             series: zero(),
-            uses_bsp_rounds: zero(),
             start_time: long(),
             calls: long(),
             collectives: long(),
             heap_high_water: long(),
+            obstacle: SharedText::new(),
         }
     }
 
@@ -344,7 +369,7 @@ mod tests {
         let record = ProcessRecord::of_killed_process();
         for seq in [1, 2, 3] {
             record.seq.store(seq, Ordering::Relaxed);
-            assert_eq!(record.lost(), Some("its process ended"));
+            assert_eq!(record.lost(), Some(LossCause::Ended));
         }
     }
 
@@ -387,7 +412,7 @@ mod tests {
         let record = ProcessRecord::new();
         record.register();
         record.mark_exited_cleanly();
-        assert_eq!(record.lost(), Some(LEFT_EARLY));
+        assert_eq!(record.lost(), Some(LossCause::Left));
     }
 
     #[test]
@@ -408,9 +433,9 @@ mod tests {
         assert!(matches!(record.status(), PeerStatus::Dead(_)));
         record.leave(7);
         assert_eq!((record.status(), record.calls()), (PeerStatus::Restarting, 7));
-        record.mark_uses_bsp_rounds();
+        record.forbid_restart("its rounds need it");
         assert!(matches!(record.status(), PeerStatus::Dead(_)));
-        assert!(record.restart_obstacle().unwrap().contains("consistency bsp"));
+        assert_eq!(record.restart_obstacle().unwrap(), "its rounds need it");
         record.mark_group_failed();
         assert!(matches!(record.status(), PeerStatus::Dead(_)));
     }

@@ -1,8 +1,5 @@
-//! The shared heap: named extents of the arena that belong to the job and outlive the rank that allocated them.
-//!
-//! The extent list is the only metadata. An extent is in use if its length is nonzero; the length is the last field written
-//! on allocation and the first cleared on free. A process that dies here therefore leaks at most one unreferenced extent; it
-//! never corrupts the list.
+//! The shared heap: named extents of the arena that belong to the job and outlive the rank that allocated them. Protocol:
+//! README.md.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -144,7 +141,36 @@ impl SharedHeap {
 
 #[cfg(test)]
 mod tests {
+    use super::super::lock::Acquired;
+    use super::*;
     use crate::transport::local;
+
+    /// Each point at which a process can die, as it leaves the list; no process has the token of the lock's owner.
+    #[test]
+    fn a_crash_leaves_the_list_valid() {
+        let transports = local::create(1).unwrap();
+        let endpoint = &transports[0].endpoint;
+        let heap = endpoint.arena.shared_heap();
+        let die = || assert_eq!(heap.lock.acquire(u32::MAX >> 1, None, |_| false).unwrap(), Acquired::Clean);
+        let kept = endpoint.allocate_shared(1, 5000).unwrap();
+        // While it allocates, before the length is stored.
+        die();
+        heap.extents[1].name.store(2, Ordering::Relaxed);
+        heap.extents[1].start.store(kept.start as u64, Ordering::Relaxed);
+        assert!(endpoint.find_shared(2).is_empty());
+        let first = endpoint.allocate_shared(2, 5000).unwrap();
+        assert!(first.start >= kept.start + kept.bytes);
+        // After the length is stored: the extent stays in use.
+        die();
+        assert_eq!(endpoint.find_shared(2)[0].start, first.start);
+        let second = endpoint.allocate_shared(3, 5000).unwrap();
+        assert!(second.start >= first.start + first.bytes);
+        // While it zeroes an extent that it frees: another rank can free it.
+        die();
+        endpoint.arena.clear(first.start, 4096);
+        endpoint.free_shared(&endpoint.find_shared(2)[0]).unwrap();
+        assert_eq!(endpoint.allocate_shared(4, 5000).unwrap().start, first.start);
+    }
 
     #[test]
     fn extents_are_disjoint_found_by_name_and_zeroed_on_reuse() {

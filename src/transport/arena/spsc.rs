@@ -1,13 +1,4 @@
-//! SPSC buffers: memory that one rank packs and another unpacks, directly from and to their arrays.
-//!
-//! Two counters hand a buffer over. The sender fills it and publishes a sequence number; the receiver drains it and stores
-//! that number as consumed; only then may the sender fill it again. Each side rings the other's doorbell. Doorbells are part
-//! of the peer slots, which live as long as the arena, so that buffers may be freed.
-//!
-//! Messages have increasing sequence numbers, with gaps. Both ranks know them, so neither mistakes another message for the
-//! expected one. A message spans [`STEPS`] numbers: the sender may publish some of them before it has filled the rest, and
-//! the receiver may then read that fraction of the bytes. The doorbell rings only when the message is complete: a receiver
-//! that has nothing else to do waits for all of it.
+//! SPSC buffers: memory that one rank packs and another unpacks, directly from and to their arrays. Protocol: README.md.
 
 use std::sync::Arc;
 

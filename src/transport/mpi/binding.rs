@@ -50,7 +50,7 @@ impl MpiRuntime {
         // SAFETY: both cells are live; the one for the communicator lives forever.
         let code = unsafe { (functions.comm_idup)(world, &mut *cell, &mut request.0) };
         mpi.check("MPI_Comm_idup", code)?;
-        mpi.finish(request, deadline, "make its communicator")?;
+        mpi.finish(request, deadline, "create the communicator")?;
         mpi.communicator = *cell;
         // SAFETY: the communicator is owned by this library and valid.
         let code = unsafe { (functions.comm_set_errhandler)(*cell, functions.constants.errors_return) };
@@ -115,7 +115,7 @@ impl MpiRuntime {
             (functions.iallgather)(own, count, byte, all, count, byte, self.communicator, &mut request.0)
         };
         self.check("MPI_Iallgather", code)?;
-        self.finish(request, deadline, "tell each other where they run")?;
+        self.finish(request, deadline, "exchange their hosts")?;
         Ok(all.to_vec())
     }
 

@@ -4,11 +4,11 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use super::MpiTransport;
-use super::engine::{ExchangeFailure, MpiEngine};
-use super::matching::{MessageBody, PostedReceive, UnexpectedMessage};
+use super::engine::{ExchangeFailure, MessageBody, MpiEngine};
 use super::wait::PollBackoff;
 use super::wire::{self, ControlHeader, EAGER_LIMIT};
 use crate::error::Result;
+use crate::transport::matching::{PostedReceive, UnexpectedMessage};
 use crate::transport::message::zeroed;
 use crate::transport::wait::{Park, Parked, poll_until};
 use crate::transport::{Call, Envelope, POLL_INTERVAL, Slot, Ticket};
@@ -32,15 +32,15 @@ impl MpiEngine {
     /// Sends a message whose buffer the engine owns.
     pub(super) fn post(&mut self, to: usize, slot: &Slot, bytes: Vec<u8>) -> Result<(), ExchangeFailure> {
         if to != self.mpi.rank && bytes.len() <= EAGER_LIMIT {
-            let (message, envelope) = (self.next_id(), Envelope::new(slot, bytes.len()));
+            let (message, envelope) = (self.next_message(), Envelope::new(slot, bytes.len()));
             let header = ControlHeader { kind: wire::EAGER, tag: 0, message, envelope };
             return self.try_send_control(to, header, &bytes, None).map_err(ExchangeFailure::Mpi);
         }
-        let ticket = self.open(1);
+        let ticket = self.exchanges.open(1);
         self.send(ticket, to, slot, &bytes);
         // A message to this rank itself is already delivered.
-        match self.state(ticket) {
-            Ok(true) => self.close(ticket),
+        match self.exchanges.state(ticket) {
+            Ok(true) => self.exchanges.close(ticket),
             _ => self.buffered_sends.push(BufferedSend { ticket, bytes }),
         }
         Ok(())
@@ -51,15 +51,15 @@ impl MpiEngine {
         let mut index = 0;
         while let Some(send) = self.buffered_sends.get(index) {
             let ticket = send.ticket;
-            match self.state(ticket) {
+            match self.exchanges.state(ticket) {
                 Ok(false) => index += 1,
                 Ok(true) => {
-                    self.close(ticket);
+                    self.exchanges.close(ticket);
                     self.buffered_sends.swap_remove(index);
                 }
                 Err(_) => {
                     // MPI failed while sending: it may still read the buffer.
-                    self.close(ticket);
+                    self.exchanges.close(ticket);
                     std::mem::forget(self.buffered_sends.swap_remove(index).bytes);
                     tracing::debug!("a posted message could not be sent");
                 }
@@ -77,10 +77,10 @@ impl MpiEngine {
                 index += 1;
                 continue;
             }
-            match self.state(ticket) {
+            match self.exchanges.state(ticket) {
                 Ok(false) => index += 1,
                 Ok(true) => {
-                    self.close(ticket);
+                    self.exchanges.close(ticket);
                     let AnySourceReceive { from, bytes, .. } = self.any_source_receives.swap_remove(index);
                     return Ok(Some((from, bytes)));
                 }
@@ -93,23 +93,21 @@ impl MpiEngine {
                 let mut others = any_source_receives.iter();
                 others.any(|other| (other.from, other.context, other.tag) == (from, context, tag))
             };
-            let next = self.matching.find_next(context, tag, busy);
-            let next = next.and_then(|index| self.matching.take_unexpected(index));
-            let Some(UnexpectedMessage { from, message, envelope, body }) = next else { return Ok(None) };
-            match body {
-                MessageBody::Eager(bytes) => return Ok(Some((from, bytes))),
-                MessageBody::Rendezvous => {
-                    let Some(mut bytes) = zeroed(envelope.bytes) else {
-                        let what =
-                            format!("an offer of {} bytes, for which it has no memory", envelope.bytes);
-                        return Err(self.protocol_violation(from, what));
-                    };
-                    let (ticket, slot) = (self.open(1), Slot { context, tag, signature: envelope.signature });
-                    let (start, length) = (bytes.as_mut_ptr(), bytes.len());
-                    self.any_source_receives.push(AnySourceReceive { ticket, from, context, tag, bytes });
-                    self.accept(PostedReceive { ticket, from, slot, start, length }, message);
-                }
+            let next = self.matching.take_next(context, tag, busy);
+            let Some(UnexpectedMessage { from, envelope, body }) = next else { return Ok(None) };
+            let MessageBody { message, eager } = body;
+            if let Some(bytes) = eager {
+                return Ok(Some((from, bytes)));
             }
+            let Some(mut bytes) = zeroed(envelope.bytes) else {
+                let what = format!("an offer of {} bytes, for which it has no memory", envelope.bytes);
+                return Err(self.protocol_violation(from, what));
+            };
+            let slot = Slot { context, tag, signature: envelope.signature };
+            let ticket = self.exchanges.open(1);
+            let (start, length) = (bytes.as_mut_ptr(), bytes.len());
+            self.any_source_receives.push(AnySourceReceive { ticket, from, context, tag, bytes });
+            self.accept(PostedReceive { ticket, from, slot, start, length }, message);
         }
     }
 
@@ -117,7 +115,7 @@ impl MpiEngine {
     /// then leaked.
     fn abort_receive(&mut self, index: usize, dead: Option<usize>, mpi_owns_buffer: bool) {
         let AnySourceReceive { ticket, from, bytes, .. } = self.any_source_receives.swap_remove(index);
-        tracing::debug!(from, "a message was given up half-way");
+        tracing::debug!(from, "a message was cancelled midway");
         self.cancel(ticket, dead);
         if mpi_owns_buffer || self.broken.is_some() {
             std::mem::forget(bytes);

@@ -39,7 +39,7 @@ impl MpiEngine {
     /// Closes a ticket in any state; afterwards MPI no longer references its buffers. `dead` is a peer known to be
     /// dead: in that case there is no grace period, and the other peers are informed of the death.
     pub fn cancel(&mut self, ticket: Ticket, dead: Option<usize>) {
-        if !self.is_open(ticket) {
+        if !self.exchanges.is_open(ticket) {
             return;
         }
         self.matching.remove_receives(ticket);
@@ -52,7 +52,7 @@ impl MpiEngine {
                 self.broken.get_or_insert(suspect.unwrap_or(self.mpi.rank));
             }
         }
-        self.close(ticket);
+        self.exchanges.close(ticket);
     }
 
     /// Sends CANCEL to the receivers of a ticket's messages: no more bytes will follow than were sent.

@@ -2,12 +2,11 @@
 
 use std::collections::VecDeque;
 
-use super::engine::{ControlMessage, ExchangeFailure, MpiEngine, PendingSend};
-use super::matching::{MessageBody, PostedReceive, UnexpectedMessage};
+use super::engine::{ControlMessage, ExchangeFailure, MessageBody, MpiEngine, PendingSend};
 use super::transfer::{Inbound, Outbound};
 use super::wire::{self, ControlHeader};
 use crate::error::{Error, Result};
-use crate::transport::mailbox::MessageMismatch;
+use crate::transport::matching::{MessageMismatch, PostedReceive, UnexpectedMessage};
 use crate::transport::{Envelope, Slot, Ticket};
 
 impl MpiEngine {
@@ -21,6 +20,12 @@ impl MpiEngine {
     ) {
         if let Err(error) = self.try_send_control(to, header, bytes, ticket) {
             self.fail(ticket, ExchangeFailure::Mpi(error));
+        }
+    }
+
+    fn fail(&mut self, ticket: Option<Ticket>, failure: ExchangeFailure) {
+        if let Some(ticket) = ticket {
+            self.exchanges.fail(ticket, failure);
         }
     }
 
@@ -69,49 +74,40 @@ impl MpiEngine {
     }
 
     pub(super) fn on_message(&mut self, from: usize, message: u64, envelope: Envelope, bytes: Option<&[u8]>) {
-        let Some(posted) = self.matching.take_posted(from, &envelope) else {
-            return self.queue_unexpected(from, message, envelope, bytes);
-        };
-        if posted.expected() != envelope {
-            // The message stays queued for a receive that expects it; this receive has failed.
-            self.queue_unexpected(from, message, envelope, bytes);
-            return self.mismatch(posted, message, &envelope);
-        }
-        match bytes {
-            Some(bytes) => self.deliver(&posted, bytes),
-            None => self.accept(posted, message),
+        match (self.matching.take_posted(from, &envelope), bytes) {
+            (Some(Ok(posted)), Some(bytes)) => self.deliver(&posted, bytes),
+            (Some(Ok(posted)), None) => self.accept(posted, message),
+            (None, bytes) => self.queue_unexpected(from, message, envelope, bytes),
+            (Some(Err(posted)), bytes) => {
+                // The message stays queued for a receive that expects it; this receive has failed.
+                self.queue_unexpected(from, message, envelope, bytes);
+                self.mismatch(posted, message, envelope);
+            }
         }
     }
 
     fn queue_unexpected(&mut self, from: usize, message: u64, envelope: Envelope, bytes: Option<&[u8]>) {
-        let body = bytes.map_or(MessageBody::Rendezvous, |bytes| MessageBody::Eager(bytes.to_vec()));
-        self.matching.queue_unexpected(UnexpectedMessage { from, message, envelope, body });
+        let body = MessageBody { message, eager: bytes.map(<[u8]>::to_vec) };
+        self.matching.queue_unexpected(UnexpectedMessage { from, envelope, body });
         self.arrivals = self.arrivals.wrapping_add(1);
     }
 
-    pub(super) fn mismatch(&mut self, posted: PostedReceive, message: u64, received: &Envelope) {
-        let (from, expected) = (posted.from, posted.expected());
+    pub(super) fn mismatch(&mut self, posted: PostedReceive, message: u64, received: Envelope) {
+        let from = posted.from;
         // A collective cannot continue: NACK the sender, instead of letting it wait for its deadline. A user's message
         // may still be received by a call with the right length.
         if posted.slot.tag == Slot::COLLECTIVE && from != self.mpi.rank {
-            self.send_control(
-                from,
-                ControlHeader { kind: wire::NACK, tag: 0, message, envelope: expected },
-                &[],
-                None,
-            );
+            let envelope = posted.expected();
+            self.send_control(from, ControlHeader { kind: wire::NACK, tag: 0, message, envelope }, &[], None);
         }
-        self.fail(
-            Some(posted.ticket),
-            ExchangeFailure::Mismatch(MessageMismatch { from, expected, received: *received }),
-        );
+        self.exchanges.fail(posted.ticket, ExchangeFailure::Mismatch(posted.mismatch(received)));
     }
 
     pub(super) fn deliver(&mut self, posted: &PostedReceive, bytes: &[u8]) {
         assert_eq!(posted.length, bytes.len(), "the envelope was the expected one");
         // SAFETY: the posted buffer is valid until its ticket is closed and has this many bytes.
         unsafe { posted.start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-        self.done(posted.ticket);
+        self.exchanges.done(posted.ticket);
     }
 
     /// Answers an RTS with a CTS, after posting the receives for the data.
@@ -137,7 +133,7 @@ impl MpiEngine {
                 let cts = ControlHeader { kind: wire::CTS, tag: u32::from(tag), message, envelope };
                 self.send_control(posted.from, cts, &[], None);
             }
-            Err(error) => self.fail(Some(posted.ticket), ExchangeFailure::Mpi(error)),
+            Err(error) => self.exchanges.fail(posted.ticket, ExchangeFailure::Mpi(error)),
         }
     }
 
@@ -163,13 +159,15 @@ impl MpiEngine {
             Outbound { ticket, to, message, tag, start, length, sent: 0, chunks: VecDeque::new() };
         match transfer.advance(&self.mpi) {
             Ok(_) => self.outbound.push(transfer),
-            Err(error) => self.fail(Some(ticket), ExchangeFailure::Mpi(error)),
+            Err(error) => self.exchanges.fail(ticket, ExchangeFailure::Mpi(error)),
         }
     }
 
     fn on_cancel(&mut self, from: usize, header: &ControlHeader) -> Result<()> {
         let ControlHeader { message, tag, envelope, .. } = *header;
-        self.matching.withdraw(from, message);
+        self.matching.withdraw(|unexpected| {
+            unexpected.from == from && unexpected.body.message == message && unexpected.body.eager.is_none()
+        });
         let mut transfers = self.inbound.iter_mut();
         if let Some(transfer) =
             transfers.find(|transfer| (transfer.from, transfer.message) == (from, message))
@@ -193,7 +191,7 @@ impl MpiEngine {
         let send = self.pending_sends.iter().find(|send| (send.to, send.message) == (from, message));
         if let Some(PendingSend { ticket, envelope, .. }) = send {
             let failure = ExchangeFailure::Mismatch(MessageMismatch { from, expected: *envelope, received });
-            self.fail(Some(*ticket), failure);
+            self.exchanges.fail(*ticket, failure);
         }
     }
 }

@@ -1,18 +1,18 @@
 //! The progress engine: the state of all exchanges of this rank. One lock guards it, and with it all use of MPI.
 
-use std::collections::HashMap;
 use std::time::Instant;
 
 use super::binding::{Completion, MpiRequest, MpiRuntime};
 use super::buffered::{AnySourceReceive, BufferedSend};
-use super::matching::{MatchingQueues, MessageBody, PostedReceive, UnexpectedMessage};
 use super::transfer::{Inbound, Outbound};
 use super::wire::{self, ControlHeader, EAGER_LIMIT};
 use crate::error::{Error, Result};
-use crate::transport::mailbox::MessageMismatch;
+use crate::transport::exchanges::Exchanges;
+use crate::transport::matching::{MatchingQueues, MessageMismatch, PostedReceive};
 use crate::transport::{Envelope, Incoming, Outgoing, Slot, Ticket};
 
 /// Why an exchange cannot be completed.
+#[derive(Clone)]
 pub(super) enum ExchangeFailure {
     /// A message arrived that differs from the expected one.
     Mismatch(MessageMismatch),
@@ -22,11 +22,12 @@ pub(super) enum ExchangeFailure {
     Mpi(Error),
 }
 
-/// One exchange in progress.
-struct ExchangeState {
-    /// Sends and receives that have not completed.
-    remaining: usize,
-    failure: Option<ExchangeFailure>,
+/// The body of an unexpected message.
+pub(super) struct MessageBody {
+    /// The message id assigned by the sender.
+    pub message: u64,
+    /// `None`: the bytes are still at the sender, which awaits a CTS.
+    pub eager: Option<Vec<u8>>,
 }
 
 /// A control message that MPI is sending from the engine's own memory, so it never delays the caller's buffer.
@@ -52,8 +53,8 @@ const TESTS_PER_POLL: usize = 64;
 
 pub(super) struct MpiEngine {
     pub mpi: MpiRuntime,
-    exchanges: HashMap<Ticket, ExchangeState>,
-    pub matching: MatchingQueues,
+    pub exchanges: Exchanges<ExchangeFailure>,
+    pub matching: MatchingQueues<MessageBody>,
     pub control_sends: Vec<ControlMessage>,
     pub pending_sends: Vec<PendingSend>,
     pub outbound: Vec<Outbound>,
@@ -71,7 +72,7 @@ pub(super) struct MpiEngine {
     /// The receive of the arriving control message; its memory is `control_buffer`.
     pub control_receive: Option<MpiRequest>,
     control_buffer: Vec<u8>,
-    last_id: u64,
+    last_message: u64,
     /// Index of the control send to test next.
     next_test: usize,
     pub last_tag: u16,
@@ -86,7 +87,7 @@ impl MpiEngine {
     pub fn new(mpi: MpiRuntime) -> MpiEngine {
         MpiEngine {
             mpi,
-            exchanges: HashMap::new(),
+            exchanges: Exchanges::default(),
             matching: MatchingQueues::default(),
             control_sends: Vec::new(),
             pending_sends: Vec::new(),
@@ -99,7 +100,7 @@ impl MpiEngine {
             liveness_checked: Instant::now(),
             control_receive: None,
             control_buffer: vec![0; ControlHeader::SIZE + EAGER_LIMIT],
-            last_id: 0,
+            last_message: 0,
             next_test: 0,
             last_tag: wire::CONTROL_TAG,
             broken: None,
@@ -127,22 +128,15 @@ impl MpiEngine {
         self.control_sends.is_empty() && self.control_receive.is_none()
     }
 
-    pub fn next_id(&mut self) -> u64 {
-        self.last_id += 1;
-        self.last_id
-    }
-
-    /// Opens a ticket for `remaining` sends and receives.
-    pub fn open(&mut self, remaining: usize) -> Ticket {
-        let ticket = Ticket(self.next_id());
-        self.exchanges.insert(ticket, ExchangeState { remaining, failure: None });
-        ticket
+    pub fn next_message(&mut self) -> u64 {
+        self.last_message += 1;
+        self.last_message
     }
 
     /// # Safety
     /// The buffers must stay valid and untouched until the ticket is closed.
     pub unsafe fn begin(&mut self, slot: &Slot, sends: &[Outgoing], receives: &mut [Incoming]) -> Ticket {
-        let ticket = self.open(sends.len() + receives.len());
+        let ticket = self.exchanges.open(sends.len() + receives.len());
         if self.broken.is_some() {
             return ticket;
         }
@@ -157,25 +151,26 @@ impl MpiEngine {
     }
 
     fn receive(&mut self, posted: PostedReceive) {
-        let Some(index) = self.matching.find_unexpected(&posted) else { return self.matching.post(posted) };
-        let (message, envelope) =
-            (self.matching.unexpected(index).message, self.matching.unexpected(index).envelope);
-        if envelope != posted.expected() {
-            return self.mismatch(posted, message, &envelope);
-        }
-        match self.matching.take_unexpected(index) {
-            Some(UnexpectedMessage { body: MessageBody::Eager(bytes), .. }) => self.deliver(&posted, &bytes),
-            _ => self.accept(posted, message),
+        match self.matching.take_unexpected(&posted) {
+            None => self.matching.post(posted),
+            Some(Err(unexpected)) => {
+                let (message, envelope) = (unexpected.body.message, unexpected.envelope);
+                self.mismatch(posted, message, envelope);
+            }
+            Some(Ok(unexpected)) => match unexpected.body.eager {
+                Some(bytes) => self.deliver(&posted, &bytes),
+                None => self.accept(posted, unexpected.body.message),
+            },
         }
     }
 
     pub fn send(&mut self, ticket: Ticket, to: usize, slot: &Slot, bytes: &[u8]) {
-        let message = self.next_id();
+        let message = self.next_message();
         let envelope = Envelope::new(slot, bytes.len());
         let mut header = ControlHeader { kind: wire::EAGER, tag: 0, message, envelope };
         if to == self.mpi.rank {
             self.on_message(to, message, envelope, Some(bytes));
-            self.done(ticket);
+            self.exchanges.done(ticket);
         } else if bytes.len() <= EAGER_LIMIT {
             self.send_control(to, header, bytes, Some(ticket));
         } else {
@@ -199,7 +194,7 @@ impl MpiEngine {
             let index = self.next_test % self.control_sends.len();
             if self.mpi.test(&mut self.control_sends[index].request)?.is_some() {
                 let ticket = self.control_sends.swap_remove(index).ticket;
-                ticket.into_iter().for_each(|ticket| self.done(ticket));
+                ticket.into_iter().for_each(|ticket| self.exchanges.done(ticket));
             } else {
                 self.next_test = index + 1;
             }
@@ -208,7 +203,7 @@ impl MpiEngine {
         while let Some(transfer) = self.outbound.get_mut(index) {
             if transfer.advance(&self.mpi)? {
                 let ticket = self.outbound.swap_remove(index).ticket;
-                self.done(ticket);
+                self.exchanges.done(ticket);
             } else {
                 index += 1;
             }
@@ -217,7 +212,7 @@ impl MpiEngine {
         while let Some(transfer) = self.inbound.get_mut(index) {
             if transfer.advance(&self.mpi)? {
                 let ticket = self.inbound.swap_remove(index).ticket;
-                ticket.into_iter().for_each(|ticket| self.done(ticket));
+                ticket.into_iter().for_each(|ticket| self.exchanges.done(ticket));
                 self.arrivals = self.arrivals.wrapping_add(1);
             } else {
                 index += 1;
@@ -225,37 +220,6 @@ impl MpiEngine {
         }
         self.release_buffered_sends();
         Ok(())
-    }
-
-    pub fn done(&mut self, ticket: Ticket) {
-        if let Some(exchange) = self.exchanges.get_mut(&ticket) {
-            exchange.remaining -= 1;
-        }
-    }
-
-    pub fn fail(&mut self, ticket: Option<Ticket>, failure: ExchangeFailure) {
-        if let Some(exchange) = ticket.and_then(|ticket| self.exchanges.get_mut(&ticket)) {
-            exchange.failure.get_or_insert(failure);
-        }
-    }
-
-    /// Whether a ticket is complete, or why it never will be.
-    pub fn state(&mut self, ticket: Ticket) -> Result<bool, ExchangeFailure> {
-        match self.exchanges.get_mut(&ticket) {
-            None => Ok(true),
-            Some(exchange) => match exchange.failure.take() {
-                Some(failure) => Err(failure),
-                None => Ok(exchange.remaining == 0),
-            },
-        }
-    }
-
-    pub fn close(&mut self, ticket: Ticket) {
-        self.exchanges.remove(&ticket);
-    }
-
-    pub fn is_open(&self, ticket: Ticket) -> bool {
-        self.exchanges.contains_key(&ticket)
     }
 }
 

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `search`, `library` | where MPI libraries are installed; loading the preferred one |
 //! | `abi`, `binding` | three ABIs as one function table; the MPI calls in use, with errors |
-//! | `wire`, `matching`, `transfer` | control messages; matching of messages and receives; data in flight |
+//! | `wire`, `transfer` | control messages; data in flight |
 //! | `engine`, `control`, `cancel` | the state of all exchanges; handling of control messages; cancellation |
 //! | `buffered` | messages outside any exchange: buffered sends and receives from any source |
 //! | `wait`, `peers` | polling backoff; identity and liveness of the other ranks |
@@ -27,7 +27,6 @@ mod cancel;
 mod control;
 mod engine;
 mod library;
-mod matching;
 mod peers;
 mod search;
 #[cfg(test)]
@@ -98,7 +97,7 @@ impl MpiTransport {
         {
             let library = describe(&version, mpi.path());
             return Err(different(format!(
-                "the launcher says rank {launcher_rank} of {launcher_size}, but {library} says rank {rank} of {size}"
+                "rank {launcher_rank} of {launcher_size} from the launcher, but rank {rank} of {size} from {library}"
             )));
         }
         let all = mpi.all_gather(bytemuck::bytes_of(&ProcessIdentity::own()), deadline)?;
@@ -191,10 +190,10 @@ impl MpiTransport {
                 let mut lost = self.peers.all_lost();
                 if lost.is_empty() {
                     let (rank, how) = match dead {
-                        Some(rank) => (rank, format!("its process ended, says rank {from}")),
-                        None => (from, "it gave this call up".into()),
+                        Some(rank) => (rank, format!("its process ended, as rank {from} reports")),
+                        None => (from, "it cancelled this call".into()),
                     };
-                    lost.push(Lost { rank, pid: Some(self.peers.pid(rank)), how });
+                    lost.push(Lost::new(rank, Some(self.peers.pid(rank)), how));
                 }
                 call.lost(lost)
             }
@@ -223,10 +222,10 @@ impl MpiTransport {
         let how = if rank == self.rank {
             "this rank cannot use MPI any more: it has shut it down, or MPI failed"
         } else {
-            "a transfer with it stopped half-way, so MPI cannot be used any more"
+            "a transfer with it stopped midway, so MPI cannot be used any more"
         };
         let known = self.peers.lost(rank);
-        let lost = known.unwrap_or_else(|| Lost { rank, pid: Some(self.peers.pid(rank)), how: how.into() });
+        let lost = known.unwrap_or_else(|| Lost::new(rank, Some(self.peers.pid(rank)), how));
         call.lost(vec![lost])
     }
 }
@@ -317,9 +316,9 @@ impl NonblockingTransport for MpiTransport {
         let mut engine = self.engine();
         let outcome = self
             .advance(&mut engine, call)
-            .and_then(|()| engine.state(*ticket).map_err(|failure| self.error(call, failure)));
+            .and_then(|()| engine.exchanges.state(*ticket).map_err(|failure| self.error(call, failure)));
         match outcome {
-            Ok(true) => engine.close(*ticket),
+            Ok(true) => engine.exchanges.close(*ticket),
             Ok(false) => {}
             Err(_) => engine.cancel(*ticket, None),
         }

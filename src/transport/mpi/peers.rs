@@ -188,7 +188,7 @@ impl Peers {
     pub fn lost(&self, rank: usize) -> Option<Lost> {
         let peer = &self.all[rank];
         let ended = peer.visible && process::liveness(peer.pid, peer.started) == Liveness::Dead;
-        ended.then(|| Lost { rank, pid: Some(peer.pid), how: "its process ended".into() })
+        ended.then(|| Lost::new(rank, Some(peer.pid), "its process ended"))
     }
 
     /// All ranks known to be lost.
@@ -216,7 +216,7 @@ impl Peers {
             true => format!("on host {host}, stopped by a signal or a debugger"),
             false => format!("on host {host}, what it was doing is not known"),
         };
-        Missing { rank, pid: Some(*pid), doing, location: None }
+        Missing::new(rank, Some(*pid), doing)
     }
 }
 

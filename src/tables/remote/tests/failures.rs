@@ -18,16 +18,12 @@ pub fn failure(sort: u8) -> Error {
         0 => Error::usage("get", "rows below 10", "row 12", "pass smaller rows"),
         1 => Error::Mismatch { rank: 1, group, number, calls: vec![(0, "get".into()), (1, "add".into())] },
         2 => {
-            let missing = vec![Missing {
-                rank: 2,
-                pid: Some(77),
-                doing: "computing".into(),
-                location: Some("a.py:3".into()),
-            }];
+            let location = Some("a.py:3".into());
+            let missing = vec![Missing { location, ..Missing::new(2, Some(77), "computing") }];
             Error::Timeout { rank: 1, operation, number, group, waited: Duration::from_millis(1500), missing }
         }
         3 => {
-            let lost = vec![Lost { rank: 2, pid: None, how: "its process ended".into() }];
+            let lost = vec![Lost::new(2, None, "its process ended")];
             Error::PeerLost { rank: 1, operation, number, group, lost }
         }
         4 => Error::io("save", "the file", std::io::Error::other("the disk is full"), "delete something"),

@@ -387,7 +387,7 @@ impl Awaited for LateMembers<'_> {
 impl Drop for Channel {
     fn drop(&mut self) {
         // A forked child inherits its parent's handle but must not leave on behalf of the parent.
-        // For the host-wide channel the process record already says that the rank has left, and a restarted process may reuse it.
+        // The process record already records that the rank has left the host-wide channel, and a restarted process may reuse it.
         if self.endpoint.own_slot().pid() != Some(process::own_pid()) || self.host_wide {
             return;
         }

@@ -55,7 +55,7 @@ fn damaged_process_records() {
             peer_slot.process.heap_high_water(),
             peer_slot.activity(),
         );
-        assert!(!peer_slot.describe().is_empty());
+        assert!(!peer_slot.describe().0.is_empty());
         let _ = peer_slot.request_location(Duration::ZERO);
     });
 }

@@ -218,8 +218,8 @@ fn mismatches(transport: &MpiTransport) {
 /// No rank sends, and no rank receives: both calls end at their deadline, name the rank, and leave nothing behind.
 fn timeouts(transport: &MpiTransport) {
     let error = match transport.rank() {
-        0 => receive(transport, 1, 30, &mut [0; 10], 0.2).expect_err("nobody sends"),
-        1 => send(transport, 0, 31, &vec![1; 5 << 20], 0.2).expect_err("nobody receives"),
+        0 => receive(transport, 1, 30, &mut [0; 10], 0.2).expect_err("no rank sends"),
+        1 => send(transport, 0, 31, &vec![1; 5 << 20], 0.2).expect_err("no rank receives"),
         _ => return,
     };
     let peer = 1 - transport.rank();
@@ -233,7 +233,7 @@ fn interrupts(transport: &MpiTransport) {
     let stop = || true;
     call.interrupt = Some(&stop);
     let receives = &mut [Incoming { from: peer, bytes: &mut [0; 4] }];
-    let error = transport.exchange(&call, &slot(50, 0, 4), &[], receives).expect_err("the hook says stop");
+    let error = transport.exchange(&call, &slot(50, 0, 4), &[], receives).expect_err("the hook stops it");
     assert!(matches!(error, Error::Interrupted { .. }), "{error}");
 }
 

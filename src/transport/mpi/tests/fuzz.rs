@@ -220,8 +220,8 @@ fn forged_letters() {
             rest = after;
         }
         for (number, ticket) in scene.tickets.clone().into_iter().enumerate() {
-            let state = scene.transport.engine().state(ticket);
-            let open = scene.transport.engine().is_open(ticket);
+            let state = scene.transport.engine().exchanges.state(ticket);
+            let open = scene.transport.engine().exchanges.is_open(ticket);
             match state {
                 Ok(done) if done && open => match number {
                     0 => assert!(came, "a message that no rank sent"),

@@ -24,7 +24,7 @@ pub fn two_pretended_hosts() {
     } else {
         shm::join(&job, Instant::now() + Duration::from_secs(20), None).expect("the host's memory")
     };
-    let endpoint = LocalEndpoint::attach(arena, rank - first, vec![first, first + 1]).expect("a seat");
+    let endpoint = LocalEndpoint::attach(arena, rank - first, vec![first, first + 1]).expect("an endpoint");
     let local = Arc::new(ArenaTransport::new("shm", size, endpoint));
     let hosts = (0..size).map(|other| other / 2).collect();
     let both = HostsTransport::new(local, mpi.clone(), hosts);
@@ -61,7 +61,8 @@ fn timeouts_name_all(both: &HostsTransport, mpi: &super::super::MpiTransport) {
     let mut buffers = [[0; 4]; 3];
     let mut receives: Vec<_> =
         buffers.iter_mut().enumerate().map(|(index, bytes)| Incoming { from: index + 1, bytes }).collect();
-    let error = both.exchange(&call(mpi, 0.2), &slot(2, 0, 4), &[], &mut receives).expect_err("nobody sends");
+    let error =
+        both.exchange(&call(mpi, 0.2), &slot(2, 0, 4), &[], &mut receives).expect_err("no rank sends");
     let Error::Timeout { missing, .. } = &error else { panic!("{error}") };
     assert_eq!(missing.iter().map(|missing| missing.rank).collect::<Vec<_>>(), [1, 2, 3]);
 }

@@ -19,7 +19,7 @@ use crate::world::World;
 /// A rank of the world that the launcher describes.
 pub fn rank() {
     let world = World::init().unwrap();
-    let transport = world.group().core.world.transport.clone();
+    let transport = world.group().transport().clone();
     toys::every_rank(&transport);
     keys(&world);
     user_defined::run(&world).unwrap();
@@ -84,7 +84,7 @@ pub fn killed_worker() {
         }
         if let Err(error) = table.add(&[1; 10]).and_then(|()| table.get(&mut [0; 10])) {
             assert_eq!(step, 5, "{error}");
-            report_and_exit(&*world.group().core.world.transport, &error, began);
+            report_and_exit(&**world.group().transport(), &error, began);
         }
     }
 }
