@@ -51,7 +51,7 @@ PROTOCOLS = [
     "arena::lock",
     "arena::spsc",
     "arena::process_record",
-    "tables::ssp_clock",
+    "tables::consistency",
 ]
 LOOM = ["--lib", "--target-dir", "target/loom", "--", *PROTOCOLS]
 

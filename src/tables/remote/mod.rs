@@ -30,32 +30,33 @@ mod wire;
 use std::sync::Arc;
 
 pub(crate) use reply::{RemoteReply, with_server_rank};
-pub(crate) use request::{RemoteRequest, RequestVerb, RowList};
+pub(crate) use request::{RemoteRequest, RequestKind, RequestVerb, RowList};
 
 use crate::error::Result;
 use crate::transport::{Call, Transport};
 use client::Client;
 use server::ServerThread;
 
-/// Server side of tables: runs requests on this host's shards.
+/// Server side of tables: looks up what a request refers to.
 pub(crate) trait RequestHandler: Send + Sync {
-    /// Whether this rank may send this request. An error is returned to the sender.
-    fn admit(&self, from: usize, request: &RemoteRequest) -> Result<()> {
-        let _ = (from, request);
+    /// Admits a request of this rank. An error is returned to the sender.
+    fn admit(self: Arc<Self>, from: usize, request: RemoteRequest) -> Result<Box<dyn AdmittedRequest>>;
+}
+
+/// A request whose table and sender were checked. Errors are returned to the sender.
+pub(crate) trait AdmittedRequest: Send {
+    fn request(&self) -> &RemoteRequest;
+
+    /// Whether the table's clock allows the request to run, or to be dropped, now. Once it does, it does until the request runs.
+    fn ready(&self) -> Result<bool>;
+
+    /// Called periodically while the request is not ready. Fails if waiting is pointless.
+    fn check(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Whether the table's clock allows this request to run, or to be dropped, now. An error is returned to the sender.
-    fn ready(&self, request: &RemoteRequest) -> Result<bool>;
-
-    /// Called periodically for a request that is not ready. If waiting is pointless, the error is returned to the sender.
-    fn check(&self, request: &RemoteRequest) -> Result<()> {
-        let _ = request;
-        Ok(())
-    }
-
-    /// Runs a request that is ready; never waits for other workers.
-    fn run(&self, request: &RemoteRequest) -> Result<Vec<u8>>;
+    /// Runs the request, which is ready; never waits for other workers.
+    fn run(&self) -> Result<Vec<u8>>;
 }
 
 /// The ranks that exchange requests, and their context.
