@@ -5,23 +5,11 @@
 //! fast-forward its SSP steps (`ssp_clock.rs`) and mark it dead. Every rule only waits for counters to grow, so a condition that holds
 //! keeps holding until the worker acts.
 //!
-//! | state | written by | guarded by |
-//! |---|---|---|
-//! | `Counters::adds`, `gets` | the rank acting for the worker, after the call; `revive` raises them | adds: `Round::lock`, if needed |
-//! | `Counters::ssp_clock` | the worker; any rank may fast-forward it | none: one atomic maximum |
-//! | `Counters::accepted` | the rank acting for the worker; any rank that marks the worker dead | `Round::lock` |
-//! | `Counters::state` | the worker; any rank that finds it dead or acting again | compare-exchange |
-//! | `Counters::pending` | see `rounds/mod.rs` | see there |
-//! | `Round::number` | the rank that closes the round | `Round::lock` |
-//!
-//! Counters are incremented with release and read with acquire ordering, so a reader that sees a count sees the update. A crash
-//! leaves one of two states to repair: an add that was admitted but not counted (`accepted > adds`) is withdrawn when its worker
-//! is marked dead or revived; a round that was completed but not closed is closed by the next rank that calls
-//! `close_round_and_notify`. The tests below replay both; the memory ordering of fast-forwarding is a loom test in
-//! `ssp_clock.rs`.
+//! `README.md` has the state, who writes it, the ordering rules, and what a crash leaves.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use super::round_slot::{AddCount, AddSlot, AppliedRounds};
 use super::ssp_clock::SspClock;
 use crate::tables::Consistency;
 use crate::transport::arena::Extent;
@@ -34,7 +22,7 @@ const MAX_ROUNDS_AHEAD: usize = 16;
 /// One worker's counters. All zeroes is the valid initial state.
 #[repr(C, align(128))]
 struct Counters {
-    adds: AtomicU64,
+    adds: AddCount,
     gets: AtomicU64,
     ssp_clock: SspClock,
     /// With backup workers: one more than the round that admitted the worker's last add. While it exceeds `adds`, that add has
@@ -43,7 +31,7 @@ struct Counters {
     /// Placed before `pending`, so that calls without rounds touch only the first cache line.
     state: AtomicU32,
     /// Heap offsets of adds that wait for their round to complete, indexed by round (`rounds/mod.rs`).
-    pending: [AtomicU64; MAX_ROUNDS_AHEAD],
+    pending: [AddSlot; MAX_ROUNDS_AHEAD],
 }
 
 /// The worker makes calls.
@@ -61,10 +49,8 @@ pub(crate) struct Round {
     /// Held while applying rounds whose adds are summed first.
     pub applying: Lock,
     number: AtomicU64,
-    /// Number of rounds applied, if adds are summed first.
-    pub applied: AtomicU64,
-    /// How far the next round has been applied ([`RoundProgress`](crate::tables::engine::rounds::RoundProgress)).
-    pub progress: AtomicU64,
+    /// The rounds applied, if adds are summed first.
+    pub applied: AppliedRounds,
 }
 
 /// What to do with an add.
@@ -108,7 +94,7 @@ impl Clock {
     }
 
     /// The slot with the heap offset of this worker's add to a round, if that add waits for the round to complete.
-    pub fn pending(&self, worker: usize, round: u64) -> &AtomicU64 {
+    pub fn pending(&self, worker: usize, round: u64) -> &AddSlot {
         &self.of(worker).pending[round as usize % MAX_ROUNDS_AHEAD]
     }
 
@@ -143,7 +129,7 @@ impl Clock {
     }
 
     pub fn adds(&self, worker: usize) -> u64 {
-        self.of(worker).adds.load(Ordering::Acquire)
+        self.of(worker).adds.get()
     }
 
     fn gets(&self, worker: usize) -> u64 {
@@ -267,7 +253,7 @@ impl Clock {
 
     /// Counts a completed add of this worker, whether applied or dropped.
     pub fn record_add(&self, worker: usize) {
-        self.of(worker).adds.fetch_add(1, Ordering::Release);
+        self.of(worker).adds.record();
         self.close_round();
         self.notify();
     }
@@ -340,7 +326,7 @@ impl Clock {
 
     /// Discards an add that a dead worker may have published but not counted.
     fn discard_pending(&self, worker: usize) {
-        self.pending(worker, self.adds(worker)).store(0, Ordering::Release);
+        self.pending(worker, self.adds(worker)).clear();
     }
 
     /// Number of workers that died and have not returned.
@@ -356,7 +342,7 @@ impl Clock {
         self.discard_pending(worker);
         if self.has_backup_workers() {
             // Its adds to rounds that completed without it would only be dropped.
-            counters.adds.fetch_max(self.round().number.load(Ordering::Acquire), Ordering::AcqRel);
+            counters.adds.raise_to(self.round().number.load(Ordering::Acquire));
             let slowest = self.others(worker).map(|other| self.gets(other)).min().unwrap_or(0);
             counters.gets.fetch_max(slowest, Ordering::AcqRel);
         }
@@ -403,7 +389,7 @@ impl Clock {
     /// Counts an add as a process does that is killed before it closes the round.
     #[cfg(test)]
     pub fn count_without_closing(&self, worker: usize) {
-        self.of(worker).adds.fetch_add(1, Ordering::Release);
+        self.of(worker).adds.record();
     }
 
     fn notify(&self) {

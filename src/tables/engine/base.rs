@@ -1,9 +1,10 @@
 //! State and calls shared by tables of every kind: description, clock, background queue, memory and its release.
 
 use std::cell::RefCell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::call::Part;
 use super::header::TableHeader;
 use super::inner::Inner;
 use super::lock_guard::{LockGuard, acquire};
@@ -11,6 +12,7 @@ use super::queue::CallQueue;
 use crate::error::{Error, Lost, Result};
 use crate::tables::consistency::clock::{AddDecision, Clock};
 use crate::tables::consistency::staleness::Staleness;
+use crate::tables::remote::compress::Packers;
 use crate::tables::remote::{self, RemoteRequest};
 use crate::tables::spec::description::Description;
 use crate::tables::{AddOptions, Compression, Consistency, TableOptions};
@@ -22,6 +24,14 @@ use crate::world::Group;
 /// The shared-heap key of all memory that a table allocates after its first extent.
 pub(crate) fn heap_key(inner: &Inner, description: &Description) -> u64 {
     inner.key(&format!("pieces of {description}"))
+}
+
+/// Whether a call must still wait for its worker's turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    Wait,
+    /// The clock has allowed the call, and what it allows stays allowed until the worker acts.
+    Granted,
 }
 
 /// The part of a table that does not depend on its kind.
@@ -41,6 +51,11 @@ pub(crate) struct Base {
     pub(crate) add: AddOptions,
     pub(crate) reject_nan: bool,
     pub(crate) compression: Compression,
+    /// Whether this host takes part in every call of its workers: it has servers. Under BSP, it must also hold some of the table,
+    /// because hosts that hold none are not notified of calls.
+    pub(crate) participates: bool,
+    /// Compression of this worker's adds.
+    packers: Mutex<Packers>,
     pub(crate) calls: AtomicU64,
     /// Whether creation has finished on all ranks; the collectives of creation itself are not reported to clocks.
     pub(crate) complete: AtomicBool,
@@ -89,6 +104,8 @@ impl Base {
             add,
             reject_nan: options.reject_nan,
             compression: options.compression,
+            participates: inner.host_server(inner.host()).is_some(),
+            packers: Mutex::default(),
             calls: AtomicU64::new(0),
             complete: AtomicBool::new(!is_new),
             maybe_fast_forwarded: AtomicBool::new(false),
@@ -97,6 +114,16 @@ impl Base {
 
     pub(crate) fn header(&self) -> &TableHeader {
         TableHeader::of(&self.extent)
+    }
+
+    /// The compression of this worker's adds.
+    pub(crate) fn packers(&self) -> MutexGuard<'_, Packers> {
+        self.packers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Discards the compression residuals: the table's content is replaced.
+    pub(crate) fn clear_residuals(&self) {
+        *self.packers() = Packers::default();
     }
 
     /// Acquires one of the table's locks for a call.
@@ -247,9 +274,11 @@ impl Base {
         Ok(())
     }
 
-    /// Whether an add of this worker would be applied, or dropped, without waiting.
-    pub(crate) fn may_add(&self, worker: usize) -> bool {
-        self.clock.add_waits_for(worker).is_empty()
+    /// Whether an add of this worker would be applied without waiting for queued calls or other workers.
+    pub(crate) fn may_add_now(&self, worker: usize) -> bool {
+        self.queue.is_empty()
+            && !self.clock.has_backup_workers()
+            && self.clock.add_waits_for(worker).is_empty()
     }
 
     /// Whether the adds of a round are summed before they are applied.
@@ -257,60 +286,49 @@ impl Base {
         self.clock.accumulates
     }
 
-    /// Waits until this worker may get, then reads this host's share. Counts the get, except under BSP, where it counts once all
-    /// hosts have answered ([`Base::count_get`]), so that a failed get can be repeated.
-    pub(crate) fn get_local(
-        &self,
-        call: &Call,
-        worker: usize,
-        read: impl FnOnce() -> Result<()>,
-    ) -> Result<u64> {
-        self.wait(call, Verb::TableGet, || self.clock.get_waits_for(worker))?;
-        read()?;
-        match self.involves_all_hosts() {
-            true => Ok(self.clock.staleness(worker)),
-            false => Ok(self.clock.record_get(worker)),
-        }
-    }
-
-    /// Counts a get under BSP once the worker has all the replies: on this host if it participates, and on the other hosts given.
-    pub(crate) fn count_get(
-        &self,
-        call: &Call,
-        worker: usize,
-        participates: impl FnOnce() -> bool,
-        mut others: impl Iterator<Item = usize>,
-    ) -> Result<()> {
+    /// Counts a get under BSP once the worker has all the replies: on this host if it participates, and on the hosts of these parts.
+    pub(crate) fn count_get(&self, call: &Call, worker: usize, parts: &[Part]) -> Result<()> {
         if !self.involves_all_hosts() {
             return Ok(());
         }
         if let Some(remote) = self.inner.remote() {
-            others.try_for_each(|host| {
+            parts.iter().try_for_each(|part| {
                 let request = RemoteRequest::new(self.number, worker as u32, remote::RequestVerb::GetDone);
-                remote.post_now(call, self.server_of(host)?, request)
+                remote.post_now(call, self.server_of(part.host)?, request)
             })?;
         }
-        if participates() {
+        if self.participates {
             self.clock.record_get(worker);
         }
         Ok(())
     }
 
-    /// Waits until this worker may add, updates this host's share, and advances the clock.
+    /// Waits until this worker may add; there are no backup workers.
+    pub(crate) fn take_add_turn(&self, call: &Call, worker: usize, turn: Turn) -> Result<()> {
+        self.clock.reactivate(worker);
+        match turn {
+            Turn::Wait => {
+                self.wait(call, Verb::TableAdd, || self.clock.add_waits_for(worker)).map_err(not_applied)
+            }
+            Turn::Granted => Ok(()),
+        }
+    }
+
+    /// Updates this host's share in this worker's turn, and advances the clock.
     pub(crate) fn add_local(
         &self,
         call: &Call,
         worker: usize,
+        turn: Turn,
         write: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        self.clock.reactivate(worker);
         if !self.clock.has_backup_workers() {
-            let turn = self.wait(call, Verb::TableAdd, || self.clock.add_waits_for(worker));
-            turn.map_err(not_applied)?;
+            self.take_add_turn(call, worker, turn)?;
             write().map_err(applied_in_part)?;
             self.clock.record_add(worker);
             return Ok(());
         }
+        self.clock.reactivate(worker);
         let (decision, guard) = self.enter_round(call, worker).map_err(not_applied)?;
         drop(guard);
         let mut accepted = Accepted { base: self, worker, armed: decision == AddDecision::Apply };
@@ -323,8 +341,12 @@ impl Base {
         Ok(())
     }
 
-    /// Waits until the clock decides on this worker's next add; returns with the round's lock held.
+    /// Waits until the clock decides on this worker's next add, whose turn it is unless there are backup workers; returns with the
+    /// round's lock held.
     pub(crate) fn enter_round(&self, call: &Call, worker: usize) -> Result<(AddDecision, LockGuard<'_>)> {
+        if !self.clock.has_backup_workers() {
+            return Ok((AddDecision::Apply, self.acquire(call, &self.clock.round().lock)?));
+        }
         let decide = || {
             let guard = self.acquire(call, &self.clock.round().lock)?;
             let decision = self.clock.admit_add(worker);
@@ -344,7 +366,7 @@ pub(crate) fn not_applied(error: Error) -> Error {
 }
 
 /// Marks the error of an add that failed to acquire one of the table's locks.
-fn applied_in_part(error: Error) -> Error {
+pub(crate) fn applied_in_part(error: Error) -> Error {
     error.during("add (perhaps applied in part)")
 }
 

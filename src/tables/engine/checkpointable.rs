@@ -3,8 +3,11 @@
 use serde_json::{Value, json};
 
 use super::base::Base;
+use super::shard::Shard;
 use crate::error::{Error, Result};
+use crate::memory::DType;
 use crate::tables::checkpoint::{Checkpoint, TensorPiece, TensorSpec};
+use crate::tables::updater::UpdateRule;
 use crate::world::Group;
 
 /// Reads bytes of an item, from an offset on.
@@ -25,15 +28,13 @@ pub(crate) struct Item<'a> {
 }
 
 /// Checkpoint interface of a table of any kind.
-pub(crate) trait Checkpointable {
+pub(crate) trait Checkpointable: Shard {
     /// The items that this rank writes.
     fn items<'a>(&'a self, group: &'a Group) -> Result<Vec<Item<'a>>>;
 
     /// Checks what the checkpoint contains of this table without changing anything; running the result changes the table. Fails
     /// unless everything the load needs is present.
     fn prepare_load<'a>(&'a self, group: &'a Group, checkpoint: &'a Checkpoint) -> Result<LoadStep<'a>>;
-
-    fn base(&self) -> &Base;
 
     /// The properties that must be equal for a table to load another table's content.
     fn matched_fields(&self) -> &'static [&'static str] {
@@ -53,6 +54,42 @@ pub(crate) trait Checkpointable {
             Some(key) => Err(base.differs(key, &saved[*key], &mine[*key])),
         }
     }
+}
+
+/// What a table keeps for each row or key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TableSection {
+    Values,
+    /// The number of adds, if the updater has state.
+    Steps,
+    /// One of the updater's state arrays: those shared by all workers, then those of each worker.
+    Plane(usize),
+}
+
+/// A section as a checkpoint stores it.
+pub(crate) struct Column {
+    pub section: TableSection,
+    /// The tensor's name, after that of the table.
+    pub name: String,
+    pub dtype: DType,
+    /// Elements per row.
+    pub width: usize,
+    /// Whether a checkpoint must contain it: a new worker has no state yet.
+    pub required: bool,
+}
+
+impl Column {
+    pub fn row_bytes(&self) -> usize {
+        self.width * self.dtype.size()
+    }
+}
+
+/// Bytes read from a checkpoint at a time.
+const CHUNK: usize = 8 << 20;
+
+/// Number of rows of a tensor that are read at a time.
+pub(crate) fn chunk_rows(row_bytes: usize) -> usize {
+    (CHUNK / row_bytes.max(1)).max(1)
 }
 
 /// Version of the updater names. Checkpoints without the number date from when `adagrad` and `momentum` meant Multiverso's rules.
@@ -85,6 +122,43 @@ impl Base {
     pub(crate) fn saved_as<'a>(&self, checkpoint: &'a Checkpoint) -> Option<&'a Value> {
         let all = checkpoint.metadata()["tables"].as_array()?;
         all.iter().find(|other| other["name"] == self.description.name.as_str())
+    }
+
+    /// The columns of a table with this updater; the state of workers that no longer exist is omitted.
+    pub(crate) fn columns(&self, rule: &dyn UpdateRule) -> Vec<Column> {
+        let (dtype, width) = (self.description.dtype, self.description.cols);
+        let (shared, own, state) = (rule.shared_planes(), rule.worker_planes(), rule.state_dtype());
+        let values =
+            Column { section: TableSection::Values, name: "values".into(), dtype, width, required: true };
+        let mut columns = vec![values];
+        for plane in 0..shared + own * self.inner.roles.workers.len() {
+            let name = match plane.checked_sub(shared) {
+                None => format!("state-{plane}"),
+                Some(plane) => format!("worker-{}/state-{}", plane / own, plane % own),
+            };
+            let (section, required) = (TableSection::Plane(plane), plane < shared);
+            columns.push(Column { section, name, dtype: state, width, required });
+        }
+        if columns.len() > 1 {
+            let (section, name) = (TableSection::Steps, "steps".into());
+            columns.push(Column { section, name, dtype: DType::I64, width: 1, required: true });
+        }
+        columns
+    }
+
+    /// Fails unless the checkpoint has this tensor, or none of its name if it is not required.
+    pub(crate) fn check_saved(
+        &self,
+        checkpoint: &Checkpoint,
+        wanted: &TensorSpec,
+        required: bool,
+    ) -> Result<()> {
+        match checkpoint.tensor(&wanted.name) {
+            Some(found) if found == wanted => Ok(()),
+            None if !required => Ok(()),
+            Some(found) => Err(self.checkpoint_mismatch(format!("{found:?} instead of {wanted:?}"))),
+            None => Err(self.checkpoint_mismatch(format!("no {}", wanted.name))),
+        }
     }
 
     /// The error for a checkpoint that does not contain this table.

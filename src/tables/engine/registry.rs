@@ -13,7 +13,7 @@ use crate::transport::Call;
 use crate::world::Group;
 
 /// A table in use, of any kind, as the server and checkpoints see it.
-pub(crate) trait OpenTable: Checkpointable + Send + Sync {
+pub(crate) trait OpenTable: Checkpointable {
     /// Runs a get, an add or a query of another host's rank.
     fn serve(&self, call: &Call, worker: usize, request: &RemoteRequest) -> Result<Vec<u8>>;
 }

@@ -1,6 +1,6 @@
-//! The remote part of a call that does not depend on the kind of table.
+//! Other hosts, as a table sees them: who serves them, and notifications about this worker.
 
-use super::base::{Base, not_applied};
+use super::base::Base;
 use crate::error::{Error, Result};
 use crate::memory::DType;
 use crate::tables::remote::{RemoteRequest, RequestVerb};
@@ -41,9 +41,12 @@ impl Base {
         server.ok_or_else(|| Error::internal("table", "a host with shards and without a server"))
     }
 
-    /// Whether this rank's host has servers.
-    pub(crate) fn has_servers(&self) -> bool {
-        self.inner.host_server(self.host()).is_some()
+    /// Requests to other hosts, with the rank that serves each.
+    pub(crate) fn addressed(
+        &self,
+        requests: Vec<(usize, RemoteRequest)>,
+    ) -> Result<Vec<(usize, RemoteRequest)>> {
+        requests.into_iter().map(|(host, request)| Ok((self.server_of(host)?, request))).collect()
     }
 
     /// Whether every host must see every call: otherwise those that count rounds would get out of step.
@@ -55,34 +58,5 @@ impl Base {
     pub(crate) fn reply_encoding(&self) -> Option<(DType, Compression)> {
         let packs = self.compression != Compression::None && self.description.dtype.is_float();
         packs.then_some((self.description.dtype, self.compression))
-    }
-}
-
-impl Base {
-    /// Makes an add on this host and on others: on all of them, or on none (with `wait`, by two-phase commit). `local` is this
-    /// host's part, `requests` that of the others; `roll_back` runs if the add is not made. Returns once all hosts have made it
-    /// if `wait`, otherwise once it is under way.
-    pub(crate) fn add_on_all_hosts(
-        &self,
-        call: &Call,
-        requests: Vec<(usize, RemoteRequest)>,
-        wait: bool,
-        local: impl FnOnce() -> Result<()>,
-        roll_back: impl FnOnce(),
-    ) -> Result<()> {
-        let Some(remote) = self.inner.remote().filter(|_| !requests.is_empty()) else {
-            return local().inspect_err(|_| roll_back());
-        };
-        if !wait {
-            let servers = requests.iter().map(|(server, _)| *server);
-            let room = remote.wait_for_room(call, servers).map_err(not_applied);
-            room.and_then(|()| local()).inspect_err(|_| roll_back())?;
-            return requests.into_iter().try_for_each(|(to, request)| remote.post_now(call, to, request));
-        }
-        let prepared = remote.prepare(call, requests).map_err(not_applied);
-        let prepared =
-            prepared.and_then(|prepared| local().map(|()| prepared)).inspect_err(|_| roll_back())?;
-        let words = "add (applied, but not confirmed in time: do not repeat it)";
-        prepared.confirm().map_err(|error| error.during(words))?
     }
 }

@@ -2,10 +2,12 @@
 
 use crate::cuda::{Device, Event, Span};
 use crate::error::{Error, Result};
+use crate::tables::engine::base::Turn;
+use crate::tables::engine::call;
+use crate::tables::engine::checkpointable::TableSection;
 use crate::tables::shard::cuda::launch::DeviceRowIds;
 use crate::tables::shard::cuda::scratch::KernelFaults;
 use crate::tables::shard::cuda::shard::DeviceShard;
-use crate::tables::shard::dense::storage::TableSection;
 use crate::tables::spec::description::TableKind;
 use crate::tables::updater::UpdateContext;
 use crate::tables::{AddOptions, Rows, Table};
@@ -103,7 +105,7 @@ impl<'a> Cuda<'a> {
         let core = &self.table.core;
         let call = core.call(&self.table.group, "add");
         ready_event(delta)?.wait(&|| call.check_wait())?;
-        if core.queue.is_empty() && core.may_add(worker) && !core.clock.has_backup_workers() {
+        if core.may_add_now(worker) {
             return self.add_now(&call, worker, rows, delta, options);
         }
         let list = self.download_ids("add", rows)?;
@@ -149,12 +151,14 @@ impl<'a> Cuda<'a> {
         let core = &self.table.core;
         let staleness = match self.access_path(false) {
             AccessPath::Kernels(shard) => {
-                core.get_local(call, worker, || self.gather(call, shard, rows, out))?
+                call::get_local(&**core, call, worker, Turn::Wait, || self.gather(call, shard, rows, out))?
             }
             AccessPath::Pinned => {
                 let list = self.download_ids("get", rows)?;
                 let rows = host_rows(rows, &list);
-                core.get_local(call, worker, || core.staged_get(call, worker, rows, out))?
+                call::get_local(&**core, call, worker, Turn::Wait, || {
+                    core.staged_get(call, worker, rows, out)
+                })?
             }
             AccessPath::Host => {
                 let list = self.download_ids("get", rows)?;
@@ -166,7 +170,7 @@ impl<'a> Cuda<'a> {
             }
         };
         core.staleness.count(staleness);
-        core.count_get(call, worker)
+        core.count_get(call, worker, &[])
     }
 
     fn add_now(
@@ -179,13 +183,15 @@ impl<'a> Cuda<'a> {
     ) -> Result<()> {
         let core = &self.table.core;
         match self.access_path(true) {
-            AccessPath::Kernels(shard) => {
-                core.add_local(call, worker, || self.update(call, shard, worker, rows, delta, options))
-            }
+            AccessPath::Kernels(shard) => core.add_local(call, worker, Turn::Wait, || {
+                self.update(call, shard, worker, rows, delta, options)
+            }),
             AccessPath::Pinned => {
                 let list = self.download_ids("add", rows)?;
                 let rows = host_rows(rows, &list);
-                core.add_local(call, worker, || core.staged_add(call, worker, rows, delta, options))
+                core.add_local(call, worker, Turn::Wait, || {
+                    core.staged_add(call, worker, rows, delta, options)
+                })
             }
             AccessPath::Host => {
                 let list = self.download_ids("add", rows)?;

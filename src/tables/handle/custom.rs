@@ -1,21 +1,23 @@
 //! The handle of a user-defined table, and what its calls do.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use super::common::common_calls;
 use super::make::check_consistency;
 use crate::error::{Error, Result};
 use crate::memory::DType;
 use crate::tables::engine::base::Base;
+use crate::tables::engine::call;
 use crate::tables::engine::registry::UseGuard;
 use crate::tables::lifecycle::creation::TableCreation;
 use crate::tables::lifecycle::tables::ShutdownGuard;
+use crate::tables::shard::custom::calls::{ShardsAdd, ShardsGet};
 use crate::tables::shard::custom::core::CustomCore;
 use crate::tables::shard::custom::halves::{Requests, ServerHalf, WorkerHalf};
 use crate::tables::shard::custom::shards::Shards;
 use crate::tables::spec::description::{Description, TableKind};
 use crate::tables::{AddOptions, Consistency, TableOptions, Tables};
-use crate::transport::{Call, Interrupt};
+use crate::transport::Call;
 use crate::world::Group;
 
 /// A table whose shards and requests a program defines by a [`ServerHalf`] and a [`WorkerHalf`]. Names, clocks, locks and memory
@@ -90,6 +92,8 @@ impl<W> CustomTable<W> {
 }
 
 impl<W: WorkerHalf> CustomTable<W> {
+    common_calls!();
+
     /// Creates the table. Collective; every rank passes equal halves.
     pub fn create(
         tables: &Tables,
@@ -134,28 +138,6 @@ impl<W: WorkerHalf> CustomTable<W> {
         Ok(CustomTable { core, worker: Arc::new(worker), group, use_guard, shutdown })
     }
 
-    /// The table's name.
-    pub fn name(&self) -> &str {
-        &self.core.description.name
-    }
-
-    /// The consistency model: how far workers may drift apart.
-    pub fn consistency(&self) -> Consistency {
-        self.core.description.consistency
-    }
-
-    /// A handle whose calls have a different timeout.
-    #[must_use]
-    pub fn with_timeout(&self, timeout: Duration) -> CustomTable<W> {
-        self.with_group(self.group.with_timeout(timeout))
-    }
-
-    /// A handle whose waits periodically call this hook, which can interrupt them.
-    #[must_use]
-    pub fn with_interrupt(&self, interrupt: Arc<Interrupt>) -> CustomTable<W> {
-        self.with_group(self.group.with_interrupt(interrupt))
-    }
-
     /// Queries the servers and merges their replies. Every server is queried, even if the half of one of them fails; the first
     /// error is returned.
     pub fn get(&self, query: &W::Query) -> Result<W::Answer> {
@@ -165,21 +147,9 @@ impl<W: WorkerHalf> CustomTable<W> {
         self.check("get", &requests)?;
         let call = core.call(&self.group, "get");
         core.queue.drain(&call)?;
-        let mut replies: Requests = requests.iter().map(|(server, _)| (*server, Vec::new())).collect();
-        let mut answered = Ok(Vec::new());
-        if core.has_servers() {
-            let staleness = core.get_local(&call, worker, || {
-                answered = core.ask_local(&call, worker, self.local_requests(&requests))?;
-                Ok(())
-            })?;
-            core.staleness.count(staleness);
-        }
-        let remote = core.ask_remote(&call, worker, &requests, &mut replies);
-        let local = replies.iter_mut().filter(|(server, _)| core.shards.is_local(*server));
-        local.zip(answered?).for_each(|((_, reply), answer)| *reply = answer);
-        remote?;
-        core.count_get(&call, worker, || core.has_servers(), core.other_server_hosts())?;
-        self.worker.merge(query, replies)
+        let mut get = ShardsGet::new(&requests);
+        call::get(&**core, &call, worker, &mut get)?;
+        self.worker.merge(query, get.replies)
     }
 
     /// Changes the shards; returns once it is done on all of them. Every shard gets its request, even if the half of another one
@@ -196,7 +166,7 @@ impl<W: WorkerHalf> CustomTable<W> {
     pub fn add_soon(&self, delta: &W::Delta) -> Result<()> {
         let (worker, requests) = self.check_add(delta)?;
         let core = &self.core;
-        if core.queue.is_empty() && core.may_add(worker) && !core.clock.has_backup_workers() {
+        if core.may_add_now(worker) {
             return self.add_now(&core.call(&self.group, "add"), worker, &requests, false);
         }
         let table = CustomTable { shutdown: None, ..self.with_group(self.group.without_interrupt()) };
@@ -207,51 +177,12 @@ impl<W: WorkerHalf> CustomTable<W> {
     }
 
     fn add_now(&self, call: &Call, worker: usize, requests: &Requests, wait: bool) -> Result<()> {
-        let core = &self.core;
-        let mut changed = Ok(());
-        let local = || match core.has_servers() {
-            true => core.add_local(call, worker, || {
-                changed = core.change_local(call, worker, self.local_requests(requests))?;
-                Ok(())
-            }),
-            false => Ok(()),
-        };
-        // A call that one host has counted must be counted by all.
-        let everywhere =
-            core.add_on_all_hosts(call, core.remote_changes(worker, requests)?, wait, local, || ());
-        changed.and(everywhere)
-    }
-
-    /// Those requests whose shards are on this host.
-    fn local_requests<'a>(&'a self, requests: &'a Requests) -> impl Iterator<Item = (usize, &'a [u8])> + 'a {
-        let local = requests.iter().filter(|(server, _)| self.core.shards.is_local(*server));
-        local.map(|(server, request)| (*server, request.as_slice()))
+        call::add(&*self.core, call, worker, wait, &mut ShardsAdd::new(requests))
     }
 
     /// Begins this worker's next step, which the bound of `ssp` counts.
     pub fn tick(&self) -> Result<()> {
         self.core.tick(&self.group)
-    }
-
-    /// Number of steps this worker has made; see [`Table::clock`](crate::tables::Table::clock).
-    pub fn clock(&self) -> Result<u64> {
-        self.core.steps(&self.group)
-    }
-
-    /// Waits until all adds that this rank started on this table are applied; returns the first error that was not reported to a
-    /// caller.
-    pub fn flush(&self) -> Result<()> {
-        self.core.flush_all_hosts(&self.group)
-    }
-
-    /// Declares that this worker makes no more calls on this table; see [`Table::finish`](crate::tables::Table::finish).
-    pub fn finish(&self) -> Result<()> {
-        self.core.flush_and_finish(&self.group)
-    }
-
-    /// Staleness of the values that this rank's gets returned; see [`Table::staleness`](crate::tables::Table::staleness).
-    pub fn staleness(&self) -> Vec<u64> {
-        self.core.staleness.histogram()
     }
 
     fn check_add(&self, delta: &W::Delta) -> Result<(usize, Requests)> {

@@ -1,18 +1,20 @@
 //! The key-value table handle, as programs and bindings use it: the element type is known only at run time.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
+use super::common::{common_calls, updater_calls};
 use crate::error::{Error, Result};
 use crate::memory::{DType, contains_nan};
+use crate::tables::AddOptions;
+use crate::tables::engine::call;
 use crate::tables::engine::registry::UseGuard;
+use crate::tables::engine::rounds::apply_complete_rounds;
 use crate::tables::lifecycle::tables::ShutdownGuard;
+use crate::tables::shard::key_value::calls::{KeysAdd, KeysGet};
 use crate::tables::shard::key_value::core::KeyValueCore;
 use crate::tables::shard::key_value::items::Items;
 use crate::tables::shard::key_value::keys::{KeyType, Keys, OwnedKeys};
-use crate::tables::{AddOptions, Consistency};
-use crate::transport::{Call, Interrupt};
+use crate::transport::Call;
 use crate::world::{Group, Pending, pending};
 
 /// A map from keys to rows of values, shared by the workers. It grows as adds bring new keys. Values are passed as bytes of the
@@ -36,16 +38,14 @@ use crate::world::{Group, Pending, pending};
 pub struct KeyValueTable {
     pub(crate) core: Arc<KeyValueCore>,
     pub(crate) group: Group,
-    pub(crate) use_guard: Arc<UseGuard>,
+    pub(crate) _use_guard: Arc<UseGuard>,
     /// When the last of these is dropped, the world's tables shut down; background work holds none.
     pub(crate) _shutdown: Option<Arc<ShutdownGuard>>,
 }
 
 impl KeyValueTable {
-    /// The table's name.
-    pub fn name(&self) -> &str {
-        &self.core.description.name
-    }
+    common_calls!();
+    updater_calls!(rule);
 
     /// The type of its keys.
     pub fn key_type(&self) -> KeyType {
@@ -62,38 +62,6 @@ impl KeyValueTable {
         self.core.description.dtype
     }
 
-    /// The update rule of adds.
-    pub fn updater(&self) -> &str {
-        &self.core.description.updater
-    }
-
-    /// Rejects an option name that this table's updater does not use.
-    pub fn check_option(&self, option: &str) -> Result<()> {
-        self.core.rule.check_name(self.name(), option)
-    }
-
-    /// The consistency model: how far workers may drift apart.
-    pub fn consistency(&self) -> Consistency {
-        self.core.description.consistency
-    }
-
-    /// Number of times a lock was recovered from a process that died holding it, on this host.
-    pub fn recovered(&self) -> u64 {
-        self.core.header().recovered.load(Ordering::Relaxed)
-    }
-
-    /// A handle whose calls have a different timeout.
-    #[must_use]
-    pub fn with_timeout(&self, timeout: Duration) -> KeyValueTable {
-        KeyValueTable { group: self.group.with_timeout(timeout), ..self.clone() }
-    }
-
-    /// A handle whose waits periodically call this hook, which can interrupt them.
-    #[must_use]
-    pub fn with_interrupt(&self, interrupt: Arc<Interrupt>) -> KeyValueTable {
-        KeyValueTable { group: self.group.with_interrupt(interrupt), ..self.clone() }
-    }
-
     /// Copies the values of these keys into `out`, one row per key. An absent key has its initial values and stays absent.
     pub fn get(&self, keys: Keys, out: &mut [u8]) -> Result<()> {
         let worker = self.check("get", keys, out.len())?;
@@ -103,12 +71,7 @@ impl KeyValueTable {
     }
 
     fn get_now(&self, call: &Call, worker: usize, keys: Keys, out: &mut [u8]) -> Result<()> {
-        if self.core.has_servers() {
-            let staleness = self.core.get_local(call, worker, || self.core.read(call, worker, keys, out))?;
-            self.core.staleness.count(staleness);
-        }
-        self.core.get_remote(call, worker, keys, out)?;
-        self.core.count_get(call, worker, || self.core.has_servers(), self.core.other_server_hosts())
+        call::get(&*self.core, call, worker, &mut KeysGet { keys, out })
     }
 
     /// Adds a row of `delta` to each of these keys, by the table's updater; returns once it is applied on all hosts. A key that
@@ -124,7 +87,7 @@ impl KeyValueTable {
     /// immediately, and [`Tables::flush`](crate::tables::Tables::flush) or the next call on this table reports errors.
     pub fn add_soon(&self, keys: Keys, delta: &[u8], options: &AddOptions) -> Result<()> {
         let worker = self.check_add(keys, delta, options)?;
-        if self.core.queue.is_empty() && self.core.may_add(worker) && !self.core.clock.has_backup_workers() {
+        if self.core.may_add_now(worker) {
             let call = self.core.call(&self.group, "add");
             return self.add_now(&call, worker, keys, delta, options, false);
         }
@@ -146,7 +109,7 @@ impl KeyValueTable {
         options: &AddOptions,
         wait: bool,
     ) -> Result<()> {
-        self.core.add(call, worker, keys, delta, options, wait)
+        call::add(&*self.core, call, worker, wait, &mut KeysAdd { keys, delta, options })
     }
 
     /// Starts a get in the background.
@@ -192,10 +155,8 @@ impl KeyValueTable {
         self.check_keys("contains", keys)?;
         let call = self.core.call(&self.group, "contains");
         self.core.queue.drain(&call)?;
-        self.core.apply_complete_rounds(&call)?;
-        let mut found = self.core.contains(&call, self.core.requester_id(), keys)?;
-        self.core.contains_remote(&call, keys, &mut found)?;
-        Ok(found)
+        apply_complete_rounds(&*self.core, &call)?;
+        self.core.contains_anywhere(&call, keys)
     }
 
     /// Number of keys. Does not wait for other workers; any rank may call it.
@@ -203,7 +164,7 @@ impl KeyValueTable {
         self.core.check_open(&self.group, "len")?;
         let call = self.core.call(&self.group, "len");
         self.core.queue.drain(&call)?;
-        self.core.apply_complete_rounds(&call)?;
+        apply_complete_rounds(&*self.core, &call)?;
         Ok(self.core.len() + self.core.remote_len(&call)?)
     }
 
@@ -217,7 +178,7 @@ impl KeyValueTable {
         self.core.check_open(&self.group, "items")?;
         let call = self.core.call(&self.group, "items");
         self.core.queue.drain(&call)?;
-        self.core.apply_complete_rounds(&call)?;
+        apply_complete_rounds(&*self.core, &call)?;
         let mut items = self.core.local_items(&call)?;
         self.core.append_remote_items(&call, &mut items)?;
         Ok(items.sorted(self.core.layout.shape.row_bytes))
@@ -226,34 +187,6 @@ impl KeyValueTable {
     /// Begins this worker's next step, which the bound of `ssp` counts.
     pub fn tick(&self) -> Result<()> {
         self.core.tick(&self.group)
-    }
-
-    /// Number of steps this worker has made; see [`Table::clock`](crate::tables::Table::clock).
-    pub fn clock(&self) -> Result<u64> {
-        self.core.steps(&self.group)
-    }
-
-    /// Waits until all adds that this rank started on this table are applied; returns the first error that was not reported to a
-    /// caller.
-    pub fn flush(&self) -> Result<()> {
-        self.core.flush_all_hosts(&self.group)
-    }
-
-    /// Declares that this worker makes no more calls on this table; see [`Table::finish`](crate::tables::Table::finish).
-    pub fn finish(&self) -> Result<()> {
-        self.core.flush_and_finish(&self.group)
-    }
-
-    /// Staleness of the values that this rank's gets returned; see [`Table::staleness`](crate::tables::Table::staleness).
-    pub fn staleness(&self) -> Vec<u64> {
-        self.core.staleness.histogram()
-    }
-
-    /// A handle for background work, which the caller's interrupt hook does not interrupt.
-    fn in_background(&self) -> KeyValueTable {
-        let (core, group, use_guard) =
-            (self.core.clone(), self.group.without_interrupt(), self.use_guard.clone());
-        KeyValueTable { core, group, use_guard, _shutdown: None }
     }
 
     fn reject(&self, operation: &str, expected: String, received: String, advice: &str) -> Result<()> {
@@ -291,12 +224,7 @@ impl KeyValueTable {
 
     fn check_add(&self, keys: Keys, delta: &[u8], options: &AddOptions) -> Result<usize> {
         let worker = self.check("add", keys, delta.len())?;
-        if *options != AddOptions::default() {
-            let rule = &self.core.rule;
-            let used = rule.check_used(self.name(), options);
-            used.and_then(|()| rule.options(&options.or(&self.core.add)))
-                .map_err(|error| error.at_rank(self.core.inner.rank).about_table(self.name()))?;
-        }
+        self.check_options(options)?;
         if self.core.reject_nan
             && let Some(index) = contains_nan(delta, self.dtype())
         {

@@ -1,6 +1,6 @@
 //! Creation of a key-value table: checks, memory, empty parts.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::key_value::KeyValueTable;
 use super::make::{TableDefinition, TablePlan};
@@ -75,23 +75,14 @@ impl KeyValueTable {
             &options,
             accumulates,
         );
-        let key_packers = Mutex::default();
-        let core = Arc::new(KeyValueCore {
-            base,
-            layout,
-            key_placement,
-            memory,
-            rule,
-            init: options.init,
-            key_packers,
-        });
-        let use_guard = tables.inner.register(core.clone());
+        let core = Arc::new(KeyValueCore { base, layout, key_placement, memory, rule, init: options.init });
+        let _use_guard = tables.inner.register(core.clone());
         creation.barrier()?;
         core.complete();
         Ok(KeyValueTable {
             core,
             group: tables.group.clone(),
-            use_guard,
+            _use_guard,
             _shutdown: Some(tables.shutdown.clone()),
         })
     }

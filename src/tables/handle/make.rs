@@ -1,6 +1,6 @@
 //! Creation of arrays and matrices: checks, memory, initial values.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::memory::DType;
@@ -203,7 +203,7 @@ impl Table {
             _ => Replica::new(rule.clone(), dtype, rows, row_bytes, state_row_bytes),
         });
         let accumulates = accumulates(options.consistency, rule.is_linear());
-        let base = Base::new(
+        let mut base = Base::new(
             &tables.inner,
             creation.is_new(),
             description,
@@ -213,6 +213,9 @@ impl Table {
             &options,
             accumulates,
         );
+        if base.involves_all_hosts() {
+            base.participates = placement.rows_on(tables.inner.host()) > 0;
+        }
         // After `Base::new`, because from there on this rank counts as one of the table's users, even if it fails.
         let open = |device| {
             let what = (rule.name(), dtype, layout.shape);
@@ -225,14 +228,13 @@ impl Table {
             placement,
             storage: Storage { extent, layout, endpoint, rule, batch_buffer, shard, scratch },
             replica,
-            packers: Mutex::default(),
             views: Views::default(),
             device: options.device,
         });
         // Registered before any rank passes the barrier below: a worker on another host may send a request right after it.
-        let use_guard = tables.inner.register(core.clone());
+        let _use_guard = tables.inner.register(core.clone());
         let table =
-            Table { core, group: tables.group.clone(), use_guard, _shutdown: Some(tables.shutdown.clone()) };
+            Table { core, group: tables.group.clone(), _use_guard, _shutdown: Some(tables.shutdown.clone()) };
         if creation.is_new() {
             table.initialize(tables, master, &options.init)?;
         }

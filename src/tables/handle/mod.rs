@@ -1,5 +1,6 @@
 //! The types that programs use: handles of tables, untyped and typed.
 
+mod common;
 pub(crate) mod cuda;
 pub(crate) mod custom;
 pub(crate) mod key_value;

@@ -1,17 +1,19 @@
 //! The untyped table handle, as bindings use it: the element type is known only at run time.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use super::common::{common_calls, updater_calls};
 use super::make::TableDefinition;
 use crate::error::{Error, Result};
 use crate::memory::{DType, contains_nan};
+use crate::tables::engine::call;
 use crate::tables::engine::registry::UseGuard;
 use crate::tables::lifecycle::tables::ShutdownGuard;
+use crate::tables::shard::dense::calls::{ChangedGet, RowsAdd, RowsGet};
 use crate::tables::shard::dense::core::TableCore;
 use crate::tables::spec::description::TableKind;
-use crate::tables::{AddOptions, Consistency, Rows, TableOptions, Tables};
-use crate::transport::{Call, Interrupt};
+use crate::tables::{AddOptions, Rows, TableOptions, Tables};
+use crate::transport::Call;
 use crate::world::{Group, Pending, pending};
 
 /// An array, matrix or sparse matrix shared by the workers. Values are passed as bytes of the table's element type, row by row.
@@ -22,12 +24,15 @@ use crate::world::{Group, Pending, pending};
 pub struct Table {
     pub(crate) core: Arc<TableCore>,
     pub(crate) group: Group,
-    pub(crate) use_guard: Arc<UseGuard>,
+    pub(crate) _use_guard: Arc<UseGuard>,
     /// When the last of these is dropped, the world's tables shut down; background work holds none.
     pub(crate) _shutdown: Option<Arc<ShutdownGuard>>,
 }
 
 impl Table {
+    common_calls!();
+    updater_calls!(storage.rule);
+
     /// Creates an array of `size` elements. Collective. If worker 0 passes values, they initialize the table.
     pub fn array(
         tables: &Tables,
@@ -74,11 +79,6 @@ impl Table {
         Table::make(tables, definition, master, options)
     }
 
-    /// The table's name.
-    pub fn name(&self) -> &str {
-        &self.core.description.name
-    }
-
     /// The table's kind.
     pub fn kind(&self) -> TableKind {
         self.core.description.kind
@@ -99,38 +99,6 @@ impl Table {
         self.core.description.cols
     }
 
-    /// The update rule of adds.
-    pub fn updater(&self) -> &str {
-        &self.core.description.updater
-    }
-
-    /// Rejects an option name that this table's updater does not use.
-    pub fn check_option(&self, option: &str) -> Result<()> {
-        self.core.storage.rule.check_name(self.name(), option)
-    }
-
-    /// The consistency model: how far workers may drift apart.
-    pub fn consistency(&self) -> Consistency {
-        self.core.description.consistency
-    }
-
-    /// Number of times a lock was recovered from a process that died holding it, on this host.
-    pub fn recovered(&self) -> u64 {
-        self.core.header().recovered.load(std::sync::atomic::Ordering::Relaxed)
-    }
-
-    /// A handle whose calls have a different timeout.
-    #[must_use]
-    pub fn with_timeout(&self, timeout: Duration) -> Table {
-        Table { group: self.group.with_timeout(timeout), ..self.clone() }
-    }
-
-    /// A handle whose waits periodically call this hook, which can interrupt them.
-    #[must_use]
-    pub fn with_interrupt(&self, interrupt: Arc<Interrupt>) -> Table {
-        Table { group: self.group.with_interrupt(interrupt), ..self.clone() }
-    }
-
     /// Copies rows into `out`.
     pub fn get(&self, rows: Rows, out: &mut [u8]) -> Result<()> {
         let worker = self.check("get", rows, out.len())?;
@@ -144,12 +112,7 @@ impl Table {
             replica.get(rows, out);
             return Ok(());
         }
-        if self.core.participates() {
-            let staleness = self.core.get_local(call, worker, || self.core.read(call, worker, rows, out))?;
-            self.core.staleness.count(staleness);
-        }
-        self.core.get_remote(call, worker, rows, out)?;
-        self.core.count_get(call, worker)
+        call::get(&*self.core, call, worker, &mut RowsGet { rows, out })
     }
 
     /// Adds `delta` to rows, by the table's updater; returns once it is applied on all hosts.
@@ -164,7 +127,7 @@ impl Table {
     /// [`Tables::flush`] or the next call on this table reports errors.
     pub fn add_soon(&self, rows: Rows, delta: &[u8], options: &AddOptions) -> Result<()> {
         let worker = self.check_add(rows, delta, options)?;
-        if self.core.queue.is_empty() && self.core.may_add(worker) && !self.core.clock.has_backup_workers() {
+        if self.core.may_add_now(worker) {
             let call = self.core.call(&self.group, "add");
             return self.add_now(&call, worker, rows, delta, options, false);
         }
@@ -190,7 +153,7 @@ impl Table {
             replica.add(rows, delta, &options.or(&self.core.add));
             return Ok(());
         }
-        self.core.add(call, worker, rows, delta, options, wait)
+        call::add(&*self.core, call, worker, wait, &mut RowsAdd { rows, delta, options })
     }
 
     /// Starts a get in the background. `None` means all rows.
@@ -235,7 +198,6 @@ impl Table {
         let reader = self.core.reader(worker, buffer)?;
         let call = self.core.call(&self.group, "get_changed");
         self.core.queue.drain(&call)?;
-        let bytes = self.core.description.row_bytes();
         let all: Vec<i64>;
         let list = match rows {
             Rows::List(list) => list,
@@ -244,21 +206,10 @@ impl Table {
                 &all
             }
         };
-        let (mut changed, mut seen) = (Vec::new(), Vec::new());
-        if self.core.participates() {
-            let staleness = self.core.get_local(&call, worker, || {
-                let row_refs = self.core.placement.row_refs(list, self.core.host());
-                seen = self.core.storage.get_changed(&call, reader, row_refs, |row_ref, values| {
-                    let position = row_ref.position as usize;
-                    out[position * bytes..][..bytes].copy_from_slice(values);
-                    changed.push(list[position]);
-                })?;
-                Ok(())
-            })?;
-            self.core.staleness.count(staleness);
-        }
-        changed.extend(self.core.get_changed_remote(&call, worker, buffer, list, out)?);
-        self.core.count_get(&call, worker)?;
+        let (changed, seen, asked) = (Vec::new(), Vec::new(), Vec::new());
+        let mut get = ChangedGet { reader, buffer, list, out, changed, seen, asked };
+        call::get(&*self.core, &call, worker, &mut get)?;
+        let ChangedGet { mut changed, seen, .. } = get;
         // Rows count as seen only if the full call succeeds: after an error all of them are returned again.
         self.core.storage.mark_seen(reader, &seen);
         changed.sort_unstable();
@@ -268,19 +219,6 @@ impl Table {
 
     /// Begins this worker's next step, which the bound of `ssp` counts. Under `average`, all workers call it, and each copy is
     /// replaced by the average of all copies.
-    pub fn tick(&self) -> Result<()> {
-        if let Some(replica) = &self.core.replica {
-            self.core.worker(&self.group, "tick")?;
-            self.core.flush(&self.group)?;
-            let members = self.core.inner.workers_group(&self.group)?;
-            replica.average(&members, self.core.description.len() * self.dtype().size())?;
-        }
-        self.core.tick(&self.group)
-    }
-
-    /// Number of steps this worker has made: its own [`Table::tick`]s, those of its process before a restart, and those that the
-    /// other workers skipped for it while it was dead or waited for all of them. A loop that continues at this step can be
-    /// restarted.
     ///
     /// ```
     /// # use unisono::World;
@@ -295,33 +233,14 @@ impl Table {
     /// }
     /// # Ok::<(), unisono::Error>(())
     /// ```
-    pub fn clock(&self) -> Result<u64> {
-        self.core.steps(&self.group)
-    }
-
-    /// Waits until all adds that this rank started on this table are applied; returns the first error that was not reported to a
-    /// caller.
-    pub fn flush(&self) -> Result<()> {
-        self.core.flush_all_hosts(&self.group)
-    }
-
-    /// Declares that this worker makes no more calls on this table, so that the others do not wait for it there. Its adds are
-    /// applied first. [`Tables::finish`] does so for all tables.
-    pub fn finish(&self) -> Result<()> {
-        self.core.flush_and_finish(&self.group)
-    }
-
-    /// Staleness of the values that this rank's gets returned: entry i counts the gets at which the slowest other worker was i
-    /// steps behind this one. Steps are ticks under `ssp` and adds otherwise.
-    pub fn staleness(&self) -> Vec<u64> {
-        self.core.staleness.histogram()
-    }
-
-    /// A handle for background work, which the caller's interrupt hook does not interrupt.
-    pub(crate) fn in_background(&self) -> Table {
-        let (core, group, use_guard) =
-            (self.core.clone(), self.group.without_interrupt(), self.use_guard.clone());
-        Table { core, group, use_guard, _shutdown: None }
+    pub fn tick(&self) -> Result<()> {
+        if let Some(replica) = &self.core.replica {
+            self.core.worker(&self.group, "tick")?;
+            self.core.flush(&self.group)?;
+            let members = self.core.inner.workers_group(&self.group)?;
+            replica.average(&members, self.core.description.len() * self.dtype().size())?;
+        }
+        self.core.tick(&self.group)
     }
 
     /// Validates a call before it has any effect; returns the caller's worker id.
@@ -394,17 +313,6 @@ impl Table {
             Some(index) => Err(self.found_nan(index)),
             None => Ok(worker),
         }
-    }
-
-    /// Rejects options that the table's updater does not accept.
-    pub(crate) fn check_options(&self, options: &AddOptions) -> Result<()> {
-        if *options != AddOptions::default() {
-            let rule = &self.core.storage.rule;
-            let used = rule.check_used(self.name(), options);
-            used.and_then(|()| rule.options(&options.or(&self.core.add)))
-                .map_err(|error| error.at_rank(self.core.inner.rank).about_table(self.name()))?;
-        }
-        Ok(())
     }
 
     /// The error for a delta that contains a NaN.

@@ -94,20 +94,25 @@ impl Remote {
         Ok(self.call_all(call, vec![(server, request)])?.remove(0))
     }
 
-    /// Sends requests to several servers and waits for all replies, which are returned in the order of the requests. A server's
-    /// error is returned as the same kind of error. After Timeout and Interrupted the requests may have run; requests that were
-    /// not ready are cancelled. For requests that must run on all servers or on none, see [`Remote::prepare`].
-    pub fn call_all(&self, call: &Call, requests: Vec<(usize, RemoteRequest)>) -> Result<Vec<Vec<u8>>> {
-        self.client.call_all(call, requests)
+    /// Sends requests to several servers. A server's error is returned as the same kind of error. After Timeout and Interrupted the
+    /// requests may have run; requests that were not ready are cancelled. For requests that must run on all servers or on none, see
+    /// [`Remote::prepare`].
+    pub fn send<'a>(
+        &'a self,
+        call: &'a Call,
+        requests: Vec<(usize, RemoteRequest)>,
+    ) -> Result<OutstandingRequests<'a>> {
+        let numbers = Vec::with_capacity(requests.len());
+        let mut outstanding = OutstandingRequests { client: &self.client, call, numbers };
+        self.client.send_all(call, requests, &mut outstanding.numbers)?;
+        Ok(outstanding)
     }
 
-    /// As [`Remote::call_all`], but an error of one server does not affect the other requests.
-    pub fn call_each(
-        &self,
-        call: &Call,
-        requests: Vec<(usize, RemoteRequest)>,
-    ) -> Result<Vec<Result<Vec<u8>>>> {
-        self.client.call_each(call, requests)
+    /// As [`Remote::send`], and waits for all replies, which are returned in the order of the requests.
+    pub fn call_all(&self, call: &Call, requests: Vec<(usize, RemoteRequest)>) -> Result<Vec<Vec<u8>>> {
+        let mut replies = Vec::with_capacity(requests.len());
+        self.send(call, requests)?.collect(|_, reply| reply.map(|reply| replies.push(reply)))?;
+        Ok(replies)
     }
 
     /// First phase of an all-or-nothing call: servers queue the requests until they are confirmed. Waits until all of them are
@@ -149,6 +154,29 @@ impl Remote {
         self.client.send_disconnect(call);
         let closed = self.server.close(call);
         flushed.and(closed)
+    }
+}
+
+/// Requests whose replies have not been collected; dropping the value cancels those that have not run.
+pub(crate) struct OutstandingRequests<'a> {
+    client: &'a Client,
+    call: &'a Call<'a>,
+    numbers: Vec<u64>,
+}
+
+impl OutstandingRequests<'_> {
+    /// Waits for the replies and passes them to `take` in the order of the requests, with the index of each. An error from `take`
+    /// ends the call.
+    pub fn collect(mut self, take: impl FnMut(usize, Result<Vec<u8>>) -> Result<()>) -> Result<()> {
+        self.client.take_all(self.call, &self.numbers, take)?;
+        self.numbers.clear();
+        Ok(())
+    }
+}
+
+impl Drop for OutstandingRequests<'_> {
+    fn drop(&mut self) {
+        self.numbers.iter().for_each(|&number| self.client.cancel(self.call, number));
     }
 }
 

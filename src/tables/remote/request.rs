@@ -148,6 +148,13 @@ impl RemoteRequest {
         Ok(Cow::Borrowed(&self.payload))
     }
 
+    /// The same request with another, uncompressed payload.
+    pub fn with_payload(&self, payload: Vec<u8>) -> RemoteRequest {
+        let RemoteRequest { rows, options, .. } = self;
+        let (rows, options) = (rows.clone(), options.clone());
+        RemoteRequest { rows, options, payload, ..RemoteRequest::new(self.table, self.worker, self.verb) }
+    }
+
     /// Encodes the request for the wire, with this number.
     pub fn encode(self, number: u64) -> Vec<u8> {
         let RemoteRequest { table, worker, verb, rows, options, packed, needs_confirm, reply, payload } =

@@ -95,6 +95,11 @@ impl AddOptions {
         self.all()[position]
     }
 
+    /// Whether no option is set.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all().iter().all(Option::is_none)
+    }
+
     /// These options; options that are not set come from `defaults`.
     pub fn or(&self, defaults: &AddOptions) -> AddOptions {
         let mut result = *self;

@@ -4,12 +4,7 @@
 //! Updaters whose adds can be applied one by one (`is_linear`: `add`, `sgd`) need none of this, unless the round's mean is
 //! requested.
 //!
-//! | state | written by | guarded by |
-//! |---|---|---|
-//! | `Counters::pending[r % MAX_ROUNDS_AHEAD]`: offset of round r's add | the worker or its server | `Round::lock` |
-//! | `Counters::adds`: counts the add, after it was published | the same | `Round::lock` |
-//! | `Round::applied`: number of rounds applied | the rank that applies | `Round::applying` |
-//! | `Round::progress`: which stripes or parts have had the round's step | the same, under each one's lock | `Round::applying` |
+//! `../../consistency/README.md` has the protocol.
 //!
 //! A complete round is applied by the rank that completes it, or by the next rank that gets, adds or saves: a rank that dies or
 //! gives up in between leaves it to that one, which continues at the stripe after the last one begun. A pending add that was not
@@ -18,40 +13,21 @@
 mod pending;
 mod sum;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-pub(crate) use sum::RoundSum;
+pub(crate) use crate::tables::consistency::round_slot::RoundProgress;
+pub(crate) use sum::{RoundSum, SumByKey};
 
 use crate::error::Result;
 use crate::tables::consistency::clock::AddDecision;
-use crate::tables::engine::base::{Base, not_applied};
+use crate::tables::engine::base::{Base, Turn, not_applied};
+use crate::tables::engine::shard::Shard;
 use crate::tables::remote::RemoteRequest;
 use crate::tables::{AddOptions, Consistency};
-use crate::transport::{Call, Verb};
+use crate::transport::Call;
 use pending::PendingAdd;
 
 /// Whether the adds of a round are summed before they are applied.
 pub(crate) fn accumulates(consistency: Consistency, is_linear: bool) -> bool {
     matches!(consistency, Consistency::Bsp { mean, .. } if mean || !is_linear)
-}
-
-/// How far a round has been applied: which stripes or parts have had its step.
-pub(crate) struct RoundProgress<'a> {
-    word: &'a AtomicU64,
-    round: u64,
-}
-
-impl RoundProgress<'_> {
-    /// The first unit that has not had the step.
-    pub fn next(&self) -> usize {
-        let word = self.word.load(Ordering::Acquire);
-        if (word >> 32) as u32 == self.round as u32 { word as u32 as usize } else { 0 }
-    }
-
-    /// Records that a unit, whose lock is held, gets the step now, so that the step is not repeated after a crash.
-    pub fn begin(&self, unit: usize) {
-        self.word.store(u64::from(self.round as u32) << 32 | (unit as u64 + 1), Ordering::Release);
-    }
 }
 
 /// The adds of a round, in worker order; there is at least one.
@@ -84,61 +60,68 @@ impl RoundAdds<'_> {
 }
 
 /// Applies a round's adds as one step.
-pub(crate) type Step<'a> = dyn Fn(&RoundAdds, &RoundProgress) -> Result<()> + 'a;
+type Step<'a> = dyn Fn(&RoundAdds, &RoundProgress) -> Result<()> + 'a;
+
+/// Puts an add into its round; applies the round if the add completes it.
+pub(crate) fn add_to_round<S: Shard>(
+    shard: &S,
+    call: &Call,
+    worker: usize,
+    turn: Turn,
+    request: RemoteRequest,
+) -> Result<()> {
+    let (base, clock) = (shard.base(), &shard.base().clock);
+    let pending_add = PendingAdd::new(base, request, clock.adds(worker))?;
+    base.take_add_turn(call, worker, turn)?;
+    // The slot for this add may still hold an add of a complete round.
+    let entered = apply_complete_rounds(shard, call).and_then(|()| base.enter_round(call, worker));
+    let (decision, guard) = entered.map_err(not_applied)?;
+    if decision == AddDecision::Apply {
+        pending_add.publish(clock.pending(worker, clock.adds(worker)));
+    }
+    clock.record_add(worker);
+    drop(guard);
+    // The add is counted. If the round cannot be applied now, the next get applies it or reports the error.
+    if let Err(error) = apply_complete_rounds(shard, call) {
+        tracing::warn!(%error, "a complete round could not be applied yet");
+    }
+    Ok(())
+}
+
+/// Applies the rounds that are complete but not yet applied, if the table sums the adds of a round.
+pub(crate) fn apply_complete_rounds<S: Shard>(shard: &S, call: &Call) -> Result<()> {
+    match shard.base().accumulates() {
+        true => shard.base().apply_rounds(call, &|adds, progress| shard.step(call, adds, progress)),
+        false => Ok(()),
+    }
+}
 
 impl Base {
-    /// Puts an add into its round; applies the round if the add completes it.
-    pub(crate) fn add_to_round(
-        &self,
-        call: &Call,
-        worker: usize,
-        request: RemoteRequest,
-        step: &Step,
-    ) -> Result<()> {
-        self.clock.reactivate(worker);
-        let pending_add = PendingAdd::new(self, request, self.clock.adds(worker))?;
-        let turn = self.wait(call, Verb::TableAdd, || self.clock.add_waits_for(worker));
-        // The slot for this add may still hold an add of a complete round.
-        let entered =
-            turn.and_then(|()| self.apply_rounds(call, step)).and_then(|()| self.enter_round(call, worker));
-        let (decision, guard) = entered.map_err(not_applied)?;
-        if decision == AddDecision::Apply {
-            pending_add.publish(self.clock.pending(worker, self.clock.adds(worker)));
-        }
-        self.clock.record_add(worker);
-        drop(guard);
-        // The add is counted. If the round cannot be applied now, the next get applies it or reports the error.
-        if let Err(error) = self.apply_rounds(call, step) {
-            tracing::warn!(%error, "a complete round could not be applied yet");
-        }
-        Ok(())
-    }
-
     /// Applies the rounds that are complete but not yet applied.
-    pub(crate) fn apply_rounds(&self, call: &Call, step: &Step) -> Result<()> {
+    fn apply_rounds(&self, call: &Call, step: &Step) -> Result<()> {
         let round = self.clock.round();
         if self.clock.is_complete() {
             let _guard = self.acquire(call, &round.lock)?;
             self.clock.close_round_and_notify();
         }
-        if round.applied.load(Ordering::Acquire) >= self.clock.complete_rounds() {
+        if round.applied.count() >= self.clock.complete_rounds() {
             return Ok(());
         }
         let _guard = self.acquire(call, &round.applying)?;
         loop {
-            let number = round.applied.load(Ordering::Acquire);
+            let number = round.applied.count();
             if number >= self.clock.complete_rounds() {
                 return Ok(());
             }
             let adds = RoundAdds { base: self, offsets: self.pending_adds(number) };
             if !adds.offsets.is_empty() {
-                step(&adds, &RoundProgress { word: &round.progress, round: number })?;
+                step(&adds, &round.applied.progress(number))?;
             }
-            round.applied.store(number + 1, Ordering::Release);
+            round.applied.finish(number);
             for worker in 0..self.clock.workers() {
                 let slot = self.clock.pending(worker, number);
-                if adds.offsets.contains(&(slot.load(Ordering::Acquire) as usize)) {
-                    pending::free(self, slot.swap(0, Ordering::AcqRel) as usize);
+                if adds.offsets.contains(&(slot.offset() as usize)) {
+                    pending::free(self, slot.clear() as usize);
                 }
             }
         }
@@ -147,8 +130,7 @@ impl Base {
     /// The heap offsets of a round's adds, in worker order.
     fn pending_adds(&self, round: u64) -> Vec<usize> {
         let counted = (0..self.clock.workers()).filter(|&worker| self.clock.adds(worker) > round);
-        let offsets =
-            counted.map(|worker| self.clock.pending(worker, round).load(Ordering::Acquire) as usize);
+        let offsets = counted.map(|worker| self.clock.pending(worker, round).offset() as usize);
         offsets
             .filter(|&offset| offset != 0 && pending::round(&self.inner.endpoint, offset) == round)
             .collect()
@@ -161,6 +143,10 @@ mod tests {
 
     use super::{AddDecision, PendingAdd};
     use crate::error::Kind;
+    use crate::tables::engine::call::AddCall;
+    use crate::tables::remote::RemoteRequest;
+    use crate::tables::shard::dense::calls::RowsAdd;
+    use crate::tables::shard::dense::core::TableCore;
     use crate::tables::{
         AddOptions, Consistency, MatrixTable, Role, Rows, TableOptions, Tables, UpdaterChoice,
     };
@@ -168,6 +154,10 @@ mod tests {
 
     const ROWS: usize = 4;
     const COLS: usize = 40_000; // one row per stripe
+
+    fn local_request(core: &TableCore, worker: usize, delta: &[u8]) -> RemoteRequest {
+        RowsAdd { rows: Rows::All, delta, options: &AddOptions::default() }.local_request(core, worker)
+    }
 
     fn options(backup: usize) -> TableOptions {
         TableOptions {
@@ -190,7 +180,7 @@ mod tests {
                 } else if world.rank() == 2 {
                     let delta = [10f32; 2];
                     let delta = bytemuck::cast_slice(&delta);
-                    let request = core.local_request(2, Rows::All, delta, &AddOptions::default());
+                    let request = local_request(core, 2, delta);
                     PendingAdd::new(&core.base, request, 0).unwrap().publish(core.clock.pending(2, 0));
                 }
                 if world.rank() == 2 {
@@ -222,7 +212,7 @@ mod tests {
                 table.add(&[1.0; 2]).unwrap();
                 let delta = [10f32; 2];
                 let delta = bytemuck::cast_slice(&delta);
-                let request = core.local_request(1, Rows::All, delta, &AddOptions::default());
+                let request = local_request(core, 1, delta);
                 assert_eq!(core.clock.admit_add(1), AddDecision::Apply);
                 PendingAdd::new(&core.base, request, 0).unwrap().publish(core.clock.pending(1, 0));
                 core.clock.count_without_closing(1);

@@ -1,8 +1,7 @@
 //! Adds that wait for their round to complete, in the shared heap: length and round, then the encoded request.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use crate::error::Result;
+use crate::tables::consistency::round_slot::AddSlot;
 use crate::tables::engine::base::Base;
 use crate::tables::remote::RemoteRequest;
 use crate::transport::arena::{Extent, LocalEndpoint};
@@ -29,9 +28,9 @@ impl<'a> PendingAdd<'a> {
     }
 
     /// Publishes the add in its round's slot. The slot's previous add belonged to an applied round, or to a process that died.
-    pub fn publish(mut self, slot: &AtomicU64) {
+    pub fn publish(mut self, slot: &AddSlot) {
         if let Some(extent) = self.extent.take() {
-            free(self.base, slot.swap(extent.start as u64, Ordering::AcqRel) as usize);
+            free(self.base, slot.publish(extent.start as u64) as usize);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The sum of a round's adds: one row per row touched, in the precision in which updaters compute.
 
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 
 use crate::memory::DType;
@@ -22,12 +24,8 @@ impl RoundSum {
         sum
     }
 
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
     /// Appends rows of zeroes.
-    pub fn grow(&mut self, rows: usize) {
+    fn grow(&mut self, rows: usize) {
         self.rows += rows;
         self.words.resize((self.rows * self.row_bytes()).div_ceil(size_of::<u64>()), 0);
     }
@@ -44,12 +42,11 @@ impl RoundSum {
         self.rule.accumulate(&mut sums[first * bytes..(first + rows) * bytes], delta);
     }
 
-    /// Adds a row of another sum.
-    pub fn add_row(&mut self, row: usize, other: &RoundSum, from: usize) {
+    /// Copies a row of another sum; this row is still zero.
+    fn copy_row(&mut self, row: usize, other: &RoundSum, from: usize) {
         let bytes = self.row_bytes();
         let sums: &mut [u8] = bytemuck::cast_slice_mut(&mut self.words);
         let others: &[u8] = bytemuck::cast_slice(&other.words);
-        // A plain copy: this row is still zero.
         sums[row * bytes..][..bytes].copy_from_slice(&others[from * bytes..][..bytes]);
     }
 
@@ -74,5 +71,46 @@ impl RoundSum {
         let mut delta = Vec::with_capacity(self.rows * self.cols * self.rule.dtype().size());
         order.for_each(|row| self.rule.narrow(&sums[row * bytes..][..bytes], &mut delta));
         delta
+    }
+}
+
+/// Sums by key: one row for each distinct key, in the order in which keys first appear.
+pub(crate) struct SumByKey<K> {
+    slots: HashMap<K, usize>,
+    keys: Vec<K>,
+    sum: RoundSum,
+}
+
+impl<K: Clone + Eq + Hash> SumByKey<K> {
+    pub fn new(rule: &Arc<dyn UpdateRule>, cols: usize) -> SumByKey<K> {
+        SumByKey { slots: HashMap::new(), keys: Vec::new(), sum: RoundSum::new(rule, cols, 0) }
+    }
+
+    /// Adds a row of a delta to the sum of a key.
+    pub fn add(&mut self, key: K, delta: &[u8]) {
+        let slot = match self.slots.get(&key) {
+            Some(&slot) => slot,
+            None => {
+                self.sum.grow(1);
+                self.keys.push(key.clone());
+                self.slots.insert(key, self.keys.len() - 1);
+                self.keys.len() - 1
+            }
+        };
+        self.sum.add(slot, delta);
+    }
+
+    /// The keys, and the sum of each.
+    pub fn into_parts(self) -> (Vec<K>, RoundSum) {
+        (self.keys, self.sum)
+    }
+
+    /// The sums of all of `rows` rows: zero but for the keys, each of which is at `row`.
+    pub fn spread(self, rows: usize, row: impl Fn(K) -> usize) -> RoundSum {
+        let mut all = RoundSum::new(&self.sum.rule, self.sum.cols, rows);
+        for (slot, key) in self.keys.into_iter().enumerate() {
+            all.copy_row(row(key), &self.sum, slot);
+        }
+        all
     }
 }

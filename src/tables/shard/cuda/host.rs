@@ -6,8 +6,9 @@ use super::shard::DeviceShard;
 use super::transfer::CHUNK_BYTES;
 use crate::cuda::Argument;
 use crate::error::{Error, Result};
+use crate::tables::engine::checkpointable::TableSection;
 use crate::tables::shard::dense::row_batch::RowRef;
-use crate::tables::shard::dense::storage::{Storage, TableSection};
+use crate::tables::shard::dense::storage::Storage;
 use crate::tables::updater::UpdateContext;
 use crate::transport::Call;
 

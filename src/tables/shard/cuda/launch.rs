@@ -6,7 +6,7 @@ use super::scratch::{KernelFaults, Scratch, ScratchBuffer};
 use super::shard::{DeviceShard, step_units};
 use crate::cuda::{Argument, Stream};
 use crate::error::{Error, Result};
-use crate::tables::shard::dense::storage::TableSection;
+use crate::tables::engine::checkpointable::TableSection;
 
 /// Null pointer instead of a fault record: the call performs no checks.
 const NULL_FAULTS: Argument = Argument::Address(0);

@@ -6,7 +6,6 @@ use super::shards::ScratchShard;
 use crate::error::{Error, Result};
 use crate::memory::DType;
 use crate::tables::checkpoint::{Checkpoint, TensorSpec};
-use crate::tables::engine::base::Base;
 use crate::tables::engine::checkpointable::{Checkpointable, Item, LoadStep, reading};
 use crate::world::Group;
 
@@ -51,10 +50,6 @@ impl CustomCore {
 }
 
 impl Checkpointable for CustomCore {
-    fn base(&self) -> &Base {
-        &self.base
-    }
-
     fn matched_fields(&self) -> &'static [&'static str] {
         &["kind", "updater"]
     }

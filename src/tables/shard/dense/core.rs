@@ -1,9 +1,7 @@
 //! The local part of an array or matrix: its memory on this host, and the reads and updates of a call there.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::ops::Deref;
-use std::sync::Mutex;
 
 use super::placement::RowPlacement;
 use super::replica::Replica;
@@ -11,7 +9,6 @@ use super::storage::Storage;
 use super::views::Views;
 use crate::error::{Error, Result};
 use crate::tables::engine::base::Base;
-use crate::tables::remote::compress::Packer;
 use crate::tables::updater::UpdateContext;
 use crate::tables::{AddOptions, Rows};
 use crate::transport::Call;
@@ -23,9 +20,6 @@ pub(crate) struct TableCore {
     pub(crate) storage: Storage,
     /// This worker's own copy, for model averaging.
     pub(crate) replica: Option<Replica>,
-    /// Per remote host, the packer with the compression residual of this worker's adds, carried over to the next ones (error
-    /// feedback).
-    pub(crate) packers: Mutex<BTreeMap<usize, Packer>>,
     /// Sequence numbers of sparse gets, as requester and as server.
     pub(crate) views: Views,
     /// The device that holds the rows, if any.
@@ -69,8 +63,15 @@ impl TableCore {
         options: &AddOptions,
     ) -> Result<()> {
         let bytes = self.description.row_bytes();
-        let options = options.or(&self.add);
-        let context = UpdateContext { worker, step: 0, options: &options };
+        let merged;
+        let options = match options.is_empty() {
+            true => &self.add,
+            false => {
+                merged = options.or(&self.add);
+                &merged
+            }
+        };
+        let context = UpdateContext { worker, step: 0, options };
         let empty = |row: &[u8]| row.iter().all(|&byte| byte == 0);
         match rows {
             Rows::All => {

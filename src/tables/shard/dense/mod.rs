@@ -3,10 +3,10 @@
 //! `core.rs` is the local part of a call, `storage.rs` the memory, `placement.rs` which host holds which rows.
 
 pub(crate) mod boundaries;
+pub(crate) mod calls;
 pub(crate) mod core;
 pub(crate) mod layout;
 pub(crate) mod placement;
-mod remote_calls;
 pub(crate) mod replica;
 mod rounds;
 pub(crate) mod row_batch;

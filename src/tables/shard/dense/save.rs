@@ -1,144 +1,96 @@
 //! Checkpoints of arrays and matrices: values, updater state, and the number of adds to each row.
 
+use std::ops::Range;
+
 use super::core::TableCore;
-use super::storage::TableSection;
 use crate::error::Result;
-use crate::memory::DType;
 use crate::tables::Rows;
 use crate::tables::checkpoint::{Checkpoint, TensorSpec};
-use crate::tables::engine::base::Base;
-use crate::tables::engine::checkpointable::{Checkpointable, Item, LoadStep, Read, reading};
-use crate::tables::spec::description::{Description, TableKind};
+use crate::tables::engine::checkpointable::{
+    Checkpointable, Column, Item, LoadStep, TableSection, chunk_rows, reading,
+};
+use crate::tables::engine::rounds::apply_complete_rounds;
+use crate::tables::spec::description::TableKind;
 use crate::world::Group;
 
-/// Bytes read at a time.
-const CHUNK: usize = 8 << 20;
-
 impl TableCore {
-    fn tensor(&self, part: &str, dtype: DType, rows: usize, cols: usize) -> TensorSpec {
-        let shape = match self.description.kind {
-            TableKind::Array => vec![rows],
-            _ => vec![rows, cols],
-        };
-        TensorSpec { name: self.tensor_name(part), dtype, shape }
+    fn is_array(&self) -> bool {
+        self.description.kind == TableKind::Array
     }
 
-    /// The sections of this table by tensor name; the state of workers that no longer exist is omitted.
-    fn sections(&self) -> Vec<(String, TableSection)> {
-        let mut sections = vec![("values".into(), TableSection::Values)];
-        let storage = &self.storage;
-        for (index, plane) in storage.shared_planes().enumerate() {
-            sections.push((format!("state-{index}"), TableSection::Plane(plane)));
-        }
-        for worker in 0..self.inner.roles.workers.len() {
-            for (index, plane) in storage.worker_planes(worker).enumerate() {
-                sections.push((format!("worker-{worker}/state-{index}"), TableSection::Plane(plane)));
-            }
-        }
-        sections
+    /// An array is always updated as a unit, so a single number counts its adds.
+    fn is_single(&self, column: &Column) -> bool {
+        self.is_array() && column.section == TableSection::Steps
     }
 
-    fn reading<'a>(&'a self, group: &'a Group, section: TableSection, start: usize) -> Read<'a> {
-        Box::new(move |offset, out| {
+    fn tensor(&self, column: &Column) -> TensorSpec {
+        let rows = if self.is_single(column) { 1 } else { self.description.rows };
+        let is_flat = self.is_array() || column.section == TableSection::Steps;
+        let shape = if is_flat { vec![rows] } else { vec![rows, column.width] };
+        TensorSpec { name: self.tensor_name(&column.name), dtype: column.dtype, shape }
+    }
+
+    /// What a checkpoint contains of this table; of copies of a table, only the values.
+    fn saved_columns(&self) -> Vec<Column> {
+        let mut columns = self.columns(&*self.storage.rule);
+        columns.truncate(if self.replica.is_some() { 1 } else { columns.len() });
+        columns
+    }
+
+    /// An item that reads from the table's memory, from this byte of a section on.
+    fn item<'a>(&'a self, group: &'a Group, column: &Column, rows: Range<usize>, start: usize) -> Item<'a> {
+        let section = column.section;
+        let read = Box::new(move |offset, out: &mut [u8]| {
             self.storage.copy_out(&self.call(group, "save"), section, start + offset, out)
-        })
+        });
+        Item { tensor: self.tensor(column), first_row: rows.start, rows: rows.len(), stacked: false, read }
     }
 }
 
 impl Checkpointable for TableCore {
-    fn base(&self) -> &Base {
-        &self.base
-    }
-
     fn items<'a>(&'a self, group: &'a Group) -> Result<Vec<Item<'a>>> {
-        let Description { rows, cols, dtype, .. } = self.description;
-        let values = self.tensor("values", dtype, rows, cols);
+        let columns = self.saved_columns();
         if let Some(replica) = &self.replica {
-            let mut bytes = vec![0; self.description.len() * dtype.size()];
+            if self.inner.worker != Some(0) {
+                return Ok(Vec::new());
+            }
+            let mut bytes = vec![0; self.description.len() * self.description.dtype.size()];
             replica.get(Rows::All, &mut bytes);
-            let mine = self.inner.worker == Some(0);
-            return Ok(if mine {
-                vec![Item { tensor: values, first_row: 0, rows, stacked: false, read: reading(bytes) }]
-            } else {
-                Vec::new()
-            });
+            let (tensor, rows) = (self.tensor(&columns[0]), self.description.rows);
+            return Ok(vec![Item { tensor, first_row: 0, rows, stacked: false, read: reading(bytes) }]);
         }
-        let mut items = Vec::new();
         if !self.inner.is_host_leader() {
-            return Ok(items);
+            return Ok(Vec::new());
         }
-        self.apply_complete_rounds(&self.call(group, "save"))?;
+        apply_complete_rounds(self, &self.call(group, "save"))?;
+        let mut items = Vec::new();
         for segment in self.placement.on_host(self.host()) {
-            let count = segment.end - segment.first;
-            for (name, section) in self.sections() {
-                let dtype =
-                    if section == TableSection::Values { dtype } else { self.storage.rule.state_dtype() };
-                let start = segment.local * cols * dtype.size();
-                items.push(Item {
-                    tensor: self.tensor(&name, dtype, rows, cols),
-                    first_row: segment.first,
-                    rows: count,
-                    stacked: false,
-                    read: self.reading(group, section, start),
-                });
-            }
-            if self.storage.layout.shape.planes > 0 && self.description.kind != TableKind::Array {
-                let tensor =
-                    TensorSpec { name: self.tensor_name("steps"), dtype: DType::I64, shape: vec![rows] };
-                let read = self.reading(group, TableSection::Steps, segment.local * 8);
-                items.push(Item { tensor, first_row: segment.first, rows: count, stacked: false, read });
+            for column in columns.iter().filter(|column| !self.is_single(column)) {
+                let start = segment.local * column.row_bytes();
+                items.push(self.item(group, column, segment.first..segment.end, start));
             }
         }
-        // An array is always updated as a unit, so a single number counts its adds.
         let holds_start = self.placement.locate(0).0 == self.host();
-        if self.storage.layout.shape.planes > 0 && self.description.kind == TableKind::Array && holds_start {
-            let tensor = TensorSpec { name: self.tensor_name("steps"), dtype: DType::I64, shape: vec![1] };
-            let read = self.reading(group, TableSection::Steps, 0);
-            items.push(Item { tensor, first_row: 0, rows: 1, stacked: false, read });
-        }
+        let single = columns.iter().filter(|column| holds_start && self.is_single(column));
+        items.extend(single.map(|column| self.item(group, column, 0..1, 0)));
         Ok(items)
     }
 
     fn prepare_load<'a>(&'a self, group: &'a Group, checkpoint: &'a Checkpoint) -> Result<LoadStep<'a>> {
-        self.has_all(checkpoint)?;
+        for column in self.saved_columns() {
+            self.check_saved(checkpoint, &self.tensor(&column), column.required)?;
+        }
         Ok(Box::new(move || self.load(group, checkpoint)))
     }
 }
 
 impl TableCore {
-    /// Fails unless the checkpoint has every tensor that the load needs.
-    fn has_all(&self, checkpoint: &Checkpoint) -> Result<()> {
-        let Description { rows, cols, dtype, kind, .. } = self.description;
-        let holds = |wanted: TensorSpec, needed: bool| match checkpoint.tensor(&wanted.name) {
-            Some(found) if *found == wanted => Ok(()),
-            None if !needed => Ok(()),
-            Some(found) => Err(self.checkpoint_mismatch(format!("{found:?} instead of {wanted:?}"))),
-            None => Err(self.checkpoint_mismatch(format!("no {}", wanted.name))),
-        };
-        let sections = if self.replica.is_some() {
-            vec![("values".into(), TableSection::Values)]
-        } else {
-            self.sections()
-        };
-        for (name, section) in sections {
-            let dtype = if section == TableSection::Values { dtype } else { self.storage.rule.state_dtype() };
-            // A new worker has no state yet.
-            holds(self.tensor(&name, dtype, rows, cols), !name.starts_with("worker-"))?;
-        }
-        if self.replica.is_some() || self.storage.layout.shape.planes == 0 {
-            return Ok(());
-        }
-        let shape = vec![if kind == TableKind::Array { 1 } else { rows }];
-        holds(TensorSpec { name: self.tensor_name("steps"), dtype: DType::I64, shape }, true)
-    }
-
     /// Loads those parts of the checkpoint that this rank is responsible for writing.
     fn load(&self, group: &Group, checkpoint: &Checkpoint) -> Result<()> {
-        let Description { rows, cols, dtype, .. } = self.description;
         let call = self.call(group, "load");
         self.clear_residuals();
         if let Some(replica) = &self.replica {
-            let row_bytes = self.description.row_bytes();
+            let (rows, row_bytes) = (self.description.rows, self.description.row_bytes());
             return read_rows(checkpoint, &self.tensor_name("values"), 0..rows, row_bytes, |row, bytes| {
                 replica.set_bytes(row * row_bytes, bytes);
                 Ok(())
@@ -147,38 +99,35 @@ impl TableCore {
         if !self.inner.is_host_leader() {
             return Ok(());
         }
-        self.apply_complete_rounds(&call)?;
+        apply_complete_rounds(self, &call)?;
         for segment in self.placement.on_host(self.host()) {
             let range = segment.first..segment.end;
-            let local = |row: usize| segment.local + row - segment.first;
-            for (name, section) in self.sections() {
-                let name = self.tensor_name(&name);
-                let size =
-                    if section == TableSection::Values { dtype } else { self.storage.rule.state_dtype() }
-                        .size();
+            for column in self.saved_columns() {
+                let (name, section) = (self.tensor_name(&column.name), column.section);
+                let start = |row: usize| (segment.local + row - segment.first) * column.row_bytes();
                 if checkpoint.tensor(&name).is_none() {
                     // The state of a worker that did not exist when the checkpoint was saved.
-                    let zeroes = vec![0; range.len() * cols * size];
-                    self.storage.copy_in(&call, section, local(segment.first) * cols * size, &zeroes)?;
-                    continue;
-                }
-                read_rows(checkpoint, &name, range.clone(), cols * size, |row, bytes| match section {
-                    TableSection::Values => self.storage.set(&call, local(row), bytes),
-                    _ => self.storage.copy_in(&call, section, local(row) * cols * size, bytes),
-                })?;
-            }
-            let steps = self.tensor_name("steps");
-            match checkpoint.tensor(&steps) {
-                Some(_) if self.description.kind == TableKind::Array => {
+                    let zeroes = vec![0; range.len() * column.row_bytes()];
+                    self.storage.copy_in(&call, section, start(segment.first), &zeroes)?;
+                } else if self.is_single(&column) {
                     let mut count = [0; 8];
-                    checkpoint.read_rows(&steps, 0, 1, &mut count)?;
+                    checkpoint.read_rows(&name, 0, 1, &mut count)?;
                     let counts = count.repeat(self.storage.layout.stripes);
-                    self.storage.copy_in(&call, TableSection::Steps, 0, &counts)?;
+                    self.storage.copy_in(&call, section, 0, &counts)?;
+                } else {
+                    read_rows(
+                        checkpoint,
+                        &name,
+                        range.clone(),
+                        column.row_bytes(),
+                        |row, bytes| match section {
+                            TableSection::Values => {
+                                self.storage.set(&call, segment.local + row - segment.first, bytes)
+                            }
+                            _ => self.storage.copy_in(&call, section, start(row), bytes),
+                        },
+                    )?;
                 }
-                Some(_) => read_rows(checkpoint, &steps, range, 8, |row, bytes| {
-                    self.storage.copy_in(&call, TableSection::Steps, local(row) * 8, bytes)
-                })?,
-                None => {}
             }
         }
         Ok(())
@@ -189,11 +138,11 @@ impl TableCore {
 fn read_rows(
     checkpoint: &Checkpoint,
     tensor: &str,
-    rows: std::ops::Range<usize>,
+    rows: Range<usize>,
     row_bytes: usize,
     mut take: impl FnMut(usize, &[u8]) -> Result<()>,
 ) -> Result<()> {
-    let step = (CHUNK / row_bytes.max(1)).max(1);
+    let step = chunk_rows(row_bytes);
     let mut buffer = vec![0; step.min(rows.len()) * row_bytes];
     for row in rows.clone().step_by(step) {
         let count = step.min(rows.end - row);

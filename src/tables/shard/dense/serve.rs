@@ -5,7 +5,10 @@ use super::row_batch::RowRef;
 use super::views::SequenceNumbers;
 use crate::error::{Error, Result};
 use crate::tables::AddOptions;
+use crate::tables::engine::base::Turn;
+use crate::tables::engine::call::get_local;
 use crate::tables::engine::registry::OpenTable;
+use crate::tables::engine::rounds::add_to_round;
 use crate::tables::remote::{RemoteRequest, RequestVerb, RowList};
 use crate::tables::updater::UpdateContext;
 use crate::transport::Call;
@@ -47,7 +50,7 @@ impl TableCore {
         let row_refs = self.requested_rows(request)?;
         let rows = row_refs.as_ref().map_or(self.placement.rows_on(self.host()), Vec::len);
         let mut out = vec![0; rows * bytes];
-        self.get_local(call, worker, || match &row_refs {
+        get_local(self, call, worker, Turn::Granted, || match &row_refs {
             None => self.storage.get(call, worker, 0, &mut out),
             Some(row_refs) => self.storage.get_list(call, worker, row_refs.iter().copied(), &mut out),
         })?;
@@ -67,7 +70,7 @@ impl TableCore {
         let arrived = self.views.confirm(reader, numbers);
         arrived.iter().for_each(|seen| self.storage.mark_seen(reader, seen));
         let (mut out, mut seen) = (Vec::new(), Vec::new());
-        self.get_local(call, worker, || {
+        get_local(self, call, worker, Turn::Granted, || {
             seen = self.storage.get_changed(call, reader, row_refs.iter().copied(), |row_ref, row| {
                 out.extend_from_slice(&row_ref.position.to_ne_bytes());
                 out.extend_from_slice(row);
@@ -85,10 +88,10 @@ impl TableCore {
         let delta = request.delta(self.description.dtype, rows * bytes)?;
         let options = AddOptions::from_bytes(&request.options)?.or(&self.add);
         if self.accumulates() {
-            return self.join_round(call, worker, request.clone());
+            return add_to_round(self, call, worker, Turn::Granted, request.with_payload(delta.into_owned()));
         }
         let context = UpdateContext { worker, step: 0, options: &options };
-        self.add_local(call, worker, || match &row_refs {
+        self.add_local(call, worker, Turn::Granted, || match &row_refs {
             Some(row_refs) => self.storage.add_list(call, row_refs.iter().copied(), &delta, &context),
             None => self.storage.add(call, 0, &delta, &context, &|row| {
                 delta[row * bytes..][..bytes].iter().all(|&byte| byte == 0)

@@ -13,6 +13,7 @@ use super::views::Seen;
 use crate::error::Result;
 use crate::memory::prefetch::prefetch;
 use crate::memory::stream::stream;
+use crate::tables::engine::checkpointable::TableSection;
 use crate::tables::engine::header::TableHeader;
 use crate::tables::engine::lock_guard::{LockGuard, acquire};
 use crate::tables::engine::rounds::RoundProgress;
@@ -441,14 +442,6 @@ impl Storage {
         let (shared, own) = (self.rule.shared_planes(), self.rule.worker_planes());
         shared + worker * own..shared + (worker + 1) * own
     }
-}
-
-/// A section of a table's memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TableSection {
-    Values,
-    Steps,
-    Plane(usize),
 }
 
 #[cfg(test)]

@@ -1,15 +1,14 @@
 //! The local part of a key-value table: the reads and updates of a call on this host, part by part.
 
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 
 use super::key_placement::{KeyPlacement, LocalKey};
 use super::keys::{KeyRef, Keys};
 use super::layout::KeyValueLayout;
 use super::memory::KeyValueHeap;
 use super::part::{LockedPart, PartHeader};
-use super::remote_calls::KeyPackers;
 use crate::error::Result;
 use crate::tables::engine::base::Base;
 use crate::tables::engine::rounds::RoundProgress;
@@ -30,7 +29,6 @@ pub(crate) struct KeyValueCore {
     pub(crate) memory: KeyValueHeap,
     pub(crate) rule: Arc<dyn UpdateRule>,
     pub(crate) init: Init,
-    pub(crate) key_packers: Mutex<KeyPackers>,
 }
 
 impl Deref for KeyValueCore {

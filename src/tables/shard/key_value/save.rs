@@ -6,65 +6,21 @@ use super::keys::{KeyType, Keys, OwnedKeys};
 use crate::error::Result;
 use crate::memory::DType;
 use crate::tables::checkpoint::{Checkpoint, TensorSpec};
-use crate::tables::engine::base::Base;
-use crate::tables::engine::checkpointable::{Checkpointable, Item, LoadStep, stacked};
+use crate::tables::engine::checkpointable::{
+    Checkpointable, Column, Item, LoadStep, TableSection, chunk_rows, stacked,
+};
+use crate::tables::engine::rounds::apply_complete_rounds;
 use crate::transport::Call;
 use crate::world::Group;
 
-/// Approximate number of bytes read at a time.
-const CHUNK: usize = 8 << 20;
-
-/// The columns of a table by tensor name, with one row per key.
-type Columns = Vec<(String, DType, usize, Vec<u8>)>;
-
-/// Location of a column in an entry.
-struct Column {
-    name: String,
-    dtype: DType,
-    /// Elements per row.
-    width: usize,
-    start: usize,
-    /// Whether a checkpoint must contain it: a new worker has no state yet.
-    needed: bool,
-}
-
-impl Column {
-    fn bytes(&self) -> usize {
-        self.width * self.dtype.size()
-    }
-}
-
 impl KeyValueCore {
-    /// All columns of an entry except its key.
-    fn columns(&self) -> Vec<Column> {
-        let (layout, rule) = (&self.layout, &self.rule);
-        let column = |name: String, dtype, width, start, needed| Column { name, dtype, width, start, needed };
-        let (dtype, width) = (self.base.description.dtype, self.base.description.cols);
-        let mut columns = vec![column("values".into(), dtype, width, layout.values, true)];
-        if layout.shape.planes > 0 {
-            columns.push(column("steps".into(), DType::I64, 1, layout.values - 8, true));
+    /// The offset of a column in an entry.
+    fn start(&self, column: &Column) -> usize {
+        match column.section {
+            TableSection::Values => self.layout.values,
+            TableSection::Steps => self.layout.values - 8,
+            TableSection::Plane(plane) => self.layout.state + plane * self.layout.plane_bytes,
         }
-        let (shared, own) = (rule.shared_planes(), rule.worker_planes());
-        for plane in 0..layout.shape.planes {
-            let name = match plane.checked_sub(shared) {
-                None => format!("state-{plane}"),
-                Some(plane) => format!("worker-{}/state-{}", plane / own, plane % own),
-            };
-            let start = layout.state + plane * layout.plane_bytes;
-            columns.push(column(name, rule.state_dtype(), width, start, plane < shared));
-        }
-        columns
-    }
-
-    /// All local keys, and all columns in the order of the keys.
-    fn snapshot(&self, group: &Group) -> Result<(OwnedKeys, Columns)> {
-        let call = self.base.call(group, "save");
-        self.apply_complete_rounds(&call)?;
-        let columns = self.columns();
-        let places: Vec<_> = columns.iter().map(|column| (column.start, column.bytes())).collect();
-        let (keys, bytes) = self.local_columns(&call, &places)?;
-        let named = columns.into_iter().zip(bytes);
-        Ok((keys, named.map(|(column, bytes)| (column.name, column.dtype, column.width, bytes)).collect()))
     }
 
     fn tensor(&self, part: &str, dtype: DType, shape: Vec<usize>) -> TensorSpec {
@@ -83,15 +39,9 @@ impl KeyValueCore {
             KeyType::Int => flat("keys", DType::I64)?,
             KeyType::Bytes => flat("keys", DType::U8).and_then(|_| flat("lengths", DType::I64))?,
         };
-        for column in self.columns() {
+        for column in self.columns(&*self.rule) {
             let wanted = self.tensor(&column.name, column.dtype, vec![count, column.width]);
-            match checkpoint.tensor(&wanted.name) {
-                Some(found) if *found == wanted => {}
-                None if !column.needed => {}
-                found => {
-                    return Err(self.base.checkpoint_mismatch(format!("{found:?} instead of {wanted:?}")));
-                }
-            }
+            self.check_saved(checkpoint, &wanted, column.required)?;
         }
         Ok(count)
     }
@@ -135,8 +85,8 @@ impl KeyValueCore {
         column: &Column,
         local_keys: &[LocalKey],
     ) -> Result<Vec<u8>> {
-        let (name, bytes) = (self.base.tensor_name(&column.name), column.bytes());
-        let step = (CHUNK / bytes).max(1);
+        let (name, bytes) = (self.base.tensor_name(&column.name), column.row_bytes());
+        let step = chunk_rows(bytes);
         let mut rows = Vec::with_capacity(local_keys.len() * bytes);
         let mut buffer = Vec::new();
         for group in
@@ -172,8 +122,8 @@ impl KeyValueCore {
             };
             let entry = part.entry_mut(entry);
             for (column, bytes) in columns {
-                let row = &bytes[number * column.bytes()..][..column.bytes()];
-                entry[column.start..][..row.len()].copy_from_slice(row);
+                let row = &bytes[number * column.row_bytes()..][..column.row_bytes()];
+                entry[self.start(column)..][..row.len()].copy_from_slice(row);
             }
         }
         Ok(())
@@ -181,15 +131,15 @@ impl KeyValueCore {
 }
 
 impl Checkpointable for KeyValueCore {
-    fn base(&self) -> &Base {
-        &self.base
-    }
-
     fn items<'a>(&'a self, group: &'a Group) -> Result<Vec<Item<'a>>> {
         if !self.inner.is_host_leader() {
             return Ok(Vec::new());
         }
-        let (keys, columns) = self.snapshot(group)?;
+        let call = self.base.call(group, "save");
+        apply_complete_rounds(self, &call)?;
+        let columns = self.columns(&*self.rule);
+        let places: Vec<_> = columns.iter().map(|column| (self.start(column), column.row_bytes())).collect();
+        let (keys, contents) = self.local_columns(&call, &places)?;
         let count = keys.len();
         let numbers = |numbers: &[i64]| bytemuck::cast_slice(numbers).to_vec();
         let mut items = match keys {
@@ -205,8 +155,8 @@ impl Checkpointable for KeyValueCore {
                 ]
             }
         };
-        for (name, dtype, width, bytes) in columns {
-            items.push(stacked(self.tensor(&name, dtype, vec![count, width]), bytes));
+        for (column, bytes) in columns.iter().zip(contents) {
+            items.push(stacked(self.tensor(&column.name, column.dtype, vec![count, column.width]), bytes));
         }
         Ok(items)
     }
@@ -225,7 +175,7 @@ impl Checkpointable for KeyValueCore {
         let keys = self.saved_keys(checkpoint)?;
         let local_keys = keys.with(|keys| self.local_keys(keys));
         let mut columns = Vec::new();
-        for column in self.columns() {
+        for column in self.columns(&*self.rule) {
             if checkpoint.tensor(&self.base.tensor_name(&column.name)).is_some() {
                 let rows = self.saved_rows(checkpoint, &column, &local_keys)?;
                 columns.push((column, rows));
@@ -234,7 +184,7 @@ impl Checkpointable for KeyValueCore {
         Ok(Box::new(move || {
             self.clear_residuals();
             let call = self.base.call(group, "load");
-            self.apply_complete_rounds(&call)?;
+            apply_complete_rounds(self, &call)?;
             keys.with(|keys| self.replace(&call, keys, &local_keys, &columns))
         }))
     }

@@ -4,14 +4,17 @@ use super::core::KeyValueCore;
 use super::keys::{Keys, OwnedKeys};
 use crate::error::{Error, Result};
 use crate::tables::AddOptions;
+use crate::tables::engine::base::Turn;
+use crate::tables::engine::call::get_local;
 use crate::tables::engine::registry::OpenTable;
+use crate::tables::engine::rounds::{add_to_round, apply_complete_rounds};
 use crate::tables::remote::{RemoteRequest, RequestVerb, RowList};
 use crate::transport::Call;
 
 impl OpenTable for KeyValueCore {
     fn serve(&self, call: &Call, worker: usize, request: &RemoteRequest) -> Result<Vec<u8>> {
         if !matches!(request.verb, RequestVerb::KeyGet | RequestVerb::KeyAdd) {
-            self.apply_complete_rounds(call)?;
+            apply_complete_rounds(self, call)?;
         }
         match request.verb {
             RequestVerb::KeyLength => Ok((self.len() as u64).to_le_bytes().to_vec()),
@@ -45,18 +48,20 @@ impl KeyValueCore {
         match request.verb {
             RequestVerb::KeyGet => {
                 let mut out = vec![0; bytes];
-                self.get_local(call, worker, || self.read(call, worker, keys, &mut out))?;
+                get_local(self, call, worker, Turn::Granted, || self.read(call, worker, keys, &mut out))?;
                 Ok(out)
             }
             RequestVerb::KeyAdd => {
                 let delta = request.delta(self.description.dtype, bytes)?;
                 let options = AddOptions::from_bytes(&request.options)?;
                 if self.accumulates() {
-                    return self.join_round(call, worker, request.clone()).map(|()| Vec::new());
+                    let request = request.with_payload(delta.into_owned());
+                    add_to_round(self, call, worker, Turn::Granted, request)?;
+                    return Ok(Vec::new());
                 }
                 // The worker's own host has counted this add, so it counts here too, even if it fails.
                 let mut outcome = Ok(());
-                self.add_local(call, worker, || {
+                self.add_local(call, worker, Turn::Granted, || {
                     outcome = self.write(call, worker, keys, &delta, &options);
                     Ok(())
                 })?;
