@@ -156,7 +156,9 @@ mod tests {
                 self.value.store(self.value.load(Ordering::Relaxed) + sum, Ordering::Relaxed);
             }
             self.applied.finish(round);
-            self.slots.iter().for_each(|slot| drop(slot.clear()));
+            for slot in &self.slots {
+                slot.clear();
+            }
         }
     }
 

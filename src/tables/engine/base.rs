@@ -71,7 +71,6 @@ impl Base {
         description: Description,
         extent: Extent,
         clock: usize,
-        add: AddOptions,
         options: &TableOptions,
         accumulates: bool,
     ) -> Base {
@@ -101,7 +100,7 @@ impl Base {
             clock,
             queue: CallQueue::default(),
             staleness: Staleness::default(),
-            add,
+            add: options.add,
             reject_nan: options.reject_nan,
             compression: options.compression,
             participates: inner.host_server(inner.host()).is_some(),

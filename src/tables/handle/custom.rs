@@ -16,7 +16,7 @@ use crate::tables::shard::custom::core::CustomCore;
 use crate::tables::shard::custom::halves::{Requests, ServerHalf, WorkerHalf};
 use crate::tables::shard::custom::shards::Shards;
 use crate::tables::spec::description::{Description, TableKind};
-use crate::tables::{AddOptions, Consistency, TableOptions, Tables};
+use crate::tables::{Consistency, TableOptions, Tables};
 use crate::transport::Call;
 use crate::world::Group;
 
@@ -119,15 +119,13 @@ impl<W: WorkerHalf> CustomTable<W> {
         };
         let prepare = |extent: &_| shards.prepare(extent, &server);
         let extent = creation.allocate(&description, shards.total, prepare)?;
-        let (add, options) = (AddOptions::default(), TableOptions::default());
         let base = Base::new(
             &tables.inner,
             creation.is_new(),
             description,
             extent,
             shards.clock,
-            add,
-            &options,
+            &TableOptions::default(),
             false,
         );
         let core = Arc::new(CustomCore { base, shards, half: Arc::new(server) });

@@ -46,6 +46,7 @@ impl KeyValueTable {
         let creation = TableCreation::begin(tables, options.name.as_deref(), definition.kind);
         creation.agree_on(if fits { Ok(()) } else { Err(too_large(dim, dtype)) })?;
         let TablePlan { description, rule, add } = TablePlan::new(&creation, &definition, &options, &more)?;
+        let options = TableOptions { add, ..options };
         let key_placement = KeyPlacement::new(&tables.inner);
         let layout = KeyValueLayout::new(KeyValueShape {
             keys,
@@ -71,7 +72,6 @@ impl KeyValueTable {
             description,
             extent,
             layout.clock,
-            add,
             &options,
             accumulates,
         );

@@ -160,6 +160,7 @@ impl Table {
         more.push_str(if options.device.is_some() { ", in CUDA memory" } else { "" });
         let creation = TableCreation::begin(tables, options.name.as_deref(), definition.kind);
         let TablePlan { description, rule, add } = TablePlan::new(&creation, &definition, &options, &more)?;
+        let options = TableOptions { add, ..options };
         let TableDefinition { kind, rows, cols, dtype, pipelined } = definition;
         let placement = RowPlacement::new(rows, &tables.inner.roles, &tables.inner.hosts);
         let averages = options.consistency == Consistency::Average;
@@ -209,7 +210,6 @@ impl Table {
             description,
             extent.clone(),
             layout.clock,
-            add,
             &options,
             accumulates,
         );

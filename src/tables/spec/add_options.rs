@@ -34,6 +34,11 @@ macro_rules! add_options {
                 [$(self.$name),*]
             }
 
+            /// Whether no option is set.
+            pub(crate) fn is_empty(&self) -> bool {
+                true $(&& self.$name.is_none())*
+            }
+
             fn all_mut(&mut self) -> [&mut Option<f64>; AddOptions::NAMES.len()] {
                 [$(&mut self.$name),*]
             }
@@ -93,11 +98,6 @@ impl AddOptions {
     pub fn get(&self, name: &str) -> Option<f64> {
         let position = AddOptions::NAMES.iter().position(|known| *known == name)?;
         self.all()[position]
-    }
-
-    /// Whether no option is set.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.all().iter().all(Option::is_none)
     }
 
     /// These options; options that are not set come from `defaults`.

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 /// Reads the bytes of one server's shard.
 type ReadShard<'a> = Box<dyn Fn(usize) -> Result<Vec<u8>> + 'a>;
 
-/// What [`ServerHalf::save`](crate::tables::shard::custom::ServerHalf::save) returned for each server when the checkpoint was written.
+/// What [`ServerHalf::save`](super::ServerHalf::save) returned for each server when the checkpoint was written.
 pub struct SavedShards<'a> {
     servers: usize,
     read: ReadShard<'a>,

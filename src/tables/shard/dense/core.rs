@@ -80,6 +80,13 @@ impl TableCore {
                 let skip = |row: usize| empty(&part[row * bytes..][..bytes]);
                 self.storage.add(call, 0, &part, &context, &skip)
             }
+            // One row needs no sorting; on a device it needs the kernels for lists.
+            Rows::List(&[row]) if self.storage.shard.is_none() => match self.placement.locate(row as usize) {
+                (host, local) if host == self.host() => {
+                    self.storage.add(call, local, delta, &context, &|_| false)
+                }
+                _ => Ok(()),
+            },
             Rows::List(list) => {
                 self.storage.add_list(call, self.placement.row_refs(list, self.host()), delta, &context)
             }
