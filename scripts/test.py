@@ -51,7 +51,8 @@ PROTOCOLS = [
     "arena::lock",
     "arena::spsc",
     "arena::process_record",
-    "tables::ssp_clock",
+    "tables::consistency::round_slot",
+    "tables::consistency::ssp_clock",
 ]
 LOOM = ["--lib", "--target-dir", "target/loom", "--", *PROTOCOLS]
 

@@ -1,66 +1,47 @@
 //! Layer 5: tables that many workers share. On one host a table is shared memory: a get copies values out, an add updates them in
 //! place, both in the caller's thread and without a server.
 //!
-//! Start at [`Tables`]; `table.rs` is what a call does, `core.rs` its local part, `remote_calls.rs` its remote part, `storage.rs`
-//! the memory, and `clock.rs` which worker may proceed and which must wait.
+//! Folders, from the ground up; a folder uses those above it in this list only, and `tests/tidy.rs` checks that:
+//!
+//! | folder | contents |
+//! |---|---|
+//! | `spec` | what defines a table: kind, consistency model, initial values, options, roles of ranks |
+//! | `updater`, `remote`, `checkpoint` | update rules; requests between hosts; the checkpoint format |
+//! | `consistency` | clocks: which worker may proceed and which must wait |
+//! | `engine` | the path of a request, the same for every kind of table, and the state that all kinds share |
+//! | `shard` | one host's share of a table, by kind: dense rows, key-value, user-defined; rows on a CUDA device |
+//! | `lifecycle` | joining, creating, saving, loading, leaving |
+//! | `handle` | the types that programs use |
+//!
+//! Start at [`Tables`] and [`Table`].
 
-mod add_options;
-mod base;
 mod checkpoint;
-mod clock;
 mod consistency;
-mod core;
-mod creation;
-mod cuda;
-mod custom;
-mod description;
-mod header;
-mod init;
-mod key_value;
-mod layout;
-mod lock_guard;
-mod make;
-mod membership;
-mod options;
-mod placement;
-mod queue;
-mod registry;
+mod engine;
+mod handle;
+mod lifecycle;
 pub(crate) mod remote;
-mod remote_calls;
-mod replica;
-mod role;
-mod rounds;
-mod row_batch;
-mod save;
-mod save_rows;
-mod serve;
-mod shards;
-mod ssp_clock;
-mod staleness;
-mod steps;
-mod storage;
-mod table;
-#[allow(clippy::module_inception)]
-mod tables;
-mod typed;
+mod shard;
+mod spec;
 mod updater;
-mod versions;
-mod views;
 
 pub use crate::memory::{Real, State, TableElement};
-pub use add_options::AddOptions;
-pub use consistency::Consistency;
-pub use cuda::{CudaRows, CudaTable};
-pub use custom::{CustomTable, Requests, SavedShards, ServerHalf, WorkerHalf};
-pub use description::TableKind;
-pub use init::Init;
-pub use key_value::{Items, KeyType, KeyValueTable, Keys, OwnedKeys};
-pub use options::TableOptions;
+pub use engine::options::TableOptions;
+pub use handle::cuda::{CudaRows, CudaTable};
+pub use handle::custom::CustomTable;
+pub use handle::key_value::KeyValueTable;
+pub use handle::table::Table;
+pub use handle::typed::{ArrayTable, MatrixTable, Rowset, SparseMatrixTable};
+pub use lifecycle::tables::Tables;
 pub use remote::compress::Compression;
-pub use role::Role;
-pub use table::{Rows, Table};
-pub use tables::Tables;
-pub use typed::{ArrayTable, MatrixTable, Rowset, SparseMatrixTable};
+pub use shard::custom::{Requests, SavedShards, ServerHalf, WorkerHalf};
+pub use shard::dense::rows::Rows;
+pub use shard::key_value::{Items, KeyType, Keys, OwnedKeys};
+pub use spec::add_options::AddOptions;
+pub use spec::consistency::Consistency;
+pub use spec::description::TableKind;
+pub use spec::init::Init;
+pub use spec::role::Role;
 pub use updater::{UpdateContext, Updater, UpdaterChoice};
 
 /// The former name of [`CudaTable`].

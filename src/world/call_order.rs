@@ -130,7 +130,7 @@ impl Drop for CallPermit<'_> {
     fn drop(&mut self) {
         self.call_order.state.update(|state| {
             state.finish(self.number);
-            let in_series = state.in_series.remove(&self.number);
+            let in_series = !state.in_series.is_empty() && state.in_series.remove(&self.number);
             if let Some(endpoint) = &self.call_order.endpoint {
                 if !in_series {
                     endpoint.own_slot().process.count_collective();

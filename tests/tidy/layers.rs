@@ -16,11 +16,22 @@ const BESIDE: &[&str] = &["testing", "launch"];
 const BACKENDS: &[&str] = &["arena", "local", "shm", "mpi", "hosts"];
 const BACKENDS_MAY_USE: &[(&str, &str)] = &[("local", "arena"), ("shm", "arena"), ("hosts", "mpi")];
 
-fn layer(module: &str) -> Option<usize> {
-    LAYERS.iter().position(|row| row.contains(&module))
+/// The folders of `tables`, from the ground up; those of one row are siblings.
+const TABLES: &[&[&str]] = &[
+    &["spec"],
+    &["updater", "remote", "checkpoint"],
+    &["consistency"],
+    &["engine"],
+    &["shard"],
+    &["lifecycle"],
+    &["handle"],
+];
+
+fn layer(layers: &[&[&str]], module: &str) -> Option<usize> {
+    layers.iter().position(|row| row.contains(&module))
 }
 
-/// What `lib.rs` lifts to the root: the name, and the module that it comes from.
+/// What a module lifts from its own modules: the name, and the module that it comes from.
 pub fn reexports(library: &Source) -> Vec<(String, String)> {
     let code = product_code(&library.text).replace("pub use ", "pub use crate::");
     named(&code, &[])
@@ -30,7 +41,12 @@ pub fn reexports(library: &Source) -> Vec<(String, String)> {
         .collect()
 }
 
-pub fn check(file: &Source, reexports: &[(String, String)]) -> Vec<Breach> {
+/// `reexports` are those of the library's root and those of `tables`.
+pub fn check(file: &Source, reexports: &[Vec<(String, String)>; 2]) -> Vec<Breach> {
+    let [at_root, in_tables] = reexports;
+    let source_of = |names: &[(String, String)], name: &str| {
+        names.iter().find(|(lifted, _)| lifted == name).map(|(_, module)| module.clone())
+    };
     let own = module_of(&file.path);
     let is_test = own.iter().any(|module| module == "tests");
     if !file.is_rust() || !file.path.starts_with("src/") || own.is_empty() || is_test {
@@ -39,10 +55,15 @@ pub fn check(file: &Source, reexports: &[(String, String)]) -> Vec<Breach> {
     let mut breaches = Vec::new();
     for path in named(&product_code(&file.text), &own) {
         let Some(first) = path.segments.first() else { continue };
-        let lifted = reexports.iter().find(|(name, _)| name == first).map(|(_, module)| module);
         let mut target = path.segments.clone();
-        if let Some(module) = lifted {
-            target[0].clone_from(module);
+        if let Some(module) = source_of(at_root, first) {
+            // The name itself follows, so that it can be looked up in its module, too.
+            target.insert(0, module);
+        }
+        if target[0] == "tables"
+            && let Some(module) = target.get(1).and_then(|name| source_of(in_tables, name))
+        {
+            target[1] = module;
         }
         if let Some(what) = between(&own, &target) {
             breaches.push(Breach::new(path.line, what));
@@ -54,23 +75,35 @@ pub fn check(file: &Source, reexports: &[(String, String)]) -> Vec<Breach> {
 fn between(own: &[String], target: &[String]) -> Option<String> {
     let (from, to) = (own[0].as_str(), target[0].as_str());
     if from == to {
-        return between_backends(own.get(1)?, target.get(1)?);
+        let (from, to) = (own.get(1)?.as_str(), target.get(1)?.as_str());
+        return if own[0] == "tables" { between_folders(from, to) } else { between_backends(from, to) };
     }
     if BESIDE.contains(&from) {
         return None;
     }
-    let Some(from_layer) = layer(from) else {
+    let Some(from_layer) = layer(LAYERS, from) else {
         return Some(format!("the module `{from}` has no layer; give it one in tests/tidy/layers.rs"));
     };
     if BESIDE.contains(&to) {
         return Some(format!("`{from}` (layer {from_layer}) uses `{to}`, which stands beside the layers"));
     }
-    let to_layer = layer(to)?;
+    let to_layer = layer(LAYERS, to)?;
     if to_layer == from_layer {
         return Some(format!("`{from}` uses its sibling `{to}` (both layer {to_layer})"));
     }
     (to_layer > from_layer)
         .then(|| format!("`{from}` (layer {from_layer}) uses `{to}` (layer {to_layer}) above it"))
+}
+
+fn between_folders(from: &str, to: &str) -> Option<String> {
+    let Some(from_layer) = layer(TABLES, from) else {
+        return Some(format!("`tables::{from}` has no layer; give it one in tests/tidy/layers.rs"));
+    };
+    let to_layer = layer(TABLES, to)?;
+    let is_below = to_layer < from_layer || from == to;
+    (!is_below).then(|| {
+        format!("`tables::{from}` (layer {from_layer}) uses `tables::{to}` (layer {to_layer}), which is not below it")
+    })
 }
 
 fn between_backends(from: &str, to: &str) -> Option<String> {
@@ -85,8 +118,9 @@ fn breaches(path: &str, text: &str) -> Vec<String> {
         "src/lib.rs",
         "pub mod world;\npub use world::{Group, World};\npub use error::Error;\n",
     ));
+    let tables = reexports(&Source::new("src/tables/mod.rs", "pub use lifecycle::tables::Tables;\n"));
     let file = Source::new(path, text);
-    check(&file, &names).iter().map(|breach| breach.at(&file)).collect()
+    check(&file, &[names, tables]).iter().map(|breach| breach.at(&file)).collect()
 }
 
 #[test]
@@ -114,6 +148,20 @@ fn siblings_and_backends_are_strangers() {
     assert_eq!(breaches("src/transport/mpi/mod.rs", "use super::shm::Wait;").len(), 1);
     assert_eq!(breaches("src/transport/hosts.rs", "use super::arena::Arena;").len(), 1);
     assert_eq!(breaches("src/transport/shm/mod.rs", "use crate::transport::arena::Arena;"), [""; 0]);
+}
+
+#[test]
+fn folders_of_tables_are_layers() {
+    let engine = |text: &str| breaches("src/tables/engine/base.rs", text);
+    assert_eq!(engine("use super::queue::CallQueue;\nuse crate::tables::spec::init::Init;"), [""; 0]);
+    assert_eq!(engine("use crate::tables::shard::dense::core::TableCore;").len(), 1);
+    assert_eq!(
+        engine("fn f(tables: &crate::tables::Tables) {}").len(),
+        1,
+        "a name of the module is followed"
+    );
+    assert_eq!(breaches("src/tables/remote/mod.rs", "use super::updater::Updater;").len(), 1, "siblings");
+    assert_eq!(breaches("src/tables/misc/mod.rs", "use super::spec::init::Init;").len(), 1, "no layer");
 }
 
 #[test]

@@ -29,43 +29,32 @@ impl Client {
         Client { transport, context, servers, open: OpenRequests::new() }
     }
 
-    pub fn call_all(&self, call: &Call, requests: Vec<(usize, RemoteRequest)>) -> Result<Vec<Vec<u8>>> {
-        let mut replies = Vec::with_capacity(requests.len());
-        self.call_many(call, requests, |reply| reply.map(|reply| replies.push(reply)))?;
-        Ok(replies)
-    }
-
-    pub fn call_each(
+    /// Sends requests; the numbers of those that were sent are added to `numbers`.
+    pub fn send_all(
         &self,
         call: &Call,
         requests: Vec<(usize, RemoteRequest)>,
-    ) -> Result<Vec<Result<Vec<u8>>>> {
-        let mut replies = Vec::with_capacity(requests.len());
-        self.call_many(call, requests, |reply| {
-            replies.push(reply.map_err(|error| error.at_rank(self.transport.rank())));
-            Ok(())
-        })?;
-        Ok(replies)
-    }
-
-    /// Sends the requests and passes their replies to `take` in the same order; an error from `take` ends the call.
-    fn call_many(
-        &self,
-        call: &Call,
-        requests: Vec<(usize, RemoteRequest)>,
-        mut take: impl FnMut(Result<Vec<u8>>) -> Result<()>,
+        numbers: &mut Vec<u64>,
     ) -> Result<()> {
-        let mut numbers = Vec::with_capacity(requests.len());
-        let outcome = (|| {
-            for (server, request) in requests {
-                self.send(call, server, request, false, |number| numbers.push(number))?;
-            }
-            self.collect_replies(call, &numbers, &mut take)
-        })();
-        if outcome.is_err() {
-            numbers.into_iter().for_each(|number| self.cancel(call, number));
-        }
-        outcome.map_err(|error: Error| error.at_rank(self.transport.rank()))
+        let sent = requests.into_iter().try_for_each(|(server, request)| {
+            self.send(call, server, request, false, |number| numbers.push(number))
+        });
+        sent.map_err(|error| error.at_rank(self.transport.rank()))
+    }
+
+    /// Passes the replies to these requests to `take` in order, with the index of each; an error from `take` ends the call.
+    pub fn take_all(
+        &self,
+        call: &Call,
+        numbers: &[u64],
+        mut take: impl FnMut(usize, Result<Vec<u8>>) -> Result<()>,
+    ) -> Result<()> {
+        let (rank, mut index) = (self.transport.rank(), 0);
+        let taken = self.collect_replies(call, numbers, |reply| {
+            index += 1;
+            take(index - 1, reply.map_err(|error| error.at_rank(rank)))
+        });
+        taken.map_err(|error| error.at_rank(rank))
     }
 
     /// First phase of a two-phase request: servers do not run the requests before they are confirmed. Waits until every server
@@ -171,7 +160,7 @@ impl Client {
     }
 
     /// Drops a request. If the server has not run it yet, it must not block this worker's later requests.
-    fn cancel(&self, call: &Call, number: u64) {
+    pub fn cancel(&self, call: &Call, number: u64) {
         let unanswered = self.open.with(|state| state.forget(number)).filter(|open| open.reply.is_none());
         if let Some(OpenRequest { server, .. }) = unanswered {
             let _ = self.transport.post(call, server, &self.slot(), server::cancellation(number));

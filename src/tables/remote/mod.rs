@@ -30,32 +30,33 @@ mod wire;
 use std::sync::Arc;
 
 pub(crate) use reply::{RemoteReply, with_server_rank};
-pub(crate) use request::{RemoteRequest, RequestVerb, RowList};
+pub(crate) use request::{RemoteRequest, RequestKind, RequestVerb, RowList};
 
 use crate::error::Result;
 use crate::transport::{Call, Transport};
 use client::Client;
 use server::ServerThread;
 
-/// Server side of tables: runs requests on this host's shards.
+/// Server side of tables: looks up what a request refers to.
 pub(crate) trait RequestHandler: Send + Sync {
-    /// Whether this rank may send this request. An error is returned to the sender.
-    fn admit(&self, from: usize, request: &RemoteRequest) -> Result<()> {
-        let _ = (from, request);
+    /// Admits a request of this rank. An error is returned to the sender.
+    fn admit(self: Arc<Self>, from: usize, request: RemoteRequest) -> Result<Box<dyn AdmittedRequest>>;
+}
+
+/// A request whose table and sender were checked. Errors are returned to the sender.
+pub(crate) trait AdmittedRequest: Send {
+    fn request(&self) -> &RemoteRequest;
+
+    /// Whether the table's clock allows the request to run, or to be dropped, now. Once it does, it does until the request runs.
+    fn ready(&self) -> Result<bool>;
+
+    /// Called periodically while the request is not ready. Fails if waiting is pointless.
+    fn check(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Whether the table's clock allows this request to run, or to be dropped, now. An error is returned to the sender.
-    fn ready(&self, request: &RemoteRequest) -> Result<bool>;
-
-    /// Called periodically for a request that is not ready. If waiting is pointless, the error is returned to the sender.
-    fn check(&self, request: &RemoteRequest) -> Result<()> {
-        let _ = request;
-        Ok(())
-    }
-
-    /// Runs a request that is ready; never waits for other workers.
-    fn run(&self, request: &RemoteRequest) -> Result<Vec<u8>>;
+    /// Runs the request, which is ready; never waits for other workers.
+    fn run(&self) -> Result<Vec<u8>>;
 }
 
 /// The ranks that exchange requests, and their context.
@@ -93,20 +94,25 @@ impl Remote {
         Ok(self.call_all(call, vec![(server, request)])?.remove(0))
     }
 
-    /// Sends requests to several servers and waits for all replies, which are returned in the order of the requests. A server's
-    /// error is returned as the same kind of error. After Timeout and Interrupted the requests may have run; requests that were
-    /// not ready are cancelled. For requests that must run on all servers or on none, see [`Remote::prepare`].
-    pub fn call_all(&self, call: &Call, requests: Vec<(usize, RemoteRequest)>) -> Result<Vec<Vec<u8>>> {
-        self.client.call_all(call, requests)
+    /// Sends requests to several servers. A server's error is returned as the same kind of error. After Timeout and Interrupted the
+    /// requests may have run; requests that were not ready are cancelled. For requests that must run on all servers or on none, see
+    /// [`Remote::prepare`].
+    pub fn send<'a>(
+        &'a self,
+        call: &'a Call,
+        requests: Vec<(usize, RemoteRequest)>,
+    ) -> Result<OutstandingRequests<'a>> {
+        let numbers = Vec::with_capacity(requests.len());
+        let mut outstanding = OutstandingRequests { client: &self.client, call, numbers };
+        self.client.send_all(call, requests, &mut outstanding.numbers)?;
+        Ok(outstanding)
     }
 
-    /// As [`Remote::call_all`], but an error of one server does not affect the other requests.
-    pub fn call_each(
-        &self,
-        call: &Call,
-        requests: Vec<(usize, RemoteRequest)>,
-    ) -> Result<Vec<Result<Vec<u8>>>> {
-        self.client.call_each(call, requests)
+    /// As [`Remote::send`], and waits for all replies, which are returned in the order of the requests.
+    pub fn call_all(&self, call: &Call, requests: Vec<(usize, RemoteRequest)>) -> Result<Vec<Vec<u8>>> {
+        let mut replies = Vec::with_capacity(requests.len());
+        self.send(call, requests)?.collect(|_, reply| reply.map(|reply| replies.push(reply)))?;
+        Ok(replies)
     }
 
     /// First phase of an all-or-nothing call: servers queue the requests until they are confirmed. Waits until all of them are
@@ -148,6 +154,29 @@ impl Remote {
         self.client.send_disconnect(call);
         let closed = self.server.close(call);
         flushed.and(closed)
+    }
+}
+
+/// Requests whose replies have not been collected; dropping the value cancels those that have not run.
+pub(crate) struct OutstandingRequests<'a> {
+    client: &'a Client,
+    call: &'a Call<'a>,
+    numbers: Vec<u64>,
+}
+
+impl OutstandingRequests<'_> {
+    /// Waits for the replies and passes them to `take` in the order of the requests, with the index of each. An error from `take`
+    /// ends the call.
+    pub fn collect(mut self, take: impl FnMut(usize, Result<Vec<u8>>) -> Result<()>) -> Result<()> {
+        self.client.take_all(self.call, &self.numbers, take)?;
+        self.numbers.clear();
+        Ok(())
+    }
+}
+
+impl Drop for OutstandingRequests<'_> {
+    fn drop(&mut self) {
+        self.numbers.iter().for_each(|&number| self.client.cancel(self.call, number));
     }
 }
 

@@ -3,24 +3,58 @@
 use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::RequestHandler;
-use super::request::RemoteRequest;
+use super::AdmittedRequest;
 use crate::error::{Error, Result};
 
 /// A request, its sender, and the number that the sender gave it.
 pub(super) struct QueuedRequest {
     pub from: usize,
     pub number: u64,
-    pub request: RemoteRequest,
-    /// Whether the sender of a request that needs a confirmation was notified that it is ready to run.
-    pub ready_sent: bool,
+    pub admitted: Box<dyn AdmittedRequest>,
+    /// Whether its sender must still confirm it before it runs.
+    needs_confirm: bool,
+    /// Whether the table's clock has allowed it to run; its sender was notified if it must confirm it.
+    is_ready: bool,
 }
 
 impl QueuedRequest {
+    pub fn new(from: usize, number: u64, admitted: Box<dyn AdmittedRequest>) -> QueuedRequest {
+        let needs_confirm = admitted.request().needs_confirm;
+        QueuedRequest { from, number, admitted, needs_confirm, is_ready: false }
+    }
+
     /// Requests with the same key run in FIFO order.
     fn fifo_key(&self) -> (usize, u32, u32) {
-        (self.from, self.request.worker, self.request.table)
+        let request = self.admitted.request();
+        (self.from, request.worker, request.table)
     }
+
+    /// The outcome of the request, or `None` while it must wait. If it needs a confirmation, it is not run: the outcome states
+    /// that it is ready. A panic becomes an error reply, so that the worker learns of it.
+    fn attempt(&mut self) -> Option<Result<Vec<u8>>> {
+        if self.needs_confirm && self.is_ready {
+            return None;
+        }
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            match if self.is_ready { Ok(true) } else { self.admitted.ready() } {
+                Ok(false) => None,
+                Ok(true) if self.needs_confirm => Some(Ok(Vec::new())),
+                Ok(true) => Some(self.admitted.run()),
+                Err(error) => Some(Err(error)),
+            }
+        }));
+        let outcome = outcome.unwrap_or_else(|_| Some(Err(panicked())));
+        self.is_ready = outcome.is_some();
+        outcome
+    }
+
+    fn check(&self) -> Result<()> {
+        catch_unwind(AssertUnwindSafe(|| self.admitted.check())).unwrap_or_else(|_| Err(panicked()))
+    }
+}
+
+fn panicked() -> Error {
+    Error::internal("a request", "the server panicked; see its own output")
 }
 
 /// Requests in order of arrival.
@@ -46,7 +80,7 @@ impl RequestQueue {
     /// The sender confirms a prepared request: it runs, and its reply has the new number. False if there is no such request.
     pub fn confirm(&mut self, from: usize, prepared: u64, number: u64) -> bool {
         let queued = self.requests.iter_mut().find(|queued| (queued.from, queued.number) == (from, prepared));
-        queued.map(|queued| (queued.number, queued.request.needs_confirm) = (number, false)).is_some()
+        queued.map(|queued| (queued.number, queued.needs_confirm) = (number, false)).is_some()
     }
 
     /// Removes and returns all waiting requests that satisfy a condition.
@@ -57,16 +91,11 @@ impl RequestQueue {
     }
 
     /// Replies to the requests for which waiting is pointless.
-    pub fn check(
-        &mut self,
-        handler: &dyn RequestHandler,
-        mut reply: impl FnMut(&QueuedRequest, Result<Vec<u8>>),
-    ) {
+    pub fn check(&mut self, mut reply: impl FnMut(&QueuedRequest, Result<Vec<u8>>)) {
         let mut seen = HashSet::new();
         for queued in std::mem::take(&mut self.requests) {
             // A request behind another one of the same key waits for that one first.
-            let checked =
-                if seen.insert(queued.fifo_key()) { check(handler, &queued.request) } else { Ok(()) };
+            let checked = if seen.insert(queued.fifo_key()) { queued.check() } else { Ok(()) };
             match checked {
                 Ok(()) => self.requests.push_back(queued),
                 Err(error) => reply(&queued, Err(error)),
@@ -75,23 +104,16 @@ impl RequestQueue {
     }
 
     /// Runs the ready requests until none is left: each may make others ready.
-    pub fn run(
-        &mut self,
-        handler: &dyn RequestHandler,
-        mut reply: impl FnMut(&QueuedRequest, Result<Vec<u8>>),
-    ) {
+    pub fn run(&mut self, mut reply: impl FnMut(&QueuedRequest, Result<Vec<u8>>)) {
         loop {
             let mut ran = false;
             let mut blocked = HashSet::new();
             for mut queued in std::mem::take(&mut self.requests) {
-                let waits = blocked.contains(&queued.fifo_key())
-                    || (queued.request.needs_confirm && queued.ready_sent);
-                let outcome = if waits { None } else { attempt(handler, &queued.request) };
-                let keeps = queued.request.needs_confirm && matches!(outcome, Some(Ok(_)));
+                let outcome = if blocked.contains(&queued.fifo_key()) { None } else { queued.attempt() };
+                let keeps = queued.needs_confirm && matches!(outcome, Some(Ok(_)));
                 if let Some(outcome) = outcome {
                     ran = true;
                     reply(&queued, outcome);
-                    queued.ready_sent = true;
                     if !keeps {
                         continue;
                     }
@@ -104,24 +126,4 @@ impl RequestQueue {
             }
         }
     }
-}
-
-/// The outcome of a request, or `None` if it is not ready. A request that needs a confirmation is not run. A panic becomes an
-/// error reply, so that the worker learns of it.
-fn attempt(handler: &dyn RequestHandler, request: &RemoteRequest) -> Option<Result<Vec<u8>>> {
-    let outcome = catch_unwind(AssertUnwindSafe(|| match handler.ready(request) {
-        Ok(false) => None,
-        Ok(true) if request.needs_confirm => Some(Ok(Vec::new())),
-        Ok(true) => Some(handler.run(request)),
-        Err(error) => Some(Err(error)),
-    }));
-    outcome.unwrap_or_else(|_| Some(Err(panicked())))
-}
-
-fn check(handler: &dyn RequestHandler, request: &RemoteRequest) -> Result<()> {
-    catch_unwind(AssertUnwindSafe(|| handler.check(request))).unwrap_or_else(|_| Err(panicked()))
-}
-
-fn panicked() -> Error {
-    Error::internal("a request", "the server panicked; see its own output")
 }

@@ -35,6 +35,46 @@ pub(crate) enum RequestVerb {
     Custom(u8),
 }
 
+/// How a table's clock treats a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RequestKind {
+    Get,
+    Add,
+    /// A notification about the worker, whose result does not matter.
+    Notice,
+    Query,
+}
+
+impl RequestVerb {
+    pub const CUSTOM_GET: RequestVerb = RequestVerb::Custom(0);
+    pub const CUSTOM_ADD: RequestVerb = RequestVerb::Custom(1);
+
+    pub fn kind(self) -> RequestKind {
+        match self {
+            RequestVerb::Get
+            | RequestVerb::GetChanged { .. }
+            | RequestVerb::KeyGet
+            | RequestVerb::CUSTOM_GET => RequestKind::Get,
+            RequestVerb::Add | RequestVerb::KeyAdd | RequestVerb::CUSTOM_ADD => RequestKind::Add,
+            RequestVerb::Tick
+            | RequestVerb::GetDone
+            | RequestVerb::Finish
+            | RequestVerb::EnterCall
+            | RequestVerb::LeaveCall => RequestKind::Notice,
+            RequestVerb::Steps
+            | RequestVerb::KeyContains
+            | RequestVerb::KeyLength
+            | RequestVerb::KeyItems
+            | RequestVerb::Custom(_) => RequestKind::Query,
+        }
+    }
+
+    /// Whether ranks that are not workers may send it, too.
+    pub fn is_open_to_all(self) -> bool {
+        matches!(self, RequestVerb::KeyContains | RequestVerb::KeyLength | RequestVerb::KeyItems)
+    }
+}
+
 /// The rows or keys of the shard that a request refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RowList {
@@ -106,6 +146,13 @@ impl RemoteRequest {
             ));
         }
         Ok(Cow::Borrowed(&self.payload))
+    }
+
+    /// The same request with another, uncompressed payload.
+    pub fn with_payload(&self, payload: Vec<u8>) -> RemoteRequest {
+        let RemoteRequest { rows, options, .. } = self;
+        let (rows, options) = (rows.clone(), options.clone());
+        RemoteRequest { rows, options, payload, ..RemoteRequest::new(self.table, self.worker, self.verb) }
     }
 
     /// Encodes the request for the wire, with this number.

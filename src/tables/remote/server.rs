@@ -251,8 +251,8 @@ impl ServeLoop {
         }
         let number = wire::number(&bytes);
         match (RemoteRequest::decode(bytes), number) {
-            (Ok((number, request)), _) => match self.handler.admit(from, &request) {
-                Ok(()) => self.queue.push(QueuedRequest { from, number, request, ready_sent: false }),
+            (Ok((number, request)), _) => match self.handler.clone().admit(from, request) {
+                Ok(admitted) => self.queue.push(QueuedRequest::new(from, number, admitted)),
                 Err(error) => self.send(call, from, number, Err(error), false),
             },
             (Err(error), Some(number)) => self.send(call, from, number, Err(error), false),
@@ -261,21 +261,19 @@ impl ServeLoop {
     }
 
     fn run_ready(&mut self, call: &Call) {
-        let handler = self.handler.clone();
         let mut queue = std::mem::take(&mut self.queue);
-        queue.run(&*handler, |queued, outcome| self.send_reply(call, queued, outcome));
+        queue.run(|queued, outcome| self.send_reply(call, queued, outcome));
         self.queue = queue;
     }
 
     fn check_waiting(&mut self, call: &Call) {
-        let handler = self.handler.clone();
         let mut queue = std::mem::take(&mut self.queue);
-        queue.check(&*handler, |queued, outcome| self.send_reply(call, queued, outcome));
+        queue.check(|queued, outcome| self.send_reply(call, queued, outcome));
         self.queue = queue;
     }
 
     fn send_reply(&self, call: &Call, queued: &QueuedRequest, outcome: Result<Vec<u8>>) {
-        let (outcome, packed) = match (outcome, queued.request.reply) {
+        let (outcome, packed) = match (outcome, queued.admitted.request().reply) {
             (Ok(elements), Some((dtype, compression))) => {
                 let (payload, packed) = compress::pack_reply(elements, dtype, compression);
                 (Ok(payload), packed)

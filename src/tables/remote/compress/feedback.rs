@@ -1,6 +1,6 @@
 //! Compression of adds with error feedback (arXiv 1901.09847): the residual of an add is added to the next add of the same rows.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::Compression;
 use super::encodings::{self, LossyElement};
@@ -34,7 +34,40 @@ pub(crate) struct Packer {
 }
 
 /// Residuals of rows as they were before an add consumed them.
+#[derive(Default)]
 pub(crate) struct SavedResiduals(Vec<(i64, Vec<f64>)>);
+
+/// One worker's packers for each other host, with the residuals of its adds, which are carried over to later adds to the same rows
+/// or keys (error feedback).
+#[derive(Default)]
+pub(crate) struct Packers {
+    by_host: BTreeMap<usize, Packer>,
+    /// Numbers that stand for byte-string keys in the packers.
+    numbers: HashMap<Vec<u8>, i64>,
+}
+
+impl Packers {
+    /// The packer for a host, for rows of `row` elements.
+    pub fn of(&mut self, host: usize, dtype: DType, row: usize, compression: Compression) -> &mut Packer {
+        self.by_host.entry(host).or_insert_with(|| Packer::new(dtype, row, compression))
+    }
+
+    /// The numbers that stand for these keys.
+    pub fn numbers_of(&mut self, keys: &[Vec<u8>]) -> Vec<i64> {
+        let number = |key: &Vec<u8>| {
+            let next = self.numbers.len() as i64;
+            *self.numbers.entry(key.clone()).or_insert(next)
+        };
+        keys.iter().map(number).collect()
+    }
+
+    /// Undoes compressions whose add did not take place: restores the residuals of each host's rows.
+    pub fn restore(&mut self, residuals: &[(usize, SavedResiduals)]) {
+        for (host, before) in residuals {
+            self.by_host.get_mut(host).into_iter().for_each(|packer| packer.restore(before));
+        }
+    }
+}
 
 /// Residuals of earlier adds, by row.
 enum Residuals {

@@ -14,7 +14,9 @@ mod feedback;
 mod tests;
 
 pub(super) use encodings::{pack_reply, unpack, unpack_reply};
-pub(crate) use feedback::{Packer, RowIds, SavedResiduals};
+#[cfg(test)]
+pub(crate) use feedback::Packer;
+pub(crate) use feedback::{Packers, RowIds, SavedResiduals};
 
 use super::wire::malformed;
 use crate::error::{Error, Result};

@@ -60,7 +60,14 @@ pub fn errors_come_back(transport: &Arc<dyn Transport>, remote: &Remote) {
     let requests = [(9, server), (FREE, 0), (9, 0), (FREE, server)].map(|(table, server)| {
         (server, RemoteRequest::new(table, transport.rank() as u32, RequestVerb::Get))
     });
-    let answers = remote.call_each(&call(transport, 60.0), requests.to_vec()).unwrap();
+    let (call_context, mut answers) = (call(transport, 60.0), Vec::new());
+    let outstanding = remote.send(&call_context, requests.to_vec()).unwrap();
+    let take = |index: usize, answer| {
+        assert_eq!(index, answers.len());
+        answers.push(answer);
+        Ok(())
+    };
+    outstanding.collect(take).unwrap();
     let failed: Vec<bool> = answers.iter().map(|answer| answer.is_err()).collect();
     assert_eq!(failed, [true, false, true, false]);
     assert_eq!(answers[0].as_ref().unwrap_err().to_string(), text);

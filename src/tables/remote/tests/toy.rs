@@ -1,10 +1,10 @@
 //! A request handler over arrays of integers; one table is lock-step, others reply immediately or never.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use crate::error::{Error, Result};
-use crate::tables::remote::{RemoteRequest, RequestHandler, RequestVerb, RowList};
+use crate::tables::remote::{AdmittedRequest, RemoteRequest, RequestHandler, RequestVerb, RowList};
 
 /// A table whose workers proceed in lock-step: the n-th get of each sees exactly the first n adds of all.
 pub const LOCK_STEP: u32 = 0;
@@ -63,9 +63,25 @@ pub fn numbers(bytes: &[u8]) -> Vec<i64> {
 }
 
 impl RequestHandler for Toy {
-    fn ready(&self, request: &RemoteRequest) -> Result<bool> {
-        let worker = self.check(request)?;
-        let state = self.state.lock().unwrap();
+    fn admit(self: Arc<Self>, _from: usize, request: RemoteRequest) -> Result<Box<dyn AdmittedRequest>> {
+        Ok(Box::new(ToyRequest { toy: self, request }))
+    }
+}
+
+struct ToyRequest {
+    toy: Arc<Toy>,
+    request: RemoteRequest,
+}
+
+impl AdmittedRequest for ToyRequest {
+    fn request(&self) -> &RemoteRequest {
+        &self.request
+    }
+
+    fn ready(&self) -> Result<bool> {
+        let request = &self.request;
+        let worker = self.toy.check(request)?;
+        let state = self.toy.state.lock().unwrap();
         let least = |clocks: &[u64]| clocks.iter().copied().min().unwrap_or(0);
         Ok(match (request.table, request.verb) {
             (_, NEVER) => false,
@@ -75,8 +91,9 @@ impl RequestHandler for Toy {
         })
     }
 
-    fn run(&self, request: &RemoteRequest) -> Result<Vec<u8>> {
-        let worker = self.check(request)?;
+    fn run(&self) -> Result<Vec<u8>> {
+        let request = &self.request;
+        let worker = self.toy.check(request)?;
         if request.verb == PANIC {
             panic!("the toy panics as it was told");
         }
@@ -87,7 +104,7 @@ impl RequestHandler for Toy {
             let RowList::List(rows) = &request.rows else { return Ok(Vec::new()) };
             return Ok(request.delta(crate::memory::DType::F32, 4 * rows[0] as usize)?.into_owned());
         }
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.toy.state.lock().unwrap();
         let State { values, adds, gets } = &mut *state;
         let values = values.entry(request.table).or_insert_with(|| vec![0; LENGTH]);
         let positions: Vec<usize> = match &request.rows {
@@ -98,7 +115,7 @@ impl RequestHandler for Toy {
         let in_step = request.table == LOCK_STEP;
         match request.verb {
             RequestVerb::Add => {
-                adds[worker % self.workers] += u64::from(in_step);
+                adds[worker % self.toy.workers] += u64::from(in_step);
                 let delta = request.delta(crate::memory::DType::I64, positions.len() * 8)?;
                 for (position, delta) in positions.into_iter().zip(numbers(&delta)) {
                     values[position] += delta;
@@ -106,7 +123,7 @@ impl RequestHandler for Toy {
                 Ok(Vec::new())
             }
             RequestVerb::Get => {
-                gets[worker % self.workers] += u64::from(in_step);
+                gets[worker % self.toy.workers] += u64::from(in_step);
                 Ok(bytes(&positions.into_iter().map(|position| values[position]).collect::<Vec<_>>()))
             }
             RequestVerb::Finish => {

@@ -1,0 +1,18 @@
+//! Arrays, matrices and sparse matrices: rows of equal size, distributed over servers in consecutive ranges.
+//!
+//! `core.rs` is the local part of a call, `storage.rs` the memory, `placement.rs` which host holds which rows.
+
+pub(crate) mod boundaries;
+pub(crate) mod calls;
+pub(crate) mod core;
+pub(crate) mod layout;
+pub(crate) mod placement;
+pub(crate) mod replica;
+mod rounds;
+pub(crate) mod row_batch;
+pub(crate) mod rows;
+mod save;
+mod serve;
+pub(crate) mod storage;
+pub(crate) mod versions;
+pub(crate) mod views;

@@ -1,0 +1,21 @@
+//! Key-value tables: a growing hash map shared by the workers.
+//!
+//! Every server has a shard, divided into parts; a part has a lock, an index and entries, all in the shared heap. `core.rs`
+//! is the local part of a call, `calls.rs` its remote part and `serve.rs` the server side for other hosts; `part.rs` is how
+//! a part is searched and grows.
+
+pub(crate) mod calls;
+pub(crate) mod core;
+pub(crate) mod items;
+pub(crate) mod key_placement;
+pub(crate) mod key_storage;
+pub(crate) mod keys;
+pub(crate) mod layout;
+pub(crate) mod memory;
+pub(crate) mod part;
+pub(crate) mod rounds;
+pub(crate) mod save;
+pub(crate) mod serve;
+
+pub use items::Items;
+pub use keys::{KeyType, Keys, OwnedKeys};

@@ -1,0 +1,7 @@
+//! What defines a table: kind, consistency model, initial values, options of adds, and the roles of ranks.
+
+pub(crate) mod add_options;
+pub(crate) mod consistency;
+pub(crate) mod description;
+pub(crate) mod init;
+pub(crate) mod role;
