@@ -72,7 +72,7 @@ def test_shared_arrays_are_read_only(pair):
     f = functions.function(empty, "sum", sliceable_shareds=[part])
     functions.scatter(part, np.arange(4.0))
     with pytest.raises(ValueError, match="read-only"):
-        f(batch_s=slice(0, 1))
+        f(shared_batch=slice(0, 1))
     assert functions.gather(s).tolist() == [[0, 0], [0, 0]]
     assert functions.gather(part, nd_up=0).tolist() == [0, 1, 2, 3]
     s.value += 1
