@@ -62,7 +62,7 @@ def test_what_methods_assign_belongs_to_their_class(pair):
     f = functions.function(
         lambda x: len(x) * np.array([plain.rate, counter.count(), child.count()]), "gather"
     )
-    with pytest.warns(UserWarning, match="'Counter.rate'"):
+    with pytest.warns(UserWarning, match="changed 'Counter'"):
         assert f(x).tolist() == [1, 1, 1, 2, 2, 2]
     plain.rate = 5.0
     assert f(x).tolist() == [5, 2, 2, 10, 4, 4]

@@ -31,6 +31,7 @@ from unisono.functions.snapshot import Snapshot, Sources, array_digest, content,
 from unisono.functions.user_code import (
     global_names,
     is_importable,
+    is_module,
     is_sent_by_value,
     is_user_module,
     is_user_namespace,
@@ -187,7 +188,7 @@ class Captures:
             used, absent = global_names(function)
             self._sources.names(namespace, used + absent)
             for name in used:
-                origin = (module, name) if _is_module(namespace) else None
+                origin = (module, name) if is_module(namespace) else None
                 self._reach(name, namespace[name], names + strings, origin)
         for name in names + strings:
             if is_user_module(name) and isinstance(sys.modules.get(name), ModuleType):
@@ -280,13 +281,6 @@ class Captures:
         self._registry.note_own(thing)
         self.shared[id(thing)] = thing
         watch(thing, self._sources, self._add)
-
-
-def _is_module(namespace: dict[str, Any]) -> bool:
-    """Whether workers can import the module that has these globals."""
-    name = namespace.get("__name__")
-    module = sys.modules.get(name) if isinstance(name, str) and name != "__main__" else None
-    return module is not None and vars(module) is namespace
 
 
 def _slots_of(kind: type) -> list[str]:

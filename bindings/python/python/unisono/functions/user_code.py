@@ -52,8 +52,15 @@ def _libraries() -> tuple[str, ...]:
 
 
 def is_user_namespace(namespace: dict[str, Any]) -> bool:
-    """Whether a dictionary of globals belongs to a module of the user."""
-    return is_user_module(namespace.get("__name__"))
+    """Whether a dictionary of globals belongs to the user, and not to a library."""
+    return not is_module(namespace) or is_user_module(namespace["__name__"])
+
+
+def is_module(namespace: dict[str, Any]) -> bool:
+    """Whether workers can import the module that has these globals; they cannot import the script."""
+    name = namespace.get("__name__")
+    module = sys.modules.get(name) if isinstance(name, str) and name != "__main__" else None
+    return module is not None and vars(module) is namespace
 
 
 def is_importable(thing: Any) -> bool:
