@@ -121,7 +121,7 @@ def train(workers: int, options: argparse.Namespace) -> tuple[list[float], float
     """Trains, and returns the loss of every step and the seconds that the steps took."""
     digits = mnist(options.images)
     images, labels = digits.images.reshape(-1, 784), digits.labels
-    functions.fork(workers)
+    functions.start(workers)
     in_workers = options.data == "workers"
     rule = ("nesterov_momentum", 0.01)
     x = y = None
@@ -159,7 +159,7 @@ def train(workers: int, options: argparse.Namespace) -> tuple[list[float], float
                     rows[(rows >= first) & (rows < end)] - first
                     for first, end in zip([0, *ends], ends, strict=False)
                 ]
-                losses.append(float(step(batch_s=own)))
+                losses.append(float(step(shared_batch=own)))
             else:
                 losses.append(float(step(*inputs, batch=rows)))
     seconds = time.perf_counter() - began

@@ -11,20 +11,8 @@ Example:
 import sys
 
 from synkhronos.forking import close, distribute, fork, get_n_gpu
-from unisono.functions import (
-    all_gather,
-    all_reduce,
-    broadcast,
-    data,
-    function,
-    gather,
-    get_lengths,
-    get_shapes,
-    get_value,
-    reduce,
-    scatter,
-    set_value,
-)
+from synkhronos.legacy import all_gather, all_reduce, broadcast, function, gather, reduce
+from unisono.functions import data, get_lengths, get_shapes, get_value, scatter, set_value
 
 # Pickling and copying graphs is recursive.
 sys.setrecursionlimit(max(sys.getrecursionlimit(), 50_000))

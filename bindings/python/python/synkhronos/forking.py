@@ -31,11 +31,13 @@ def fork(
     Returns:
         The number of processes.
     """
+    if pool.is_active():
+        raise RuntimeError("Only fork once: there are workers already; call close() first")
     there = use_gpu and bool(installed())
     count = max(2, get_n_gpu()) if n_parallel is None else n_parallel
-    made = pool.fork(count, master_rank=master_rank, profile_workers=profile_workers, use_gpu=there)
+    made = pool.start(count, master_rank=master_rank, profile_workers=profile_workers, use_gpu=there)
     print(f"Synkhronos: {made} workers initialized, master rank: {master_rank}")
-    return made
+    return int(made)
 
 
 def close() -> None:

@@ -13,7 +13,7 @@ def test_basic_and_sliced_math(kind, workers):
     f = kind.products(name="products")
     length = 960  # 2, 3 and 4 workers and 4 slices divide it: averages are exact
     x, y = f.build_inputs(rows(length, 10), rows(10, 5, seed=1))
-    expected = f.as_theano(x.data, y.data)
+    expected = f.alone(x.data, y.data)
     for slices in (1, 4):
         results = f(x, y, num_slices=slices)
         assert isinstance(results, list) and len(results) == 3
@@ -116,7 +116,7 @@ def test_batches_of_shared_data(kind, workers):
     few, other = [3, 1, 4, 1, 5, 9], [50, 2, 6]
     slices = [slice(rank, 20 + 5 * rank) for rank in range(workers)]
     lists = [few if rank % 2 else other for rank in range(workers)]
-    for batch_s, selections in [
+    for shared_batch, selections in [
         (None, [slice(None)] * workers),
         (slice(10, 40), [slice(10, 40)] * workers),
         (few, [few] * workers),
@@ -126,5 +126,7 @@ def test_batches_of_shared_data(kind, workers):
         ([np.array(one) for one in lists], lists),
     ]:
         for number in (1, 4):
-            np.testing.assert_array_equal(f(batch_s=batch_s, num_slices=number), expected(*selections))
+            np.testing.assert_array_equal(
+                f(shared_batch=shared_batch, num_slices=number), expected(*selections)
+            )
     np.testing.assert_array_equal(functions.gather(x, nd_up=0), values, "the data itself did not change")

@@ -13,7 +13,7 @@ def test_the_introductory_program(kind, workers):
     y_data = np.random.default_rng(1).random((10, 5), dtype="float32")
     functions.distribute()
     x, y = f.build_inputs(x_data, y_data)
-    for parallel, alone in zip(f(x, y), f.as_theano(x_data, y_data), strict=True):
+    for parallel, alone in zip(f(x, y), f.alone(x_data, y_data), strict=True):
         np.testing.assert_allclose(parallel, alone, rtol=1e-5)
 
 
@@ -47,7 +47,7 @@ def test_the_program_on_shared_variables(library, workers):
     x_data = np.array([[1, 1], [2, 2], [3, 3], [4, 4]], dtype=start.dtype)
     x = f.build_inputs(x_data)
 
-    f.as_theano(x_data)
+    f.alone(x_data)
     assert s.get_value().tolist() == [10, 10]
 
     s.set_value(start)

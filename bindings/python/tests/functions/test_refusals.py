@@ -8,14 +8,14 @@ from unisono import functions
 
 @pytest.mark.parametrize("timeout", [-1, 0, float("nan"), float("inf"), "x", True])
 def test_a_timeout_that_cannot_be_is_refused_at_once(timeout, fork):
-    with pytest.raises(ValueError, match="fork: expected a timeout of more than 0 seconds, received"):
+    with pytest.raises(ValueError, match="start: expected a timeout of more than 0 seconds, received"):
         fork(2, timeout=timeout)
     assert fork(1, timeout=1e30) == 1
 
 
 @pytest.mark.parametrize("threads", [0, -1, "a", 1.5, True])
 def test_threads_that_cannot_be_are_refused_at_once(threads, fork):
-    with pytest.raises(ValueError, match="fork: expected a whole number of threads from 1 up, received"):
+    with pytest.raises(ValueError, match="start: expected a whole number of threads from 1 up, received"):
         fork(2, threads=threads)
     assert fork(1, threads=np.int64(1)) == 1
 
@@ -37,7 +37,7 @@ def test_data_of_closed_workers_stay_as_they_are(fork):
     functions.close()
     for change in (lambda: x.set_value(np.ones(50)), lambda: x.set_length(50), lambda: x.set_shape(50)):
         with pytest.raises(
-            RuntimeError, match=r"data 'x' belongs to workers that were closed.*functions\.fork"
+            RuntimeError, match=r"data 'x' belongs to workers that were closed.*functions\.start"
         ):
             change()
     assert x.data.tolist() == [0, 1, 2, 3]
@@ -63,8 +63,10 @@ def test_selections_say_what_they_can_be(fork):
     fork(2)
     part = functions.shared(np.arange(4.0), "part")
     f = functions.function(lambda part: part.sum(), "sum", sliceable_shareds=[part])
-    with pytest.raises(TypeError, match="batch_s: expected a slice, or a list of whole numbers, received 5"):
-        f(batch_s=5)
+    with pytest.raises(
+        TypeError, match="shared_batch: expected a slice, or a list of whole numbers, received 5"
+    ):
+        f(shared_batch=5)
     g, x = functions.function(lambda x: x.sum(), "sum"), functions.data(np.ones(4))
     with pytest.raises(
         TypeError, match=r"batch: expected a whole number, a slice, or a list .* received 2\.5"

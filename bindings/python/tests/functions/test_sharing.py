@@ -28,7 +28,7 @@ def test_inputs_stay_the_callers(kind, pair):
             lambda x, s: functions.updated(x, s=x), "gather", updates=[s], **kind.options()
         )
     own = np.arange(2, dtype="float32")
-    output = f.as_theano(own)
+    output = f.alone(own)
     own += 10
     assert s.get_value().tolist() == [0, 1]
     x = functions.data(np.arange(4, dtype="float32"))

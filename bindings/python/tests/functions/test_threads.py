@@ -121,7 +121,7 @@ def test_a_call_that_another_thread_closes_is_told(fork):
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
     deadline = time.monotonic() + DEADLINE
-    while pool.member.in_step:
+    while pool.member.is_idle:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     functions.close()
@@ -142,7 +142,7 @@ has_turn, is_done = threading.Event(), threading.Event()
 
 
 def hold():
-    with active("the test").turn:
+    with active("the test").lock:
         has_turn.set()
         is_done.wait(60)
 

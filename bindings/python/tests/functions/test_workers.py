@@ -14,7 +14,7 @@ from waiting import is_gone, wait_until
 
 import unisono as uni
 from unisono import functions
-from unisono.functions.distribution import Distribute
+from unisono.functions.pickling import Distribute
 from unisono.functions.pool import active
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -31,7 +31,7 @@ def test_a_killed_worker_is_named_and_nothing_is_left():
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     assert seen["lost"] == [1] and seen["seconds"] < 20
-    assert "die: lost rank 1" in seen["again"] and "close() and then fork()" in seen["again"]
+    assert "die: lost rank 1" in seen["again"] and "close() and then start()" in seen["again"]
     assert all(is_gone(pid) for pid in seen["pids"])
 
 
@@ -135,7 +135,7 @@ print("fourth", functions.function(lambda x: np.array([len(x)]), "gather")(funct
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n")[1:-2] == ["first 12.0", "second 22.0", "third 22.0", "3"], done.stderr
     assert done.stdout.endswith("fourth [2 2 3]\n")
-    assert "NameError: name 'missing'" in done.stderr and "Only fork once" in done.stderr
+    assert "NameError: name 'missing'" in done.stderr and "workers already" in done.stderr
 
 
 def test_globals_that_change_are_sent_again():
@@ -269,7 +269,7 @@ def test_a_call_has_the_deadline_that_fork_was_told(fork):
     fork(2, timeout=2)
     rest = functions.function(lambda x: time.sleep(60 * x[0]), name="rest")
     with pytest.raises(
-        uni.Timeout, match=r"rest: waited in vain for rank 1.*2 s that fork\(timeout.*close\(\)"
+        uni.Timeout, match=r"rest: waited in vain for rank 1.*2 s that start\(timeout.*close\(\)"
     ):
         rest(functions.data(np.arange(2.0)))
     with pytest.raises(uni.Timeout):

@@ -7,9 +7,32 @@ from typing import Any
 
 import pytensor
 
-from unisono.functions.train import make_train_function
+from synkhronos.legacy import Function
+from unisono import functions
 
 __all__ = ["make_train_function", "make_train_function_theano"]
+
+
+def make_train_function(
+    loss: Any, params: Any, x: Any, y: Any, update_rule: Any, *args: Any, **kwargs: Any
+) -> functions.TrainFunction:
+    """A training step on all workers, as `unisono.functions.make_train_function` makes it.
+
+    Args:
+        loss: A symbolic scalar that depends on `x` and `y`.
+        params: The shared variables to train.
+        x: The symbolic input, or a shared variable with data.
+        y: The symbolic targets, or a shared variable with data.
+        update_rule: A rule of `synkhronos.extensions.updates`.
+        *args: Further arguments of the rule.
+        **kwargs: Further keyword arguments of the rule.
+
+    Returns:
+        A function of two `Data` objects that makes one step and returns the loss.
+    """
+    made = functions.make_train_function(loss, params, x, y, update_rule, *args, **kwargs)
+    made.gradient = Function.of(made.gradient)
+    return made
 
 
 def make_train_function_theano(

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from unisono.functions.errors import Misfit
+from unisono.functions.errors import ShapeMismatch
 
-Place = tuple[int, str, tuple[int, ...]]
+ArenaArray = tuple[int, str, tuple[int, ...]]
 """Location of an array in the arena: offset, type, shape."""
 
 
@@ -112,39 +112,45 @@ def row_list(rows: Any, what: str) -> Any:
     return array.astype(np.int64)
 
 
-def parse_each(batch_s: Any, size: int) -> list[tuple[int, int] | Any] | None:
-    """Parses `batch_s`: the rows that each worker takes from its own variables.
+def parse_each(shared_batch: Any, size: int) -> list[tuple[int, int] | Any] | None:
+    """Parses `shared_batch`: the rows that each worker takes from its own variables.
 
     Args:
-        batch_s: None, a slice, a list of rows, or a list with one of these for each worker.
+        shared_batch: None, a slice, a list of rows, or a list with one of these for each worker.
         size: Number of workers.
 
     Returns:
         For each worker a pair (start, stop) or an array of rows; None for all rows.
     """
-    if batch_s is None:
+    if shared_batch is None:
         return None
-    chosen = _each(batch_s, size)
+    chosen = _each(shared_batch, size)
     if all(one[0] == one[1] if isinstance(one, tuple) else len(one) == 0 for one in chosen):
-        raise ValueError(f"batch_s: expected at least one row on some worker, received none: {batch_s}")
+        raise ValueError(
+            f"shared_batch: expected at least one row on some worker, received none: {shared_batch}"
+        )
     return chosen
 
 
-def _each(batch_s: Any, size: int) -> list[tuple[int, int] | Any]:
-    if isinstance(batch_s, slice):
-        return [_range(batch_s, "batch_s")] * size
-    if isinstance(batch_s, (list, tuple)) and batch_s and not isinstance(batch_s[0], (int, np.integer)):
-        kinds = {"slice" if isinstance(one, slice) else "list" for one in batch_s}
-        if len(batch_s) != size or len(kinds) != 1:
+def _each(shared_batch: Any, size: int) -> list[tuple[int, int] | Any]:
+    if isinstance(shared_batch, slice):
+        return [_range(shared_batch, "shared_batch")] * size
+    if (
+        isinstance(shared_batch, (list, tuple))
+        and shared_batch
+        and not isinstance(shared_batch[0], (int, np.integer))
+    ):
+        kinds = {"slice" if isinstance(one, slice) else "list" for one in shared_batch}
+        if len(shared_batch) != size or len(kinds) != 1:
             raise TypeError(
-                f"batch_s: expected one selection for each of {size} workers, all slices or all lists, "
+                f"shared_batch: expected one selection for each of {size} workers, all slices or all lists, "
                 "received "
-                f"{len(batch_s)} ({', '.join(sorted(kinds))})"
+                f"{len(shared_batch)} ({', '.join(sorted(kinds))})"
             )
         if kinds == {"slice"}:
-            return [_range(one, f"batch_s[{rank}]") for rank, one in enumerate(batch_s)]
-        return [row_list(one, f"batch_s[{rank}]") for rank, one in enumerate(batch_s)]
-    return [row_list(batch_s, "batch_s")] * size
+            return [_range(one, f"shared_batch[{rank}]") for rank, one in enumerate(shared_batch)]
+        return [row_list(one, f"shared_batch[{rank}]") for rank, one in enumerate(shared_batch)]
+    return [row_list(shared_batch, "shared_batch")] * size
 
 
 def select(variables: Sequence[Any], selection: Any, rank: int) -> tuple[list[Any], int]:
@@ -162,14 +168,16 @@ def select(variables: Sequence[Any], selection: Any, rank: int) -> tuple[list[An
     if selection is None:
         if len(set(lengths)) > 1:
             named = ", ".join(f"{one.name} {length}" for one, length in zip(variables, lengths, strict=True))
-            raise Misfit(f"worker {rank}: expected sliceable variables of one length, received {named}")
+            raise ShapeMismatch(
+                f"worker {rank}: expected sliceable variables of one length, received {named}"
+            )
         return [one.raw() for one in variables], lengths[0]
     is_range = isinstance(selection, tuple)
     last = selection[1] if is_range else (int(selection.max()) + 1 if len(selection) else 0)
     for one, length in zip(variables, lengths, strict=True):
         if last > length:
-            raise Misfit(
-                f"worker {rank}: batch_s expected rows below {length}, the length of {one.name} there, "
+            raise ShapeMismatch(
+                f"worker {rank}: shared_batch expected rows below {length}, the length of {one.name} there, "
                 f"received row {last - 1}"
             )
     chosen = slice(*selection) if is_range else selection

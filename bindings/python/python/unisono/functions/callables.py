@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from unisono.functions.captures import Captures
-from unisono.functions.shared import Shared, Updated
+from unisono.functions.shared_array import Shared, Updated
+from unisono.functions.variables import Registry
 
 _ADAPTERS = {
     "numpy": "unisono.functions.callables",
@@ -145,9 +146,11 @@ def framework_of(function: Any, shareds: Sequence[Any]) -> str:
     if torch is not None and any(isinstance(one, (torch.nn.Module, torch.Tensor)) for one in things):
         return "torch"
     if torch is not None:
-        used = Captures([function], lambda thing: False)
+        used = Captures([function], Registry())
         # A callable that converts arrays to tensors itself takes NumPy arrays.
-        if used.meets(torch.nn.Module) and not used.says("from_numpy"):
+        if "from_numpy" not in used.names and any(
+            isinstance(one, torch.nn.Module) for one in used.shared.values()
+        ):
             return "torch"
     if jax is not None and (
         any(isinstance(one, jax.Array) for one in things) or type(function).__name__ == "PjitFunction"

@@ -1,277 +1,319 @@
-"""The state that a function uses besides its arguments: globals, closure variables, objects, helpers.
+"""What a function captures: globals, closure variables, defaults, objects, classes and helper functions.
 
-The rule: a change made there between two calls reaches the workers with the next call. A change that the
-function itself makes during a call stays local to each worker. The contents of arrays, tensors and library
-objects, and of lists and dictionaries with more than `_MAX_ITEMS` items, are not inspected.
+The walk follows what pickle would send, and records where each value is stored, so that `Snapshot` can
+tell before every call whether it has changed.
 """
 
 from __future__ import annotations
 
 import collections
+import copyreg
 import functools
 import sys
-from collections.abc import Callable
-from types import FunctionType, MethodType, ModuleType
+from argparse import Namespace
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from types import (
+    FunctionType,
+    GetSetDescriptorType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+    SimpleNamespace,
+)
 from typing import Any
 
-from unisono.functions.places import (
-    PLAIN_OBJECTS,
-    Class,
-    Contents,
-    Function,
-    Implementations,
-    Items,
-    Names,
-    Object,
-    Place,
-    slots_of,
+import numpy as np
+
+from unisono.functions.functools_wrappers import contents_of, is_dispatcher
+from unisono.functions.snapshot import Snapshot, Sources, array_digest, content, is_atom, is_read_only, slot
+from unisono.functions.user_code import (
+    global_names,
+    is_importable,
+    is_module,
+    is_sent_by_value,
+    is_user_module,
+    is_user_namespace,
+    names_in,
 )
-from unisono.functions.snapshot import Snapshot, Sources, content, is_atom, same, slot
-from unisono.functions.spaces import Missing, is_own, is_own_space
-from unisono.functions.variables import MANAGED, follows
-from unisono.functions.words import read
-from unisono.functions.wrappers import contents_of, is_dispatcher
+from unisono.functions.variables import Registry, digest_of, watch
 
-_CONSTRUCTORS = ("__init__", "__post_init__", "__new__", "__setstate__")
-"""Methods whose assignments initialise new objects."""
+_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque)
+_PLAIN_OBJECTS = (Namespace, SimpleNamespace)
+"""Library classes whose objects hold only what the user assigns."""
+_PICKLING = ("__reduce__", "__reduce_ex__", "__getstate__")
+_NOT_SENT = ("__dict__", "__weakref__", "_abc_impl", "__dataclass_fields__", "__dataclass_params__")
+"""Attributes that Python and its decorators create in a class."""
+_bases, _default_factory = attrgetter("__bases__"), attrgetter("default_factory")
 
-_MAX_ITEMS = 1000
-"""Longer lists and dictionaries count as data, as arrays do: their items are not inspected."""
+Digest = Callable[[Any], tuple[int, list[Any]]]
+"""Pickles an object of a library: a digest of the result, and the user's functions and objects in it."""
+Origin = tuple[str, str] | None
+"""The module and the path at which a worker finds its own value of something that cannot be sent."""
 
-_GROUP_SIZE = 64
-"""Number of places compared as one group; if a group differs, each of its places is compared."""
+
+class Unsendable(TypeError):
+    """A captured value that cannot be pickled."""
+
+    def __init__(self, title: str, value: Any, why: Exception) -> None:
+        super().__init__(title, value, why)
+        self.title, self.value, self.why = title, value, why
 
 
 class Captures:
-    """All places that a function reads, and the values found there."""
+    """Everything that a function captures.
 
-    def __init__(self, roots: list[Any], is_shared: Callable[[Any], bool]) -> None:
-        self._is_shared = is_shared
+    Args:
+        roots: The function, and the shared objects that it declares.
+        registry: The shared objects; those found are registered there.
+        digest: Pickles objects of libraries. Without it nothing is pickled: such objects are passed over.
+    """
+
+    def __init__(self, roots: Iterable[Any], registry: Registry, digest: Digest | None = None) -> None:
+        self._registry, self._digest = registry, digest
         self._seen: dict[int, Any] = {}
-        self._names: dict[int, Names] = {}
-        self._reached: set[tuple[int, tuple[str, ...]]] = set()
-        self._written: set[tuple[int, str]] = set()
-        self._rebound: set[int] = set()
-        self._stored: set[str] = set()
-        self._stores_any = self._mutates = False
-        self._library_managed: set[int] = set()
-        self.shared: list[Any] = []
-        """The shared objects encountered during the traversal."""
-        self.modules: dict[str, ModuleType] = {}
-        """The user's modules that the code references by name; workers import them."""
-        self.places: list[Place] = []
-        self._worklist = list(roots)
+        self._sources = Sources()
+        self._modules_seen: set[tuple[int, tuple[str, ...]]] = set()
+        self.shared: dict[int, Any] = {}
+        """The shared objects, by id."""
+        self.classes: list[type] = []
+        """The user's classes."""
+        self.module_names: dict[int, dict[str, None]] = {}
+        """The names that code uses of each of the user's modules, by the id of the module's namespace."""
+        self.library_modules: dict[str, None] = {}
+        """Submodules of libraries that code uses without importing them itself."""
+        self.imported: dict[int, tuple[str, str]] = {}
+        """What each worker takes from its own import, by id, because it cannot be sent, such as locks."""
+        self.names: set[str] = set()
+        """All names in the user's code."""
+        self.array_bytes = 0
+        """The size of the arrays that every call compares."""
+        self._worklist: list[tuple[str, Any, Origin]] = [("", root, None) for root in roots]
         while self._worklist:
-            self._visit(self._worklist.pop())
-        self.places[:0] = self._names.values()
-        self.values = [place.read() for place in self.places]
-        """The values found at each place, updated with the changes made by the function itself."""
-        self.keep(lambda place: True)
+            self._visit(*self._worklist.pop())
+        self._worklist.clear()
+        self.snapshot = Snapshot(self._sources)
 
-    def keep(self, is_kept: Callable[[Place], bool]) -> None:
-        """Drops the places that need no watching."""
-        pairs = [pair for pair in zip(self.places, self.values, strict=True) if is_kept(pair[0])]
-        self.places, self.values = [one for one, _ in pairs], [values for _, values in pairs]
-        self.is_constant = not (
-            self._written
-            or self._rebound
-            or self._library_managed
-            or ((self._stored or self._stores_any or self._mutates) and len(self.places) > len(self._names))
-        )
-        """Whether the function cannot change anything that it uses."""
-        count = len(self.places)
-        self._groups = [range(at, min(at + _GROUP_SIZE, count)) for at in range(0, count, _GROUP_SIZE)]
-        self._snapshots: list[Snapshot | None] = [self._snapshot(group) for group in self._groups]
+    def _add(self, title: str, value: Any, origin: Origin = None) -> None:
+        self._worklist.append((title, value, origin))
 
-    def meets(self, kind: type) -> bool:
-        """Whether the code uses an object of this type."""
-        return any(isinstance(one, kind) for one in self._seen.values())
-
-    def says(self, word: str) -> bool:
-        """Whether the user's code uses this attribute name."""
-        functions = [one for one in self._seen.values() if isinstance(one, FunctionType)]
-        return any(word in read(one.__code__).attributes for one in functions if is_own(one.__module__))
-
-    def changed(self) -> list[int]:
-        """The places whose values differ from the recorded ones; runs before every call."""
-        found: list[int] = []
-        for number, snapshot in enumerate(self._snapshots):
-            if snapshot is None or snapshot.differs():
-                group = self._groups[number]
-                inner = [
-                    at for at in group if self.places[at].differ(self.values[at], self.places[at].read())
-                ]
-                self._snapshots[number] = None if inner else self._snapshot(group)
-                found += inner
-        return found
-
-    def take(self, changed: list[int]) -> bool:
-        """Records the new values, unless they lead to places that were not traversed."""
-        now = {at: self.places[at].read() for at in changed}
-        for at, values in now.items():
-            old = self.values[at]
-            for key, value in values.items():
-                if not is_atom(value) and (key not in old or not same(value, old[key])):
-                    return False
-        for at, values in now.items():
-            self.values[at] = values
-        return True
-
-    def accept_own(self, record: Callable[[Place, list[Any], dict[Any, Any]], None]) -> None:
-        """Records the changes that the function made during a call, and reports their keys and values.
-
-        Changes made concurrently by other code, such as another thread, remain pending.
-        """
-        for at in self.changed():
-            place, now = self.places[at], self.places[at].read()
-            own = [key for key in {**now, **self.values[at]} if self._is_own_change(place, key)]
-            accept(self.values[at], own, now)
-            record(place, own, now)
-
-    def _is_own_change(self, place: Place, key: Any) -> bool:
-        """Whether the function's code can assign this key."""
-        if id(place.owner) in self._library_managed:
-            return True
-        if isinstance(place, Names):
-            return (id(place.owner), key) in self._written
-        if isinstance(place, Function) and isinstance(key, int):
-            return id(place.owner.__closure__[key]) in self._rebound
-        if isinstance(place, (Items, Contents)):
-            return self._mutates
-        return self._stores_any or key in self._stored
-
-    def _snapshot(self, group: range) -> Snapshot:
-        sources = Sources()
-        for at in group:
-            self.places[at].watch(sources)
-        return Snapshot(sources)
-
-    def _visit(self, thing: Any) -> None:
+    def _visit(self, title: str, thing: Any, origin: Origin) -> None:
         if id(thing) in self._seen or is_atom(thing):
             return
         self._seen[id(thing)] = thing
         wrapped = contents_of(thing)
         if wrapped is not None:
-            self._worklist += wrapped
+            for one in wrapped:
+                self._add(title, one)
             if is_dispatcher(thing):
-                self.places.append(Implementations(thing))
-            elif isinstance(thing, functools.cached_property) and thing.attrname is not None:
-                self._stored.add(thing.attrname)
+                self._sources.mapping(title, thing.registry)
         elif isinstance(thing, FunctionType):
             self._function(thing)
-        elif isinstance(thing, MethodType):
-            self._worklist += [thing.__func__, thing.__self__]
-        elif isinstance(thing, functools.partial):
-            self._worklist += [thing.func, thing.args, thing.keywords]
-        elif isinstance(thing, (staticmethod, classmethod)):
-            self._worklist.append(thing.__func__)
-        elif isinstance(thing, property):
-            self._worklist += [thing.fget, thing.fset, thing.fdel]
         elif isinstance(thing, type):
             self._class(thing)
-        elif isinstance(thing, (list, tuple, dict, set, frozenset, collections.deque)):
+        elif isinstance(thing, ModuleType):
+            pass
+        elif isinstance(thing, _CONTAINERS):
             self._container(thing)
-        elif not isinstance(thing, ModuleType):
+        elif self._registry.is_shared(thing):
+            self._shared(thing)
+        elif isinstance(thing, MethodType):
+            self._add(title, thing.__func__)
+            self._add(title, thing.__self__)
+        elif isinstance(thing, functools.partial):
+            self._add(title, thing.func)
+            self._add(title, thing.args)
+            for name, value in thing.keywords.items():
+                self._add(name, value)
+            self._sources.mapping(title, thing.keywords)
+        elif isinstance(thing, (staticmethod, classmethod)):
+            self._add(title, thing.__func__)
+        elif isinstance(thing, property):
+            for one in (thing.fget, thing.fset, thing.fdel):
+                self._add(title, one)
+        elif is_user_module(type(thing).__module__) or isinstance(thing, _PLAIN_OBJECTS):
             self._object(thing)
+        elif hasattr(thing, "__wrapped__"):
+            # JAX's compiled functions keep the original function in `__wrapped__`.
+            self._add(title, thing.__wrapped__)
+        elif (digest := _digest_of(thing)) is not None:
+            self.array_bytes += thing.nbytes
+            self._sources.digested.append((title, thing, digest))
+        elif not _is_constant(thing):
+            self._library_object(title, thing, origin)
+
+    def _library_object(self, title: str, thing: Any, origin: Origin) -> None:
+        """An object of a library: what it holds is known only to pickle."""
+        if self._digest is None:
+            return
+        try:
+            _, found = self._digest(thing)
+        except Exception as error:
+            if origin is None:
+                raise Unsendable(title, thing, error) from error
+            self.imported[id(thing)] = origin
+            return
+        for one in found:
+            self._add(title, one)
+        pickled = self._digest
+        self._sources.digested.append((title, thing, lambda one: pickled(one)[0]))
 
     def _container(self, thing: Any) -> None:
-        if len(thing) <= _MAX_ITEMS:
-            if isinstance(thing, dict):
-                self.places.append(Items(thing))
-            elif not isinstance(thing, (tuple, frozenset)):
-                self.places.append(Contents(thing))
-            self._worklist += dict.values(thing) if isinstance(thing, dict) else list(thing)
-        if is_own(type(thing).__module__):
-            self._object(thing)
+        kind = type(thing).__name__
+        if isinstance(thing, dict):
+            self._sources.mapping(kind, thing)
+            for key, value in dict.items(thing):
+                self._add(f"{kind}[{key!r}]", value)
+                self._add(kind, key)
+            if isinstance(thing, collections.defaultdict):
+                self._sources.read(_default_factory, thing, f"{kind}.default_factory")
+                self._add(f"{kind}.default_factory", thing.default_factory)
+        else:
+            if not isinstance(thing, (tuple, frozenset)):
+                self._sources.sequence(kind, thing)
+            for at, value in enumerate(thing):
+                self._add(f"{kind}[{at}]", value)
+        if is_user_module(type(thing).__module__):
+            self._attributes(thing, is_followed=True)
 
     def _function(self, function: FunctionType) -> None:
-        code, space = read(function.__code__), function.__globals__
-        own = is_own_space(space)
-        self._written.update((id(space), name) for name in code.writes)
-        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-        self._rebound.update(id(cells[name]) for name in code.rebinds)
-        if function.__name__ not in _CONSTRUCTORS:
-            self._stored |= code.stores
-            self._stores_any |= code.stores_any
-            self._mutates |= code.mutates
-        for name in code.reads:
-            value = space.get(name, Missing)
-            if own or self._is_shared(value):
-                self._name(space, name)
-            if own:
-                self._reach(value, code.attributes)
-        for module in code.imports:
-            self._reach(sys.modules.get(module), code.attributes)
-        if "<" in function.__qualname__ or is_own(function.__module__):
-            self.places.append(Function(function))
-        for cell in cells.values():
-            self._reach(content(cell), code.attributes)
-        self._worklist += [function.__defaults__, function.__kwdefaults__, *vars(function).values()]
+        if not is_sent_by_value(function):
+            return
+        code, namespace = function.__code__, function.__globals__
+        names, strings = names_in(code)
+        module = str(namespace.get("__name__"))
+        if is_user_namespace(namespace):
+            self.names.update(names)
+            used, absent = global_names(function)
+            self._sources.names(namespace, used + absent)
+            for name in used:
+                origin = (module, name) if is_module(namespace) else None
+                self._reach(name, namespace[name], names + strings, origin)
+        for name in names + strings:
+            if is_user_module(name) and isinstance(sys.modules.get(name), ModuleType):
+                # Imported inside the function.
+                self._reach(name, sys.modules[name], names + strings, None)
+        cells = function.__closure__ or ()
+        for name, cell in zip(code.co_freevars, cells, strict=True):
+            self._sources.read(content, cell, name)
+            self._reach(name, content(cell), names + strings, None)
+        self._sources.function(function)
+        self._add(f"{function.__name__}.__defaults__", function.__defaults__)
+        self._add(f"{function.__name__}.__kwdefaults__", function.__kwdefaults__)
+        self._sources.mapping(function.__name__, vars(function))
+        for name, value in vars(function).items():
+            self._add(f"{function.__name__}.{name}", value)
 
-    def _name(self, space: dict[str, Any], name: str) -> None:
-        self._names.setdefault(id(space), Names(space)).names[name] = None
-
-    def _reach(self, value: Any, attributes: tuple[str, ...]) -> None:
-        """Follows the value of a name; of a module, the code can only use the attributes that it names."""
+    def _reach(self, title: str, value: Any, names: tuple[str, ...], origin: Origin) -> None:
+        """Follows the value of a name; of a module, code can use only the attributes that it names."""
         if not isinstance(value, ModuleType):
-            self._worklist.append(value)
+            self._add(title, value, origin)
             return
-        if not is_own(value.__name__):
+        module, space = value.__name__, vars(value)
+        if (id(space), names) in self._modules_seen:
             return
-        self.modules[value.__name__] = value
-        space = vars(value)
-        if (id(space), attributes) in self._reached:
+        self._modules_seen.add((id(space), names))
+        if not is_user_module(module):
+            for name in names:
+                if f"{module}.{name}" in sys.modules:
+                    self.library_modules[f"{module}.{name}"] = None
+                    self._reach(name, sys.modules[f"{module}.{name}"], names, None)
             return
-        self._reached.add((id(space), attributes))
-        for name in attributes:
-            if name in space:
-                self._name(space, name)
-                self._reach(space[name], attributes)
+        used = [name for name in names if name in space]
+        self.module_names.setdefault(id(space), {}).update(dict.fromkeys(used))
+        self._seen[id(value)] = value
+        self._sources.names(space, names)
+        for name in used:
+            self._reach(name, space[name], names, (module, name))
 
-    def _class(self, thing: type) -> None:
-        if not is_own(thing.__module__):
+    def _class(self, kind: type) -> None:
+        if not is_user_module(kind.__module__):
             return
-        place = Class(thing)
-        self.places.append(place)
-        self._worklist += [*place.read().values(), *thing.__bases__, type(thing)]
+        self.classes.append(kind)
+        self._sources.attributes(kind)
+        self._sources.read(_bases, kind, kind.__name__)
+        is_found = is_importable(kind)
+        for name, value in vars(kind).items():
+            if name not in _NOT_SENT and not isinstance(value, (MemberDescriptorType, GetSetDescriptorType)):
+                origin = (kind.__module__, f"{kind.__qualname__}.{name}") if is_found else None
+                self._add(f"{kind.__name__}.{name}", value, origin)
+        for one in (*kind.__bases__, type(kind)):
+            self._add(kind.__name__, one)
 
     def _object(self, thing: Any) -> None:
-        if self._is_shared(thing):
-            self.shared.append(thing)
-        self._worklist.append(type(thing))
-        own = is_own(type(thing).__module__)
-        is_followed = follows(thing)
+        definers = [one for one in type(thing).__mro__ if one is not object]
+        is_plain = isinstance(thing, _PLAIN_OBJECTS) or not any(
+            name in vars(one) for one in definers for name in _PICKLING
+        )
+        self._attributes(thing, is_plain or self._digest is None)
+        if is_plain or self._digest is None:
+            return
+        kind = type(thing).__name__
+        try:
+            parts = thing.__reduce_ex__(4)
+        except Exception as error:
+            raise Unsendable(kind, thing, error) from error
+        for part in parts if isinstance(parts, tuple) else ():
+            # The class says what is sent of the object; items come as iterators.
+            self._add(kind, part if not hasattr(part, "__next__") else list(part))
+
+    def _attributes(self, thing: Any, is_followed: bool) -> None:
+        kind = type(thing)
+        self._sources.read(type, thing, kind.__name__)
+        self._add(kind.__name__, kind)
         held = getattr(thing, "__dict__", None)
-        held = held if isinstance(held, dict) else {}
-        if own or is_followed is not None or isinstance(thing, PLAIN_OBJECTS):
-            self.places.append(Object(thing, is_followed))
-            names = [name for name in held if is_followed is None or is_followed(name)]
-            self._worklist += [held[name] for name in names]
-            self._worklist += [slot(thing, name) for name in slots_of(type(thing))]
-        if is_followed is not None:
-            managed = [held[name] for name in names if not own or name in MANAGED or name[0] == "_"]
-            self._library_managed.update(_containers([*managed, *([] if own else [thing])]))
-        if "__wrapped__" in held or hasattr(type(thing), "__wrapped__"):
-            # JAX's compiled functions keep the original function in `__wrapped__`.
-            self._worklist.append(thing.__wrapped__)
+        if isinstance(held, dict):
+            self._sources.read(vars, thing, kind.__name__)
+            self._sources.mapping(kind.__name__, held)
+        names = _slots_of(kind)
+        if names:
+            self._sources.slots(thing, names)
+        values = [
+            *(held.items() if isinstance(held, dict) else ()),
+            *((one, slot(thing, one)) for one in names),
+        ]
+        for name, value in values if is_followed else ():
+            self._add(f"{kind.__name__}.{name}", value)
+
+    def _shared(self, thing: Any) -> None:
+        self._registry.note(thing)
+        self._registry.note_own(thing)
+        self.shared[id(thing)] = thing
+        watch(thing, self._sources, self._add)
 
 
-def accept(values: dict[Any, Any], keys: list[Any], now: dict[Any, Any]) -> None:
-    """Sets some keys to their current values, in the current order."""
-    for key in keys:
-        values.pop(key, None)
-        if key in now:
-            values[key] = now[key]
+def _slots_of(kind: type) -> list[str]:
+    user = [one for one in kind.__mro__ if is_user_module(one.__module__)]
+    return [
+        name for one in user for name, value in vars(one).items() if isinstance(value, MemberDescriptorType)
+    ]
 
 
-def _containers(things: list[Any]) -> list[int]:
-    """The ids of the objects that a library keeps in an object, including nested lists and dictionaries."""
-    found = {id(one): one for one in things}
-    worklist = list(things)
-    while worklist:
-        one = worklist.pop()
-        inner = list(one.values()) if isinstance(one, dict) else one if isinstance(one, list) else []
-        new = [each for each in inner if isinstance(each, (list, dict)) and id(each) not in found]
-        found.update((id(each), each) for each in new)
-        worklist += new
-    return list(found)
+def _digest_of(thing: Any) -> Callable[[Any], Any] | None:
+    """How to identify the contents of an array or a tensor; None for any other object."""
+    if type(thing) is np.ndarray and not thing.dtype.hasobject and not is_read_only(thing):
+        return array_digest
+    return digest_of(thing)
+
+
+def _is_constant(thing: Any) -> bool:
+    """Whether an object of a library cannot change: a value with a hash of its own, or found by its name."""
+    kind = type(thing)
+    if kind.__module__.startswith("unisono.") or isinstance(thing, (np.generic, np.dtype, np.ufunc)):
+        return True
+    if isinstance(thing, np.ndarray):
+        return not thing.dtype.hasobject and is_read_only(thing)
+    jax = sys.modules.get("jax")
+    if jax is not None and isinstance(thing, jax.Array):
+        return True
+    hashing: Any = kind.__hash__
+    if hashing is not None and hashing is not object.__hash__:
+        return not isinstance(thing, MappingProxyType)
+    if is_importable(thing):
+        return True
+    try:
+        reduce = copyreg.dispatch_table.get(kind)
+        return isinstance(reduce(thing) if reduce is not None else thing.__reduce_ex__(4), str)
+    except Exception:
+        return False

@@ -13,29 +13,30 @@ import numpy as np
 
 from unisono.functions import batch as batches
 from unisono.functions import device
-from unisono.functions.batch import Place, edges
-from unisono.functions.data import Data
-from unisono.functions.moving import MOVES
+from unisono.functions.batch import ArenaArray, edges
+from unisono.functions.collective_tasks import COLLECTIVE_TASKS
+from unisono.functions.deprecation import ignores_nccl
+from unisono.functions.input_data import Data
+from unisono.functions.locking import exclusive
 from unisono.functions.outputs import check_type
 from unisono.functions.pool import Pool, active
-from unisono.functions.turns import in_turn
 from unisono.functions.variables import parts_of
 
 OPERATIONS = ("avg", "sum", "prod", "max", "min")
 
 
-@in_turn
-def broadcast(shared_vars: Any, values: Any = None, nccl: bool = True) -> None:
+@ignores_nccl
+@exclusive
+def broadcast(shared_vars: Any, values: Any = None) -> None:
     """Copies the master's values to every worker.
 
     Args:
         shared_vars: The variables.
         values: Values assigned to the master's variables first, one for each: arrays or `Data`.
-        nccl: Accepted for compatibility; the transport between devices is selected automatically.
 
     Example:
         >>> from unisono import functions
-        >>> functions.fork(2)
+        >>> functions.start(2)
         2
         >>> bias = functions.shared([0.0, 0.0], "bias")
         >>> f = functions.function(lambda x, bias: x + bias, "sum", shareds=[bias])
@@ -46,7 +47,7 @@ def broadcast(shared_vars: Any, values: Any = None, nccl: bool = True) -> None:
         >>> functions.close()
     """
     pool, numbers, _ = _begin(shared_vars, "broadcast")
-    places: list[Any] = []
+    locations: list[Any] = []
     given = (
         [None] * len(numbers) if values is None else _listed(values, shared_vars, len(numbers), "broadcast")
     )
@@ -56,15 +57,15 @@ def broadcast(shared_vars: Any, values: Any = None, nccl: bool = True) -> None:
     for number, value in zip(numbers, given, strict=True):
         variable = pool.member.variables.variable(number)
         if isinstance(value, Data):
-            places.append(value._place())
+            locations.append(value._location())
             continue
         if value is not None:
             variable.set(np.asarray(value))
-        places.append(_place(variable))
-    _run(pool, "broadcast", numbers, places)
+        locations.append(_location(variable))
+    _run(pool, "broadcast", numbers, locations)
 
 
-@in_turn
+@exclusive
 def scatter(shared_vars: Any, values: Any, batch: Any = None) -> None:
     """Distributes the rows of the values over the workers.
 
@@ -79,7 +80,7 @@ def scatter(shared_vars: Any, values: Any, batch: Any = None) -> None:
     Example:
         >>> import numpy as np
         >>> from unisono import functions
-        >>> functions.fork(2)
+        >>> functions.start(2)
         2
         >>> part = functions.shared(np.zeros(1), "part")
         >>> f = functions.function(lambda part: part.sum(), "sum", sliceable_shareds=[part])
@@ -100,23 +101,23 @@ def scatter(shared_vars: Any, values: Any, batch: Any = None) -> None:
     if isinstance(given[0], Data):
         bounds = edges(chosen.start, chosen.stop, pool.member.size)
         parts = list(itertools.pairwise(bounds))
-        rows = None if chosen.rows is None else _lend(pool, chosen.rows)
-        _run(pool, "scatter", numbers, [value._place() for value in given], parts, rows)
+        rows = None if chosen.rows is None else _copy_to_arena(pool, chosen.rows)
+        _run(pool, "scatter", numbers, [value._location() for value in given], parts, rows)
         return
     taken = slice(chosen.start, chosen.stop) if chosen.rows is None else chosen.rows
-    places = [_lend(pool, np.asarray(value)[taken]) for value in given]
+    locations = [_copy_to_arena(pool, np.asarray(value)[taken]) for value in given]
     parts = _chunks(chosen.length, pool.member.size, pool.member.master)
-    _run(pool, "scatter", numbers, places, parts, None)
+    _run(pool, "scatter", numbers, locations, parts, None)
 
 
-@in_turn
-def gather(shared_vars: Any, nd_up: int = 1, nccl: bool = True) -> Any:
+@ignores_nccl
+@exclusive
+def gather(shared_vars: Any, nd_up: int = 1) -> Any:
     """Collects the values of all ranks; the variables do not change.
 
     Args:
         shared_vars: The variables.
         nd_up: 1 stacks the values on a new first axis, 0 concatenates them along the first axis.
-        nccl: Accepted for compatibility.
 
     Returns:
         The values in rank order; a list of arrays if their shapes are incompatible.
@@ -128,20 +129,21 @@ def gather(shared_vars: Any, nd_up: int = 1, nccl: bool = True) -> Any:
     return _unwrap([_joined(arrays, nd_up) for arrays in gathered], is_single)
 
 
-@in_turn
-def all_gather(shared_vars: Any, nccl: bool = True) -> None:
+@ignores_nccl
+@exclusive
+def all_gather(shared_vars: Any) -> None:
     """Replaces every rank's variable by the values of all ranks, concatenated along the first axis.
 
     Args:
         shared_vars: The variables.
-        nccl: Accepted for compatibility.
     """
     pool, numbers, _ = _begin(shared_vars, "all_gather")
     _run(pool, "all_gather", numbers)
 
 
-@in_turn
-def reduce(shared_vars: Any, op: str = "avg", in_place: bool = True, nccl: bool = True) -> Any:
+@ignores_nccl
+@exclusive
+def reduce(shared_vars: Any, op: str = "avg", in_place: bool = True) -> Any:
     """Combines the values of all ranks at the master; the workers' values do not change.
 
     Args:
@@ -149,7 +151,6 @@ def reduce(shared_vars: Any, op: str = "avg", in_place: bool = True, nccl: bool 
         op: "avg", "sum", "prod", "max" or "min". Integers have no average: those in a module, such as batch
             counters, keep the master's value.
         in_place: Whether to store the result in the master's variable; otherwise it is returned.
-        nccl: Accepted for compatibility.
 
     Returns:
         None, or new arrays.
@@ -167,19 +168,19 @@ def reduce(shared_vars: Any, op: str = "avg", in_place: bool = True, nccl: bool 
     return _unwrap([found[number] for number in numbers], is_single)
 
 
-@in_turn
-def all_reduce(shared_vars: Any, op: str = "avg", nccl: bool = True) -> None:
+@ignores_nccl
+@exclusive
+def all_reduce(shared_vars: Any, op: str = "avg") -> None:
     """Combines the values of all ranks and stores the result in every rank's variable.
 
     Args:
         shared_vars: The variables.
         op: "avg", "sum", "prod", "max" or "min". Integers have no average: those in a module, such as batch
             counters, get the master's value.
-        nccl: Accepted for compatibility.
 
     Example:
         >>> from unisono import functions
-        >>> functions.fork(3)
+        >>> functions.start(3)
         3
         >>> total = functions.shared([1.0], "total")
         >>> f = functions.function(lambda total: None, shareds=[total])
@@ -196,11 +197,11 @@ def all_reduce(shared_vars: Any, op: str = "avg", nccl: bool = True) -> None:
         _run(pool, "all_reduce", combined, op)
     if kept:
         variables = [pool.member.variables.variable(number) for number in kept]
-        places = [_place(variable) for variable in variables]
-        _run(pool, "broadcast", kept, places)
+        locations = [_location(variable) for variable in variables]
+        _run(pool, "broadcast", kept, locations)
 
 
-@in_turn
+@exclusive
 def set_value(rank: int, shared_vars: Any, values: Any, batch: Any = None) -> None:
     """Sets the variables of one rank.
 
@@ -218,14 +219,15 @@ def set_value(rank: int, shared_vars: Any, values: Any, batch: Any = None) -> No
     rows: Any = None
     if batch is not None:
         chosen = _chosen(given, batch, "set_value")
-        rows = slice(chosen.start, chosen.stop) if chosen.rows is None else _lend(pool, chosen.rows)
-    places = [
-        value._place() if isinstance(value, Data) else _lend(pool, np.asarray(value)) for value in given
+        rows = slice(chosen.start, chosen.stop) if chosen.rows is None else _copy_to_arena(pool, chosen.rows)
+    locations = [
+        value._location() if isinstance(value, Data) else _copy_to_arena(pool, np.asarray(value))
+        for value in given
     ]
-    _run(pool, "set_value", numbers, rank, places, rows)
+    _run(pool, "set_value", numbers, rank, locations, rows)
 
 
-@in_turn
+@exclusive
 def get_value(rank: int, shared_vars: Any) -> Any:
     """Copies the values of one rank.
 
@@ -241,7 +243,7 @@ def get_value(rank: int, shared_vars: Any) -> Any:
     return _unwrap(_run(pool, "get_value", numbers, rank), is_single)
 
 
-@in_turn
+@exclusive
 def get_shapes(shared_vars: Any) -> Any:
     """The shape of every rank's variable.
 
@@ -255,7 +257,7 @@ def get_shapes(shared_vars: Any) -> Any:
     return _unwrap(_run(pool, "get_shapes", numbers), is_single)
 
 
-@in_turn
+@exclusive
 def get_lengths(shared_vars: Any) -> Any:
     """The number of rows of every rank's variable.
 
@@ -281,11 +283,11 @@ def _begin(shared_vars: Any, operation: str) -> tuple[Pool, list[int], bool]:
             f"{operation}: expected at least one variable, received none"
             + (f" in {kinds}; name its module: settings of optimizers travel by themselves" if kinds else "")
         )
-    pool.supply.update(parts)
+    pool.replication.update(parts)
     numbers = []
     for position, part in enumerate(parts):
         number = pool.member.variables.number_of(part)
-        if number is None or not pool.supply.has(number):
+        if number is None or not pool.replication.has(number):
             raise ValueError(
                 f"{operation}: expected variables that some function uses, received "
                 f"{getattr(part, 'name', None) or 'another one'} at position {position}"
@@ -319,7 +321,7 @@ def _kind(variable: Any) -> str:
     return device.kind_of(value if device.is_there(value) else variable.get())
 
 
-def _place(variable: Any) -> Any:
+def _location(variable: Any) -> Any:
     """The metadata that the other ranks need for a variable that is broadcast."""
     if device.is_there(variable.raw()):
         return device.PREFIX, ()
@@ -328,7 +330,7 @@ def _place(variable: Any) -> Any:
 
 
 def _run(pool: Pool, verb: str, *details: Any) -> Any:
-    return pool.run(MOVES[verb](pool.member, *details), (verb, *details))
+    return pool.run(COLLECTIVE_TASKS[verb](pool.member, *details), (verb, *details))
 
 
 def _listed(values: Any, shared_vars: Any, count: int, operation: str) -> Sequence[Any]:
@@ -381,16 +383,16 @@ def _check_rank(pool: Pool, rank: int, operation: str) -> None:
         raise ValueError(f"{operation}: expected a rank from 0 to {pool.member.size - 1}, received {rank}")
 
 
-def _lend(pool: Pool, array: Any) -> Place:
+def _copy_to_arena(pool: Pool, array: Any) -> ArenaArray:
     """Copies an array to shared memory, where workers can read it for one command."""
-    return pool.lend(array)
+    return pool.copy_to_arena(array)
 
 
 def _chunks(length: int, size: int, master: int) -> list[tuple[int, int]]:
     chunk = -(-length // size)
     parts = [(0, 0)] * size
-    for place, rank in enumerate([master, *(rank for rank in range(size) if rank != master)]):
-        parts[rank] = (min(length, place * chunk), min(length, (place + 1) * chunk))
+    for position, rank in enumerate([master, *(rank for rank in range(size) if rank != master)]):
+        parts[rank] = (min(length, position * chunk), min(length, (position + 1) * chunk))
     return parts
 
 

@@ -17,12 +17,12 @@ PREFIX = "cuda:"
 VARIABLE = "UNISONO_FUNCTIONS_DEVICE"
 """Environment variable set for workers that compute on a device."""
 
-Shown = tuple[str, tuple[int, ...], int]
+Published = tuple[str, tuple[int, ...], int]
 """Kind and shape of a rank's value, and its location."""
 
 
 def computes_there() -> bool:
-    """Whether `fork` assigned a device to this process."""
+    """Whether `start` assigned a device to this process."""
     return VARIABLE in os.environ
 
 

@@ -29,15 +29,15 @@ class Interrupted(Error, RuntimeError):
 
     def __init__(self) -> None:
         super().__init__(
-            "an earlier call was interrupted while it waited for workers, and they are at another place than "
-            "the master; call close() and then fork() again"
+            "an earlier call was interrupted while it waited for workers, and they are at another point than "
+            "the master; call close() and then start() again"
         )
 
 
 class Inactive(Error, RuntimeError):
     """A call that needs workers when there are none."""
 
-    def __init__(self, what: str, advice: str = "call fork() first") -> None:
+    def __init__(self, what: str, advice: str = "call start() first") -> None:
         super().__init__(f"Cannot call {what} on inactive workers; {advice}")
 
 
@@ -45,11 +45,11 @@ def explain(error: Error, what: str, timeout: float) -> None:
     """Adds to an error about lost or late workers what the master was doing, and how to recover."""
     if isinstance(error, PeerLost):
         who = ", ".join(f"rank {one.rank} (process {one.pid}: {one.how})" for one in error.lost) or str(error)
-        advice = "what it printed may say why; call close() and then fork() again"
+        advice = "what it printed may say why; call close() and then start() again"
     elif isinstance(error, Timeout):
         late = [f"rank {one.rank} (process {one.pid}, {one.doing}{_at(one)})" for one in error.missing]
-        who = f"{', '.join(late) or 'others'} in the {timeout:g} s that fork(timeout=...) gave every call"
-        advice = "call close(), and then fork() with a longer timeout"
+        who = f"{', '.join(late) or 'others'} in the {timeout:g} s that start(timeout=...) gave every call"
+        advice = "call close(), and then start() with a longer timeout"
     else:
         return
     verb = "lost" if isinstance(error, PeerLost) else "waited in vain for"
@@ -61,7 +61,7 @@ def _at(late: Missing) -> str:
     return f", at {late.location}" if late.location else ""
 
 
-class Misfit(ValueError):
+class ShapeMismatch(ValueError):
     """A worker's values do not fit the call; detected before anything was computed."""
 
 
@@ -71,7 +71,7 @@ class Failure(NamedTuple):
     rank: int
     summary: str
     text: str
-    is_misfit: bool
+    is_mismatch: bool
 
     @staticmethod
     def of(error: BaseException, rank: int) -> Failure:
@@ -79,12 +79,15 @@ class Failure(NamedTuple):
         summary = "".join(traceback.format_exception_only(type(error), error)).strip()
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         return Failure(
-            rank, str(error) if isinstance(error, Misfit) else summary, text, isinstance(error, Misfit)
+            rank,
+            str(error) if isinstance(error, ShapeMismatch) else summary,
+            text,
+            isinstance(error, ShapeMismatch),
         )
 
     def exception(self, operation: str, others: int) -> Exception:
         """The exception that the master raises."""
-        if self.is_misfit:
+        if self.is_mismatch:
             return ValueError(self.summary)
         more = f" ({others} more ranks failed too)" if others else ""
         error = WorkerError(f"{operation}: worker {self.rank} raised {self.summary}{more}\n\n{self.text}")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from unisono.functions import outputs as output_modes
-from unisono.functions.evaluate import Definition
-from unisono.functions.function import Function, Input
+from unisono.functions.evaluator import Definition
+from unisono.functions.function_object import Function, Input
 from unisono.functions.pool import Pool
 from unisono.functions.with_pytensor import Graph, is_shared
 
@@ -24,7 +24,7 @@ def make(
     name: str | None,
     options: dict[str, Any],
 ) -> Function:
-    """Builds a function from a graph; see `unisono.functions.function`."""
+    """Builds a function from a graph; see `unisono.functions.function_object`."""
     variables, modes, is_single = output_modes.parse(outputs)
     for position, (variable, mode) in enumerate(zip(variables, modes, strict=True)):
         if mode == "avg":

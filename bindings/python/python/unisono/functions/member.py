@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from unisono.functions.errors import Failure
 from unisono.functions.link import Link
-from unisono.functions.spaces import WorkerSpaces
 from unisono.functions.variables import Registry
 
 
@@ -25,10 +24,10 @@ class Task(Protocol):
     def prepare(self) -> Any:
         """Does the local work."""
 
-    def problem(self, shown: list[Any]) -> Exception | None:
+    def problem(self, published: list[Any]) -> Exception | None:
         """The reason why the task cannot be finished, or None."""
 
-    def finish(self, shown: list[Any]) -> Any:
+    def finish(self, published: list[Any]) -> Any:
         """Does the collective work."""
 
 
@@ -40,9 +39,10 @@ class Member:
         self.rank, self.size, self.master = link.rank, link.size, master
         self.functions: dict[int, Any] = {}
         self.variables = Registry()
-        self.spaces = WorkerSpaces()
+        self.namespaces: dict[int, dict[str, Any]] = {}
+        """A worker's dictionaries of globals, by the numbers that the master gave them."""
         self.kept: list[Any] = []
-        self.in_step = True
+        self.is_idle = True
         """Whether this rank is between two commands, as the other ranks expect."""
 
     @property
@@ -50,13 +50,13 @@ class Member:
         """Whether this rank is the one that drives the others."""
         return self.rank == self.master
 
-    def lend(self, array: Any) -> int:
+    def copy_to_arena(self, array: Any) -> int:
         """Copies an array to memory that all ranks can read until the next command; returns its offset."""
         held = self.link.allocate(array.nbytes)
-        place = self.link.offset_of(held)
-        self.link.view(place, array.dtype, array.shape)[...] = array
+        location = self.link.offset_of(held)
+        self.link.view(location, array.dtype, array.shape)[...] = array
         self.kept.append(held)
-        return place
+        return location
 
     def perform(self, task: Task) -> Any:
         """Performs a task together with all other ranks; the master raises the failure of any rank.
@@ -64,14 +64,14 @@ class Member:
         A worker only continues: the master handles its failures.
         """
         own: BaseException | None = None
-        shown: Any = None
+        prepared: Any = None
         try:
-            shown = task.prepare()
+            prepared = task.prepare()
         except BaseException as error:
             own = error
         link = self.link
         if own is None:
-            link.publish(b"" if shown is None else pickle.dumps(shown, 5))
+            link.publish(b"" if prepared is None else pickle.dumps(prepared, 5))
         else:
             link.publish(pickle.dumps(Failure.of(own, self.rank), 5))
         link.meet()
@@ -83,7 +83,7 @@ class Member:
         elif own is None:
             problem = task.problem(published)
         result = task.finish(published) if problem is None else None
-        self.in_step = True
+        self.is_idle = True
         if problem is not None and self.is_master:
             raise problem
         return result

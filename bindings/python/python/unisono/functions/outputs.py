@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from unisono.functions.deprecation import deprecated
 from unisono.functions.device import is_float, title
 
 MODES = ("avg", "sum", "prod", "min", "max", "gather", None)
@@ -28,8 +29,10 @@ CARRIED = frozenset(
 
 
 def check_mode(mode: Any, position: int, what: str = "output") -> str | None:
-    """Validates a mode; a leading ``c_``, which once selected the CPU, has no effect."""
+    """Validates a mode; a leading ``c_``, which once selected the CPU, is deprecated."""
     plain = mode[2:] if isinstance(mode, str) and mode.startswith("c_") else mode
+    if plain != mode:
+        deprecated(f"the mode {mode!r}", repr(plain))
     if plain not in MODES:
         known = ", ".join(repr(one) for one in MODES)
         raise ValueError(f"{what} {position}: expected a mode out of {known}, received {mode!r}")

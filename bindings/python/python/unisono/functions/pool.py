@@ -1,4 +1,4 @@
-"""The worker processes: `fork` starts them, the master sends them commands, `close` ends them."""
+"""The worker processes: `start` starts them, the master sends them commands, `close` ends them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import pickle
 import sys
 import threading
 import warnings
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,17 +20,33 @@ from unisono import _native
 from unisono.devices import assignment, installed
 from unisono.errors import Error
 from unisono.functions import device
-from unisono.functions.batch import Place, is_whole
+from unisono.functions.batch import ArenaArray, is_whole
 from unisono.functions.errors import Inactive, Interrupted, explain
-from unisono.functions.evaluate import Definition, Evaluator
+from unisono.functions.evaluator import Definition, Evaluator
 from unisono.functions.link import FOREVER, Link
 from unisono.functions.member import Member
 from unisono.functions.processes import Processes
-from unisono.functions.supply import Supply
+from unisono.functions.replication import Replication
 from unisono.functions.worker import START_SECONDS
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _GRACE = 5.0
 """Seconds that workers get to exit on their own."""
+
+
+class Workers(int):
+    """The number of processes; as a context manager, it closes them at the end."""
+
+    _pool: Pool
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if _pool is self._pool:
+            close()
 
 
 class Pool:
@@ -45,11 +63,12 @@ class Pool:
     ) -> None:
         self._job = _native.Job(size)
         self._processes = Processes(self._job, master, profile, threads)
-        self._lent: list[Any] = []
+        self._arena_copies: list[Any] = []
         self._lock = threading.RLock()
         self._lost: BaseException | None = None
         self.is_closed = False
         """Whether its workers have ended."""
+        self._executor: ThreadPoolExecutor | None = None
         self._pid = os.getpid()
         own = [{} if not devices else _with_device(devices, rank, size) for rank in range(size)]
         try:
@@ -59,35 +78,41 @@ class Pool:
             os.environ.update(own[master])
             world = self._job.join(master, START_SECONDS)
             self.member = Member(Link(world, min(timeout or FOREVER, FOREVER)), master)
-            self.supply = Supply(self.member, self._send_command)
+            self.replication = Replication(self.member, self._send_command)
         except BaseException:
             self._processes.end(0)
             raise
 
     @property
-    def turn(self) -> AbstractContextManager[Any]:
+    def lock(self) -> AbstractContextManager[Any]:
         """The lock on the workers: a thread holds it from checking what they need until they are done."""
         if os.getpid() != self._pid:
-            raise Inactive("anything in a forked child", "call only in the process that called fork()")
+            raise Inactive("anything in a forked child", "call only in the process that called start()")
         return self._lock
 
     def register(self, definition: Definition, evaluator: Evaluator, shareds: list[Any]) -> int:
         """Registers a new function; workers receive it before they need it."""
-        with self.turn:
+        with self.lock:
             for one in shareds:
                 self.member.variables.note(one)
-            return self.supply.add(definition, evaluator, shareds)
+            return self.replication.add(definition, evaluator, shareds)
 
     def distribute(self) -> None:
         """Sends the workers everything that they lack."""
-        with self.turn:
-            self.supply.distribute()
+        with self.lock:
+            self.replication.distribute()
 
-    def lend(self, array: Any) -> Place:
+    def copy_to_arena(self, array: Any) -> ArenaArray:
         """Copies an array to memory readable by workers during the next command; the caller holds `turn`."""
-        place = self.member.lend(array)
-        self._lent.append(self.member.kept.pop())
-        return place, array.dtype.str, array.shape
+        location = self.member.copy_to_arena(array)
+        self._arena_copies.append(self.member.kept.pop())
+        return location, array.dtype.str, array.shape
+
+    def submit(self, call: Callable[[], Any]) -> Future[Any]:
+        """Runs a call in the background, after those submitted before."""
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, "unisono-functions")
+        return self._executor.submit(call)
 
     def run(self, task: Any, command: tuple[Any, ...]) -> Any:
         """Runs a task on every rank."""
@@ -96,31 +121,31 @@ class Pool:
     def _send_command(self, task: Any, command: tuple[Any, ...]) -> Any:
         message = pickle.dumps(command, 5)
         member = self.member
-        with self.turn:
+        with self.lock:
             self.check_usable()
-            if not member.in_step:
+            if not member.is_idle:
                 advice = "call the inner one before, or compute it here"
                 raise Inactive("a function inside a function", advice)
             member.kept.clear()
             try:
                 # No rank reads the message before the barrier: until then an interrupt does no harm.
                 member.link.publish(message)
-                member.in_step = False
+                member.is_idle = False
                 member.link.meet()
                 return member.perform(task)
             except BaseException as error:
-                if not member.in_step:
+                if not member.is_idle:
                     self._lost = error
                     if isinstance(error, Error) and self.is_closed:
                         advice = (
-                            "close() was called meanwhile; call fork(), and make functions and data again"
+                            "close() was called meanwhile; call start(), and make functions and data again"
                         )
                         raise Inactive(task.operation, advice) from error
                     if isinstance(error, Error):
                         explain(error, task.operation, member.link.timeout)
                 raise
             finally:
-                self._lent.clear()
+                self._arena_copies.clear()
 
     def check_usable(self) -> None:
         """Raises an error after a call that left the ranks out of step."""
@@ -136,7 +161,9 @@ class Pool:
         grace = 0.0
         try:
             self.is_closed = True
-            if self.member.in_step:
+            if self._executor is not None:
+                self._executor.shutdown(wait=False, cancel_futures=True)
+            if self.member.is_idle:
                 self.member.link.publish(pickle.dumps(None, 5))
                 self.member.link.meet(_GRACE)
                 grace = _GRACE
@@ -151,7 +178,7 @@ class Pool:
             self._processes.end(grace)
         finally:
             os.environ.pop(device.VARIABLE, None)
-            self.supply.end()
+            self.replication.end()
             self.member.link.world.shutdown()
 
 
@@ -162,7 +189,7 @@ def _with_device(devices: list[str], rank: int, size: int) -> dict[str, str]:
 _pool: Pool | None = None
 
 
-def fork(
+def start(
     n: int | None = None,
     *,
     master_rank: int = 0,
@@ -170,7 +197,7 @@ def fork(
     timeout: float | None = None,
     profile_workers: bool = False,
     use_gpu: bool = False,
-) -> int:
+) -> Workers:
     """Starts worker processes. This process is the master: it drives them, and works too.
 
     Workers are fresh processes, not copies of this one: threads, notebooks and open devices are no obstacle.
@@ -187,7 +214,7 @@ def fork(
             device, and results computed there stay there. Call it before CUDA is first used in this process.
 
     Returns:
-        Number of processes.
+        Number of processes. In a `with` statement, it closes them at the end.
 
     Raises:
         RuntimeError: There are workers already, or there is no device when one is requested.
@@ -196,33 +223,39 @@ def fork(
 
     Example:
         >>> from unisono import functions
-        >>> functions.fork(2)
-        2
-        >>> functions.close()
+        >>> with functions.start(2):
+        ...     functions.function(lambda: 1.0, "sum")()
+        array(2.)
     """
     global _pool
     if n is not None and not is_whole(n):
-        raise TypeError(f"fork: expected a whole number of workers, received {n!r}")
+        raise TypeError(f"start: expected a whole number of workers, received {n!r}")
     if not is_whole(master_rank):
-        raise TypeError(f"fork: expected a whole number as master_rank, received {master_rank!r}")
+        raise TypeError(f"start: expected a whole number as master_rank, received {master_rank!r}")
     if _pool is not None:
-        raise RuntimeError("Only fork once: there are workers already; call close() first")
+        raise RuntimeError("start: there are workers already; call close() first")
     devices = installed() if use_gpu else None
     if use_gpu and not devices:
-        raise RuntimeError("fork: expected a CUDA device for use_gpu=True, found none; leave it out")
+        raise RuntimeError("start: expected a CUDA device for use_gpu=True, found none; leave it out")
     size = len(devices or os.sched_getaffinity(0)) if n is None else int(n)
     if size < 1:
-        raise ValueError(f"fork: expected at least 1 worker, received {size}")
+        raise ValueError(f"start: expected at least 1 worker, received {size}")
     if not 0 <= master_rank < size:
-        raise ValueError(f"fork: expected a master_rank from 0 to {size - 1}, received {master_rank}")
+        raise ValueError(f"start: expected a master_rank from 0 to {size - 1}, received {master_rank}")
     if threads is not None and (not is_whole(threads) or threads < 1):
-        raise ValueError(f"fork: expected a whole number of threads from 1 up, received {threads!r}")
+        raise ValueError(f"start: expected a whole number of threads from 1 up, received {threads!r}")
     if timeout is not None and not (_is_number(timeout) and 0 < timeout < math.inf):
-        raise ValueError(f"fork: expected a timeout of more than 0 seconds, received {timeout!r}")
+        raise ValueError(f"start: expected a timeout of more than 0 seconds, received {timeout!r}")
     if not sys.executable:
-        raise RuntimeError("fork: expected a Python interpreter in sys.executable, received none")
+        raise RuntimeError("start: expected a Python interpreter in sys.executable, received none")
     _pool = Pool(size, int(master_rank), profile_workers, threads, timeout, devices)
-    return size
+    made = Workers(size)
+    made._pool = _pool
+    return made
+
+
+fork = start
+"""Alias of `start`, by the name that Synkhronos gave it. Nothing is forked: workers are fresh processes."""
 
 
 def close() -> None:
@@ -233,7 +266,7 @@ def close() -> None:
     global _pool
     closing, _pool = _pool, None
     if closing is None:
-        warnings.warn("close: there are no workers to close; call fork() first", stacklevel=2)
+        warnings.warn("close: there are no workers to close; call start() first", stacklevel=2)
         return
     closing.close()
 
@@ -255,7 +288,7 @@ def rank() -> int:
     Example:
         >>> import random
         >>> from unisono import functions
-        >>> functions.fork(2)
+        >>> functions.start(2)
         2
         >>> def seed():
         ...     random.seed(7 + functions.rank())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from unisono.functions.collectives import all_reduce, broadcast
-from unisono.functions.making import function
+from unisono.functions.factory import function
+from unisono.functions.function_object import Function
 from unisono.functions.pool import active
 from unisono.functions.rules import RULES
 
@@ -67,21 +69,29 @@ class TrainFunction:
         """
         return self.gradient.build_inputs(*arrays, **options)
 
-    def __call__(self, *inputs: Any, **options: Any) -> Any:
+    def __call__(self, *inputs: Any, wait: bool = True, **options: Any) -> Any:
         """Performs one step.
 
         Args:
-            *inputs: The inputs of the loss, as `Data`.
-            **options: `batch`, `batch_s` and other options, as for `Function`.
+            *inputs: The inputs of the loss, as `Data` or as NumPy arrays, which are copied.
+            wait: Whether to wait for the result, as for `Function`.
+            **options: `batch`, `shared_batch` and other options, as for `Function`.
 
         Returns:
-            The loss before the step, averaged over all workers.
+            The loss before the step, averaged over all workers; a `concurrent.futures.Future` of it if `wait`
+            is false.
 
         Raises:
             ValueError: The module's parameters, their `requires_grad` or their type have changed since this
                 function was created.
         """
-        with active(f"function {self.gradient.name!r}").turn:
+        pool = active(f"function {self.gradient.name!r}")
+        held = [self.gradient._as_data(at, one) for at, one in enumerate(inputs)]
+        call = functools.partial(self._step, held, options)
+        return call() if wait else pool.submit(call)
+
+    def _step(self, inputs: list[Any], options: dict[str, Any]) -> Any:
+        with active(f"function {self.gradient.name!r}").lock:
             if self._check is not None:
                 self._check()
             loss = self.gradient(*inputs, **options)
@@ -106,7 +116,8 @@ def make_train_function(
         loss: A symbolic scalar that depends on `x` and `y`; or, for PyTorch and JAX, a callable of `x` and
             `y` that returns the mean loss of its rows. For JAX it also receives the parameters by name.
         params: The shared variables to train; for PyTorch a module, for JAX shared arrays.
-        x: The symbolic input; or a shared variable with the workers' own data, whose rows `batch_s` selects.
+        x: The symbolic input; or a shared variable with the workers' own data, of which `shared_batch`
+            selects rows.
         y: The targets, in the same form.
         update_rule: A function of `unisono.functions.updates`, or its name, such as "adam".
         *args: Further positional arguments of the rule, such as the learning rate.
@@ -144,3 +155,25 @@ def make_train_function(
     )
     apply = function([], updates=second, name=f"step of {loss.name or 'loss'}")
     return TrainFunction(gradient, apply, vector, "sum" if counts else "avg")
+
+
+def refresh(target: Function | TrainFunction) -> None:
+    """Sends a function to the workers again before its next call, with everything that it captures.
+
+    Calls do so themselves when something that a function captures has changed. It is for changes that they
+    cannot detect: in the state of optimizers, and in memory that other libraries own.
+
+    Args:
+        target: The function, or the training function. Shared variables keep their values; `broadcast`
+            those.
+
+    Example:
+        >>> from unisono import functions
+        >>> functions.start(2)
+        2
+        >>> f = functions.function(lambda: None)
+        >>> functions.refresh(f)
+        >>> functions.close()
+    """
+    for one in (target.gradient, target.apply) if isinstance(target, TrainFunction) else (target,):
+        one._refresh()

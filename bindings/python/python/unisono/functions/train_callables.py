@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from unisono.functions.callables import bind, check_names, input_names, positional_names
-from unisono.functions.making import function
+from unisono.functions.factory import function
 from unisono.functions.rules import RULES, Rule
-from unisono.functions.shared import Shared, shared, updated
+from unisono.functions.shared_array import Shared, shared, updated
 from unisono.functions.train import TrainFunction
 
 

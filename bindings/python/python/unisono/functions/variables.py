@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Protocol
 
 _KINDS = {
-    "unisono.functions.shared": "unisono.functions.shared",
+    "unisono.functions.shared_array": "unisono.functions.shared_array",
+    "functools": "unisono.functions.functools_wrappers",
     "pytensor": "unisono.functions.with_pytensor",
     "torch": "unisono.functions.with_torch",
 }
@@ -78,15 +79,11 @@ class Registry:
 
     def forget(self, count: int) -> None:
         """Revokes the numbers from `count` up: their objects could not be sent."""
-        self.drop(range(count, self.count))
-        self.count = count
-
-    def drop(self, numbers: Iterable[int]) -> None:
-        """Releases these objects."""
-        for number in numbers:
+        for number in range(count, self.count):
             self._numbers.pop(id(self.objects.pop(number)), None)
             self._variables.pop(number, None)
             self._titles.pop(number, None)
+        self.count = count
 
     def number_of(self, thing: Any) -> int | None:
         """The number of an object, if it has one."""
@@ -109,42 +106,14 @@ def _no_parts(thing: Any) -> list[Any]:
     return []
 
 
-class Settings:
-    """Attributes of shared variables other than their values, such as their type."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._watches: list[Any] = []
-
-    def changes(self) -> list[tuple[int, Any]]:
-        """The changes that the workers have not received yet; runs before every call."""
-        return [change for watch in self._watches for change in watch.changes()] if self._watches else []
-
-    def told(self, registry: Registry) -> None:
-        """Records that the workers are up to date."""
-        if registry.count != self._count:
-            self._count = registry.count
-            makers = [kind.Watch for kind in kinds() if hasattr(kind, "Watch")]
-            watches = [make(registry.objects) for make in makers]
-            self._watches = [watch for watch in watches if watch.has_any()]
-        for watch in self._watches:
-            watch.told()
-
-
-def apply_settings(thing: Any, setting: Any) -> None:
-    """Applies the master's settings to an object."""
-    kind_of(thing).apply_settings(thing, setting)
-
-
 _found: list[Any] = []
 
 
 def kinds() -> list[Any]:
     """The adapter modules for shared objects, one for each library in use in this process."""
-    if len(_found) < len(_KINDS):
-        _found[:] = [
-            importlib.import_module(own) for library, own in _KINDS.items() if library in sys.modules
-        ]
+    present = [own for library, own in _KINDS.items() if library in sys.modules]
+    if len(present) != len(_found):
+        _found[:] = [importlib.import_module(own) for own in present]
     return _found
 
 
@@ -158,13 +127,38 @@ def is_found(thing: Any) -> bool:
     return any(kind.is_found(thing) for kind in kinds())
 
 
-MANAGED = ("param_groups", "state")
-"""Attributes of followed objects that their library changes, as it does those that begin with a `_`."""
+def watch(thing: Any, sources: Any, visit: Callable[[str, Any], None]) -> None:
+    """Records what workers must know of a shared object besides the values of its variables."""
+    getattr(kind_of(thing), "watch", _nothing)(thing, sources, visit)
 
 
-def follows(thing: Any) -> Callable[[str], bool] | None:
-    """Which attributes of a library's object are followed; None if none is."""
-    found = (kind.follows(thing) for kind in kinds() if hasattr(kind, "follows"))
+def _nothing(*_: Any) -> None:
+    return None
+
+
+def state_of(thing: Any, previous: Any) -> Any:
+    """What was recorded by `watch`, to be applied to the workers' copies; None if there is nothing.
+
+    Args:
+        thing: The shared object.
+        previous: What `private_state` returned when the object was last sent.
+    """
+    return getattr(kind_of(thing), "state_of", _nothing)(thing, previous)
+
+
+def private_state(thing: Any) -> Any:
+    """State of an object that each worker keeps as its own, unless the master assigns another."""
+    return getattr(kind_of(thing), "private_state", _nothing)(thing)
+
+
+def apply_state(thing: Any, state: Any) -> None:
+    """Applies the master's state to this rank's copy of an object."""
+    kind_of(thing).apply_state(thing, state)
+
+
+def digest_of(thing: Any) -> Callable[[Any], Any] | None:
+    """The function that identifies the contents of a library's array; None for any other object."""
+    found = (kind.digest_of(thing) for kind in kinds() if hasattr(kind, "digest_of"))
     return next((one for one in found if one is not None), None)
 
 

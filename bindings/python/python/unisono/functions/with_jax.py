@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from unisono.functions.callables import Callable, Kernel
-from unisono.functions.shared import Updated
+from unisono.functions.shared_array import Updated
 
 
 class JaxKernel(Kernel):

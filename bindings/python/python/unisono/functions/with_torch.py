@@ -12,7 +12,9 @@ import torch
 
 from unisono.functions import device
 from unisono.functions.callables import Callable, Kernel
-from unisono.functions.shared import Shared
+from unisono.functions.shared_array import Shared
+from unisono.functions.snapshot import Sources, array_digest
+from unisono.functions.user_code import is_user_module
 
 
 class TorchKernel(Kernel):
@@ -144,56 +146,83 @@ def titled_parts(thing: Any) -> Iterable[tuple[str, Any]]:
     return [("", part) for part in parts(thing)]
 
 
-def follows(thing: Any) -> AnyCallable[[str], bool] | None:
-    """Which attributes of modules and optimizers are sent to the workers when they change."""
+def watch(thing: Any, sources: Sources, visit: AnyCallable[[str, Any], None]) -> None:
+    """Records the attributes of a module, the settings of an optimizer, the type of a tensor."""
+    kind = type(thing).__name__
+    if isinstance(thing, torch.Tensor):
+        for reader in _SETTINGS:
+            sources.read(reader, thing, "requires_grad or dtype of a tensor")
+        return
+    sources.read(type, thing, kind)
+    visit(kind, type(thing))
+    if isinstance(thing, torch.optim.Optimizer):
+        sources.read(_state, thing, f"{kind}.state")
+        sources.read(_param_groups, thing, f"{kind}.param_groups")
+        visit(f"{kind}.param_groups", thing.param_groups)
+        return
+    sources.mapping(kind, vars(thing))
+    for name, value in _attributes(thing).items():
+        visit(f"{kind}.{name}", value)
+
+
+_SETTINGS = (attrgetter("requires_grad"), attrgetter("dtype"))
+_state, _param_groups = attrgetter("state"), attrgetter("param_groups")
+
+
+def _attributes(module: Any) -> dict[str, Any]:
+    """The attributes of a module that are sent: all, unless a class of the user says otherwise."""
+    user = [one for one in type(module).__mro__ if is_user_module(one.__module__)]
+    is_custom = any("__getstate__" in vars(one) for one in user)
+    held: dict[str, Any] = module.__getstate__() if is_custom else vars(module)
+    return {name: value for name, value in held.items() if name != "_compiled_call_impl"}
+
+
+def private_state(thing: Any) -> Any:
+    """An optimizer's state, such as momentum: each worker's own."""
+    return thing.state if isinstance(thing, torch.optim.Optimizer) else None
+
+
+def state_of(thing: Any, previous: Any) -> Any:
+    """What workers must know of an object: the class and the attributes, or a tensor's settings."""
+    if isinstance(thing, torch.Tensor):
+        return thing.requires_grad, thing.dtype
+    if isinstance(thing, torch.optim.Optimizer):
+        own = {} if thing.state is previous else {"state": thing.state}
+        return type(thing), {"param_groups": thing.param_groups, **own}
+    return type(thing), _attributes(thing)
+
+
+def apply_state(thing: Any, state: Any) -> None:
+    """Makes this rank's copy like the master's, except for the values of tensors."""
+    if isinstance(thing, torch.Tensor):
+        requires_grad, dtype = state
+        if thing.dtype != dtype:
+            grad, thing.grad = thing.grad, None
+            thing.data = thing.data.to(dtype)
+            thing.grad = None if grad is None else grad.to(dtype)
+        thing.requires_grad_(requires_grad)
+        return
+    kind, attributes = state
+    if type(thing) is not kind:
+        thing.__class__ = kind
     if isinstance(thing, torch.nn.Module):
-        return _NOT_COMPILED
-    return _OF_OPTIMIZERS if isinstance(thing, torch.optim.Optimizer) else None
+        vars(thing).clear()
+        thing.__setstate__(attributes)  # type: ignore[no-untyped-call]
+    else:
+        vars(thing).update(attributes)
 
 
-_NOT_COMPILED = "_compiled_call_impl".__ne__
-_OF_OPTIMIZERS = frozenset(("param_groups", "state")).__contains__
+def digest_of(thing: Any) -> AnyCallable[[Any], Any] | None:
+    """How to identify the contents of a tensor that is not shared; None for any other object."""
+    return _digest if isinstance(thing, torch.Tensor) else None
 
 
-class Watch:
-    """Watches the type and `requires_grad` of the master's tensors."""
-
-    def __init__(self, objects: dict[int, Any]) -> None:
-        every = [(number, one) for number, one in objects.items() if isinstance(one, torch.Tensor)]
-        self._numbers, self._tensors = [number for number, _ in every], [one for _, one in every]
-        self._sent: list[Any] = []
-
-    def has_any(self) -> bool:
-        """Whether there is anything to watch."""
-        return bool(self._tensors)
-
-    def _now(self) -> list[Any]:
-        return list(map(_settings, self._tensors))
-
-    def changes(self) -> list[tuple[int, Any]]:
-        """The number and settings of each tensor whose settings differ from those last sent."""
-        now = self._now()
-        if now == self._sent:
-            return []
-        every = zip(self._numbers, now, self._sent, strict=True)
-        return [(number, new) for number, new, old in every if new != old]
-
-    def told(self) -> None:
-        """Records that the workers have the current settings."""
-        self._sent = self._now()
-
-
-_settings = attrgetter("requires_grad", "dtype")
-
-
-def apply_settings(thing: Any, settings: Any) -> None:
-    """Sets a tensor's type and `requires_grad` to those of the master's tensor."""
-    requires_grad, dtype = settings
-    if thing.dtype != dtype:
-        grad, thing.grad = thing.grad, None
-        thing.data = thing.data.to(dtype)
-        thing.grad = None if grad is None else grad.to(dtype)
-    thing.requires_grad_(requires_grad)
+def _digest(tensor: Any) -> tuple[Any, ...]:
+    settings = (tensor.requires_grad, tensor.dtype, tensor.shape, tensor.device)
+    if tensor.device.type == "cpu" and tensor.layout is torch.strided and not tensor.is_conj():
+        flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+        return *settings, array_digest(flat.numpy())
+    return *settings, tensor.data_ptr() if tensor.layout is torch.strided else 0, tensor._version
 
 
 def wrap(thing: Any) -> _Copy:

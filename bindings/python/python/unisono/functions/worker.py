@@ -92,11 +92,11 @@ class _FailedTask:
         """Raises the error."""
         raise self._error
 
-    def problem(self, shown: list[Any]) -> Exception | None:
+    def problem(self, published: list[Any]) -> Exception | None:
         """Never called, because `prepare` fails."""
         return None
 
-    def finish(self, shown: list[Any]) -> None:
+    def finish(self, published: list[Any]) -> None:
         """Never called, because `prepare` fails."""
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from unisono.functions import callables
 from unisono.functions import outputs as output_modes
-from unisono.functions.evaluate import Definition
-from unisono.functions.function import Function, Input
+from unisono.functions.evaluator import Definition
+from unisono.functions.function_object import Function, Input
 from unisono.functions.pool import Pool, active
-from unisono.functions.shared import Shared
+from unisono.functions.shared_array import Shared
 from unisono.functions.variables import parts_of
 
 
@@ -44,7 +44,7 @@ def function(
             mode), for callables variables or (variable, mode). Each worker changes its own copy; the mode
             determines how the changes of slices are combined.
         givens: Replacements in the graph.
-        sliceable_shareds: Shared variables that hold data: calls select rows of them with `batch_s`.
+        sliceable_shareds: Shared variables that hold data: calls select rows of them with `shared_batch`.
         shareds: For callables: the shared arrays passed by name, and the modules and parameters that it uses.
         framework: For callables: "numpy", "torch" or "jax"; by default inferred from its type and shareds.
         weighted: Whether averages weight each worker and slice by its row count, to give means over all rows.
@@ -57,7 +57,7 @@ def function(
     Example:
         >>> import numpy as np
         >>> from unisono import functions
-        >>> functions.fork(2)
+        >>> functions.start(2)
         2
         >>> f = functions.function(lambda x, y: (x @ y).mean(axis=0), "avg", bcast_inputs=["y"])
         >>> x, y = f.build_inputs(np.ones((4, 3)), np.ones((3, 2)))

@@ -12,12 +12,12 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
-def in_turn(operation: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+def exclusive(operation: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Makes an operation wait until no other thread drives the workers, and hold them until it is done."""
 
     @functools.wraps(operation)
     def wrapper(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        with active(f"{operation.__name__}()").turn:
+        with active(f"{operation.__name__}()").lock:
             return operation(*args, **kwargs)
 
     return wrapper

@@ -9,7 +9,7 @@ from typing import Any
 from unisono.functions import device
 from unisono.functions.batch import edges
 from unisono.functions.outputs import Accumulator, without_axis
-from unisono.functions.pending import PendingUpdate, PossibleUpdate
+from unisono.functions.slice_updates import PendingUpdate, PossibleUpdate
 from unisono.functions.variables import parts_of, wrap
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from unisono.functions import batch as batches
-from unisono.functions.batch import Place, edges
-from unisono.functions.calling import Call
-from unisono.functions.data import Data, data
-from unisono.functions.evaluate import Definition, Evaluator
+from unisono.functions.batch import ArenaArray, edges
+from unisono.functions.call_task import Call
+from unisono.functions.deprecation import deprecated, renamed
+from unisono.functions.evaluator import Definition, Evaluator
+from unisono.functions.input_data import Data, data
+from unisono.functions.master_only import RemoteValue
 from unisono.functions.pool import Pool, active
-from unisono.functions.remote_value import RemoteValue
 from unisono.functions.variables import parts_of
 
 
@@ -66,33 +68,44 @@ class Function:
 
     def __call__(
         self,
-        *args: Data,
+        *args: Any,
         output_subset: Sequence[int] | None = None,
         batch: Any = None,
-        batch_s: Any = None,
+        shared_batch: Any = None,
         num_slices: int = 1,
-        **kwargs: Data,
+        wait: bool = True,
+        **kwargs: Any,
     ) -> Any:
         """Runs the function on all workers.
 
         Args:
-            *args: The inputs, scattered ones first.
+            *args: The inputs, scattered ones first: `Data`, or NumPy arrays, which are copied.
             output_subset: The positions of the outputs to return.
             batch: The rows of the scattered inputs: a row count, a slice, or a list of rows; by default all.
-            batch_s: The rows that each worker takes from its own sliceable variables: a slice or a list of
-                rows, or a list with one of these for each worker; by default all.
+            shared_batch: The rows that each worker takes from its own sliceable variables: a slice or a list
+                of rows, or a list with one of these for each worker; by default all.
             num_slices: Number of slices into which each worker splits its rows, computed one after the other.
+            wait: Whether to wait for the result. If not, the call runs in the background, after those started
+                before it; do not change its `Data` until it is done.
             **kwargs: Inputs by name.
 
         Returns:
-            The output, or a list of them.
+            The output, or a list of them; a `concurrent.futures.Future` of it if `wait` is false.
         """
+        shared_batch = renamed("batch_s", "shared_batch", kwargs, shared_batch)
         pool = active(f"function {self.name!r}")
         if pool is not self._pool:
             raise RuntimeError(f"function {self.name!r} belongs to workers that were closed; make it again")
-        with pool.turn:
-            captures = pool.supply.check(self._number)
-            ordered = self._ordered(args, kwargs)
+        inputs = self._ordered(args, kwargs)
+        call = functools.partial(self._run, inputs, output_subset, batch, shared_batch, num_slices)
+        return call() if wait else pool.submit(call)
+
+    def _run(
+        self, ordered: list[Data], output_subset: Any, batch: Any, shared_batch: Any, num_slices: Any
+    ) -> Any:
+        pool = self._pool
+        with pool.lock:
+            pool.replication.check(self._number)
             subset = self._subset(output_subset)
             scattered = self._definition.scattered
             if (
@@ -105,22 +118,21 @@ class Function:
                 raise ValueError(
                     "num_slices: expected scattered inputs or sliceable variables to cut, received neither"
                 )
-            if batch_s is not None and not self._definition.sliceables:
-                raise TypeError("batch_s: expected a function with sliceable_shareds, received one without")
+            if shared_batch is not None and not self._definition.sliceables:
+                raise TypeError(
+                    "shared_batch: expected a function with sliceable_shareds, received one without"
+                )
             bounds, rows = self._assign(ordered[:scattered], batch)
-            selection: list[Any] | None = batches.parse_each(batch_s, pool.member.size)
+            selection: list[Any] | None = batches.parse_each(shared_batch, pool.member.size)
             if selection is not None and not isinstance(selection[0], tuple):
-                selection = _lend_rows(pool, selection)
-            inputs = [(one._place(), one.minibatch) for one in ordered]
+                selection = _copy_rows_to_arena(pool, selection)
+            inputs = [(one._location(), one.minibatch) for one in ordered]
             details = (self._number, inputs, bounds, rows, selection, int(num_slices), subset)
-            try:
-                results = pool.run(Call(pool.member, *details), ("call", *details))
-            finally:
-                if not captures.is_constant:
-                    pool.supply.settle(captures)
+            results = pool.run(Call(pool.member, *details), ("call", *details))
+            pool.replication.after_call(self._number)
             return results[0] if self._is_single and len(results) == 1 else results or None
 
-    def as_theano(self, *args: Any, **kwargs: Any) -> Any:
+    def alone(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the function on the master alone, on arrays; updates change the master's variables only.
 
         Args:
@@ -130,15 +142,22 @@ class Function:
         Returns:
             The output, or a list of them.
         """
-        with self._pool.turn, self._pool.supply.alone(self._number):
+        with self._pool.lock:
+            self._pool.replication.prepare_alone(self._number)
             arrays = [np.asarray(one) for one in self._order(args, kwargs)]
             evaluator = self._pool.member.functions[self._number]
             held = evaluator.sliceables
             results = evaluator.run(arrays, [one.raw() for one in held], 0, 1)
             return results[0] if self._is_single else results or None
 
-    alone = as_theano
-    """Alias of `as_theano`."""
+    def as_theano(self, *args: Any, **kwargs: Any) -> Any:
+        """Deprecated alias of `alone`, by the name that Synkhronos gave it."""
+        deprecated("as_theano", "alone")
+        return self.alone(*args, **kwargs)
+
+    def _refresh(self) -> None:
+        with self._pool.lock:
+            self._pool.replication.refresh(self._number)
 
     def build_inputs(
         self,
@@ -199,14 +218,8 @@ class Function:
         return found
 
     def _ordered(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Data]:
-        ordered = self._order(args, kwargs)
+        ordered = [self._as_data(at, value) for at, value in enumerate(self._order(args, kwargs))]
         for position, (one, value) in enumerate(zip(self._inputs, ordered, strict=True)):
-            if not isinstance(value, Data):
-                raise TypeError(
-                    f"{self.name}: input {position} ({one.name}) expected Data, received "
-                    f"{type(value).__name__}; "
-                    "make it with build_inputs() or data()"
-                )
             if value._pool is not self._pool:
                 raise RuntimeError(
                     f"{self.name}: input {position} ({one.name}) belongs to workers that were closed"
@@ -217,6 +230,17 @@ class Function:
                     f"received {value.dtype} with {value.ndim}"
                 )
         return ordered
+
+    def _as_data(self, position: int, value: Any) -> Data:
+        if isinstance(value, Data):
+            return value
+        one = self._inputs[position] if position < len(self._inputs) else Input(None)
+        if isinstance(value, (np.ndarray, np.generic)):
+            return data(value, var=one.variable, name=one.name)
+        raise TypeError(
+            f"{self.name}: input {position} ({one.name}) expected Data or a NumPy array, received "
+            f"{type(value).__name__}; make it with build_inputs() or data()"
+        )
 
     def _subset(self, wanted: Any) -> list[int] | None:
         if wanted is None:
@@ -231,7 +255,7 @@ class Function:
             raise ValueError(f"output_subset: expected positions from 0 to {count - 1}, received {wrong[0]}")
         return list(dict.fromkeys(int(one) for one in wanted))
 
-    def _assign(self, scattered: list[Data], batch: Any) -> tuple[tuple[int, ...] | None, Place | None]:
+    def _assign(self, scattered: list[Data], batch: Any) -> tuple[tuple[int, ...] | None, ArenaArray | None]:
         """The rows that each worker takes, and the list of rows if there is one."""
         chosen = batches.parse(batch)
         if not scattered:
@@ -263,14 +287,14 @@ class Function:
                     f"{self.name}: input {position} ({names[position]}) is a minibatch and expected at least "
                     f"{chosen.length} rows, received {len(one)}"
                 )
-        rows = None if chosen.rows is None else self._pool.lend(chosen.rows)
+        rows = None if chosen.rows is None else self._pool.copy_to_arena(chosen.rows)
         return edges(chosen.start, chosen.stop, self._pool.member.size), rows
 
 
-def _lend_rows(pool: Pool, lists: list[Any]) -> list[Place]:
+def _copy_rows_to_arena(pool: Pool, lists: list[Any]) -> list[ArenaArray]:
     """Copies each worker's list of rows to memory that it can read; identical lists only once."""
-    places: dict[int, Place] = {}
+    locations: dict[int, ArenaArray] = {}
     for one in lists:
-        if id(one) not in places:
-            places[id(one)] = pool.lend(one)
-    return [places[id(one)] for one in lists]
+        if id(one) not in locations:
+            locations[id(one)] = pool.copy_to_arena(one)
+    return [locations[id(one)] for one in lists]

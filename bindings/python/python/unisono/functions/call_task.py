@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from unisono.functions import batch, device, outputs
-from unisono.functions.batch import Place
-from unisono.functions.errors import Misfit
+from unisono.functions.batch import ArenaArray
+from unisono.functions.errors import ShapeMismatch
 from unisono.functions.member import Member
 
 
@@ -19,9 +19,9 @@ class Call:
         self,
         member: Member,
         number: int,
-        inputs: list[tuple[Place, bool]],
+        inputs: list[tuple[ArenaArray, bool]],
         bounds: tuple[int, ...] | None,
-        rows: Place | None,
+        rows: ArenaArray | None,
         selection: list[Any] | None,
         slices: int,
         subset: list[int] | None,
@@ -44,8 +44,8 @@ class Call:
         if function.sliceables:
             chosen, selected = batch.select(function.sliceables, self._own_selection(), member.rank)
             if definition.scattered and selected != count:
-                raise Misfit(
-                    f"worker {member.rank}: expected as many scattered rows as batch_s selects there, "
+                raise ShapeMismatch(
+                    f"worker {member.rank}: expected as many scattered rows as shared_batch selects there, "
                     f"received {count} and {selected}"
                 )
             count = selected
@@ -60,7 +60,7 @@ class Call:
                 outputs.check_type(value.dtype, f"{self.operation}: output {at}")
         if not self._outputs:
             return None
-        return count, [self._show(mode, value) for mode, _, value in self._outputs]
+        return count, [self._describe(mode, value) for mode, _, value in self._outputs]
 
     def _arguments(self, scattered: int) -> tuple[list[Any], int]:
         link, rank, bounds = self._member.link, self._member.rank, self._bounds
@@ -85,26 +85,26 @@ class Call:
         own = self._selection[self._member.rank]
         return own if len(own) == 2 else self._member.link.view(*own)
 
-    def _show(self, mode: str | None, value: Any) -> Any:
+    def _describe(self, mode: str | None, value: Any) -> Any:
         """Type, shape, and the arena offset if the master reads the value instead of reducing it."""
         if mode is None:
             return None
         if device.is_there(value):
             return device.kind_of(value), tuple(value.shape), -1
-        lent = mode == "gather" or value.dtype not in outputs.CARRIED
-        place = self._member.lend(value) if lent and not self._member.is_master else -1
-        return value.dtype.str, value.shape, place
+        is_copied = mode == "gather" or value.dtype not in outputs.CARRIED
+        location = self._member.copy_to_arena(value) if is_copied and not self._member.is_master else -1
+        return value.dtype.str, value.shape, location
 
-    def problem(self, shown: list[Any]) -> Exception | None:
+    def problem(self, published: list[Any]) -> Exception | None:
         """Outputs must agree in type and, except for the gathered axis, in shape; averages need rows."""
-        counts = [one[0] for one in shown] if self._outputs else [1]
+        counts = [one[0] for one in published] if self._outputs else [1]
         if self._has_rows and not any(counts) and any(mode == "avg" for mode, _, _ in self._outputs):
             return ValueError(f"{self.operation}: expected at least one row to average over, received none")
         for index, (mode, at, _) in enumerate(self._outputs):
             if mode is None:
                 continue
-            kinds = [one[1][index][0] for one in shown]
-            shapes = [one[1][index][1] for one in shown]
+            kinds = [one[1][index][0] for one in published]
+            shapes = [one[1][index][1] for one in published]
             compared = [shape[1:] for shape in shapes] if mode == "gather" else shapes
             if mode == "gather" and not all(shapes):
                 return ValueError(f"{self.operation}: {outputs.without_axis(at)}")
@@ -123,20 +123,20 @@ class Call:
                     return error
         return None
 
-    def finish(self, shown: list[Any]) -> Any:
+    def finish(self, published: list[Any]) -> Any:
         """Transfers the outputs to the master."""
         is_master = self._member.is_master
         collected = []
-        weights = self._weights([one[0] for one in shown]) if self._outputs else None
+        weights = self._weights([one[0] for one in published]) if self._outputs else None
         for index, (mode, _, value) in enumerate(self._outputs):
             weighs = mode == "avg" and weights is not None
             if device.is_there(value):
-                shapes = [one[1][index][1] for one in shown] if mode is not None else []
+                shapes = [one[1][index][1] for one in published] if mode is not None else []
                 result = self._on_device(mode, value, shapes, weights if weighs else None)
             elif mode is None:
                 result = value if self._function.kernel.is_fresh else np.array(value)
             elif mode == "gather" or value.dtype not in outputs.CARRIED:
-                arrays = self._fetch(value, [one[1][index] for one in shown]) if is_master else None
+                arrays = self._fetch(value, [one[1][index] for one in published]) if is_master else None
                 result = outputs.together(mode, arrays, weights if weighs else None) if arrays else None
             elif weighs and weights is not None:
                 result = self._reduce("sum", outputs.weigh(value, self._member.rank, weights), True)
@@ -177,10 +177,10 @@ class Call:
         result = link.group.reduce_to(own, mode, master, True, link.timeout, False)
         return np.asarray(result).reshape(value.shape) if self._member.is_master else None
 
-    def _fetch(self, own: Any, shown: list[Any]) -> list[Any]:
+    def _fetch(self, own: Any, published: list[Any]) -> list[Any]:
         """The parts of all ranks, for the master to combine."""
         view = self._member.link.view
         return [
-            own if rank == self._member.rank else view(place, kind, shape)
-            for rank, (kind, shape, place) in enumerate(shown)
+            own if rank == self._member.rank else view(location, kind, shape)
+            for rank, (kind, shape, location) in enumerate(published)
         ]

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from unisono.arrays import reject_masked
-from unisono.functions.batch import Place, is_whole
+from unisono.functions.batch import ArenaArray, is_whole
+from unisono.functions.master_only import RemoteValue
 from unisono.functions.outputs import check_type
 from unisono.functions.pool import Pool, active
-from unisono.functions.remote_value import RemoteValue
 
 
 class Data:
@@ -20,7 +20,7 @@ class Data:
 
     Example:
         >>> from unisono import functions
-        >>> functions.fork(1)
+        >>> functions.start(1)
         1
         >>> x = functions.data([[1.0, 2.0], [3.0, 4.0]])
         >>> x.shape, x.dtype, len(x), x[1, 0]
@@ -111,7 +111,7 @@ class Data:
 
         Example:
             >>> from unisono import functions
-            >>> functions.fork(1)
+            >>> functions.start(1)
             1
             >>> x = functions.data(shape=(5, 4), dtype="float32")
             >>> x.set_value([[1, 2], [3, 4]], force_cast=True)
@@ -199,7 +199,7 @@ class Data:
             if self._pool.is_closed:
                 raise RuntimeError(
                     f"{self._called()}belongs to workers that were closed and can take no more memory; call "
-                    "functions.fork(), and make it again"
+                    "functions.start(), and make it again"
                 )
             self._pool.check_usable()
             self._reallocate(int(size * oversize))
@@ -215,7 +215,7 @@ class Data:
         self._memory = link.allocate(wanted)
         self._offset, self.alloc_size = link.offset_of(self._memory), count
 
-    def _place(self) -> Place:
+    def _location(self) -> ArenaArray:
         """The location at which workers read the array."""
         return self._offset, self._dtype.str, self.data.shape
 
