@@ -4,7 +4,7 @@ use std::path::Path;
 
 use unisono::{Error, Result};
 
-use super::checkpoint::{for_each_weight, strip_worker_suffix};
+use super::checkpoint::{named_weights, strip_worker_suffix};
 use super::tensors::{F64Tensor, read};
 use super::trainer::Trainer;
 use crate::number::Number;
@@ -13,8 +13,9 @@ use crate::number::Number;
 /// model including the state of layers, but not the optimiser state.
 pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<()> {
     let (mut tensors, settings) = read(path)?;
-    let mut known: Vec<(String, Vec<usize>)> = Vec::new();
-    for_each_weight(trainer, |name, weight| known.push((name, weight.shape.clone())));
+    let named = named_weights(trainer).into_iter();
+    let mut known: Vec<(String, Vec<usize>)> =
+        named.map(|(name, weight)| (name, weight.shape.clone())).collect();
     let weights = known.len();
     for layer in trainer.network.layers() {
         let name = layer.name().to_string();
@@ -52,14 +53,14 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<(
             return refused(format!("finite numbers in `{name}`"), received, "mend or replace the file");
         }
     }
-    for_each_weight(trainer, |name, weight| {
+    for (name, weight) in named_weights(trainer) {
         if let Some(tensor) = tensors.get(&name) {
             weight.values = match &weight.cut {
                 Some(cut) => cut.take(&numbers(tensor)),
                 None => numbers(tensor),
             };
         }
-    });
+    }
     for layer in trainer.network.layers() {
         let name = layer.name().to_string();
         for (memory, values) in layer.memory() {
