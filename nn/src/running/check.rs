@@ -57,7 +57,7 @@ pub fn check(group: &Group, experiment: &Experiment) -> Result<Vec<Comparison>, 
     let topology = Topology::new(group, experiment).map_err(failed)?;
     if topology.mode == Mode::Table {
         let place = &experiment.resolved.get("distributed").unwrap_or(&experiment.resolved).place;
-        let advice = "check the mode data, or compare whole runs with `unisono compare`";
+        let advice = "check the mode data, or compare complete runs with `unisono compare`";
         return Err(failed(place.error("check", "the mode data, halo or vector", "table", advice)));
     }
     match experiment.precision {

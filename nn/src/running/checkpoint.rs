@@ -207,9 +207,9 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<C
     };
     let unexpected = tensors.iter().find(|pair| !fits(pair)).map(|(name, _)| name);
     if let Some(received) =
-        wrong.or_else(|| unexpected.map(|name| format!("`{name}`, which this model has not")))
+        wrong.or_else(|| unexpected.map(|name| format!("`{name}`, which this model does not have")))
     {
-        let advice = format!("{advice}, and samples of the shape that it learned from");
+        let advice = format!("{advice}, and samples of the shape that it was trained on");
         return Err(Error::usage(what, "the weights of this model", received, advice));
     }
     let numbers = |name: &str| -> Vec<T> { tensors[name].values.iter().map(|value| T::of(*value)).collect() };

@@ -29,7 +29,7 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<(
         };
         tensors.retain(|name, _| strip_worker_suffix(name).is_none() && !is_of_a_rule(name));
     }
-    let refused = |expected: String, received: String, advice: &str| {
+    let rejected = |expected: String, received: String, advice: &str| {
         Err(Error::usage(format!("read {}", path.display()), expected, received, advice))
     };
     let numbers =
@@ -38,19 +38,19 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<(
         let Some((_, shape)) = known.iter().find(|(known, _)| known == name) else {
             let names: Vec<&str> = known.iter().map(|(name, _)| name.as_str()).collect();
             let advice = "name tensors layer/weights and layer/bias, as checkpoints do";
-            return refused(format!("weights of {}", names.join(", ")), format!("`{name}`"), advice);
+            return rejected(format!("weights of {}", names.join(", ")), format!("`{name}`"), advice);
         };
         if *shape != tensor.shape {
             let advice = "give the weights of the same model; outputs come first, as in checkpoints";
-            return refused(
+            return rejected(
                 format!("`{name}` of shape {shape:?}"),
                 format!("shape {:?}", tensor.shape),
                 advice,
             );
         }
         if let Some(at) = numbers(tensor).iter().position(|value| !value.finite()) {
-            let received = format!("{} at place {at}", tensor.values[at]);
-            return refused(format!("finite numbers in `{name}`"), received, "mend or replace the file");
+            let received = format!("{} at index {at}", tensor.values[at]);
+            return rejected(format!("finite numbers in `{name}`"), received, "fix or replace the file");
         }
     }
     for (name, weight) in named_weights(trainer) {
