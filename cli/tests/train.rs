@@ -123,7 +123,7 @@ fn a_corrupt_checkpoint_ends_with_2_and_changes_nothing() {
             // The previous intact checkpoint, and how to continue from it.
             let message = text(&output.stderr);
             assert!(message.contains("move it away to continue from"), "{message}");
-            assert!(message.contains("epoch-000001.safetensors, which is whole"), "{message}");
+            assert!(message.contains("epoch-000001.safetensors, which is intact"), "{message}");
         }
         for output in resumed.into_iter().chain([finish(unisono(["predict", &file, &checkpoint]))]) {
             let message = text(&output.stderr);

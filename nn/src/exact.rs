@@ -4,6 +4,8 @@
 //! rounding. The units are derived from the largest term of all ranks. After J. Demmel and H. D. Nguyen, "Fast reproducible
 //! floating-point summation", 2013.
 
+use unisono::Result;
+
 use crate::layers::{Pass, Sums};
 use crate::number::Number;
 
@@ -35,8 +37,12 @@ pub(crate) fn largest<T: Number>(values: &[T]) -> f64 {
 impl ExactSums {
     /// Sums of terms whose magnitude is bounded by the product of these factors, each the local maximum of this rank. All
     /// ranks of the run must call this together.
-    pub(crate) fn new<T: Number>(pass: &Pass<'_, T>, length: usize, mut factors: [f64; 2]) -> ExactSums {
-        pass.all.largest(&mut factors);
+    pub(crate) fn new<T: Number>(
+        pass: &Pass<'_, T>,
+        length: usize,
+        mut factors: [f64; 2],
+    ) -> Result<ExactSums> {
+        pass.all.largest(&mut factors)?;
         let bound = factors[0] * factors[1];
         // 2^power exceeds the magnitude of every term.
         let power = (bound.to_bits() >> 52 & 0x7ff) as i32 - 1022;
@@ -46,7 +52,7 @@ impl ExactSums {
             true => rounder(power + TERMS - (53 - TERMS) * level),
             false => f64::NAN,
         });
-        ExactSums { rounders: rounders.collect(), pieces: vec![vec![0.0; length]; levels as usize] }
+        Ok(ExactSums { rounders: rounders.collect(), pieces: vec![vec![0.0; length]; levels as usize] })
     }
 
     /// Adds a term to one of the sums.
@@ -60,17 +66,21 @@ impl ExactSums {
     }
 
     /// The sums over all ranks of a group, together with the sum of an integer count.
-    pub(crate) fn all_reduce<T: Number>(mut self, group: &dyn Sums<T>, count: f64) -> (ExactSums, f64) {
+    pub(crate) fn all_reduce<T: Number>(
+        mut self,
+        group: &dyn Sums<T>,
+        count: f64,
+    ) -> Result<(ExactSums, f64)> {
         let mut all = self.pieces.concat();
         all.push(count);
-        group.add(&mut all);
+        group.add(&mut all)?;
         let mut rest = &all[..];
         for pieces in &mut self.pieces {
             let (sums, others) = rest.split_at(pieces.len());
             pieces.copy_from_slice(sums);
             rest = others;
         }
-        (self, rest[0])
+        Ok((self, rest[0]))
     }
 
     /// The sums, each rounded once.
@@ -87,17 +97,17 @@ pub(crate) fn sum<T: Number>(
     pass: &Pass<'_, T>,
     group: &dyn Sums<T>,
     terms: impl Iterator<Item = f64>,
-) -> f64 {
+) -> Result<f64> {
     if !pass.exact {
         let mut sum = [terms.sum()];
-        group.add(&mut sum);
-        return sum[0];
+        group.add(&mut sum)?;
+        return Ok(sum[0]);
     }
     let terms: Vec<f64> = terms.collect();
-    let mut sums = ExactSums::new(pass, 1, [largest(&terms), 1.0]);
+    let mut sums = ExactSums::new(pass, 1, [largest(&terms), 1.0])?;
     terms.iter().for_each(|term| sums.add(0, *term));
-    let (sums, _) = sums.all_reduce(group, 0.0);
-    sums.pieces.iter().rev().map(|pieces| pieces[0]).sum()
+    let (sums, _) = sums.all_reduce(group, 0.0)?;
+    Ok(sums.pieces.iter().rev().map(|pieces| pieces[0]).sum())
 }
 
 #[cfg(test)]
@@ -112,7 +122,7 @@ mod tests {
             let terms: Vec<f64> = (0..5000).map(|at| scale * stream.normal(at).powi(5)).collect();
             let sum = |order: &[usize], parts: usize| {
                 let pass = Pass::<f64>::alone(1, true, 0);
-                let all = || ExactSums::new(&pass, 1, [largest(&terms), 1.0]);
+                let all = || ExactSums::new(&pass, 1, [largest(&terms), 1.0]).expect("one rank has no peers");
                 let mut total = all();
                 for part in order.chunks(order.len().div_ceil(parts)) {
                     let mut sums = all();
@@ -141,7 +151,7 @@ mod tests {
     fn what_is_not_a_number_is_not_lost() {
         let pass = Pass::<f32>::alone(1, true, 0);
         let mut totals = [0.0_f32];
-        let mut broken = ExactSums::new(&pass, 1, [f64::NAN, 1.0]);
+        let mut broken = ExactSums::new(&pass, 1, [f64::NAN, 1.0]).expect("one rank has no peers");
         broken.add(0, 1.0);
         broken.round(&mut totals);
         assert!(totals[0].is_nan());

@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use unisono::Result;
 use unisono::halo::Partition;
 
 use crate::layers::Sums;
@@ -97,21 +98,21 @@ impl<T: Number> TreeSum<T> {
     }
 
     /// The sum of the terms of all ranks.
-    pub(crate) fn total_over(self, group: &dyn Sums<T>) -> Vec<T> {
+    pub(crate) fn total_over(self, group: &dyn Sums<T>) -> Result<Vec<T>> {
         let (rank, ranks) = group.place();
         if ranks == 1 {
-            return self.total();
+            return Ok(self.total());
         }
         let mut terms = self.terms();
         // A rank has at most two partial sums of each size.
         terms.resize(MAX_BOUNDS, 0);
-        let terms = group.gather_whole(&terms);
+        let terms = group.gather_whole(&terms)?;
         let count = |terms: &[i64]| terms.chunks_exact(2).filter(|terms| terms[0] < terms[1]).count();
         let counts = terms.chunks_exact(MAX_BOUNDS).map(count);
         if self.length <= SHORT {
             let counts: Vec<usize> = counts.map(|count| count * self.length).collect();
-            let sums = group.gather(&self.slices(0..self.length), &counts);
-            return TreeSum::from_flat(self.length, &terms, &sums).total();
+            let sums = group.gather(&self.slices(0..self.length), &counts)?;
+            return Ok(TreeSum::from_flat(self.length, &terms, &sums).total());
         }
         // Each rank adds up a slice for all ranks.
         let slices = Partition::balanced(self.length, ranks);
@@ -120,7 +121,7 @@ impl<T: Number> TreeSum<T> {
         let received: Vec<usize> = counts.map(|count| count * own).collect();
         let parts: Vec<T> = (0..ranks).flat_map(|to| self.slices(slices.range(to))).collect();
         drop(self);
-        let total = TreeSum::from_flat(own, &terms, &group.exchange(&parts, &sent, &received)).total();
+        let total = TreeSum::from_flat(own, &terms, &group.exchange(&parts, &sent, &received)?).total();
         group.gather(&total, &slices.sizes())
     }
 

@@ -332,7 +332,7 @@ fn wrong_files_are_refused_with_their_line() {
         ("outputs: 6", "outputs: 2147483648", "bytes of this machine's memory"),
         ("outputs: 6", "name: a.b, outputs: 6", "without `/`, `.` and spaces"),
         ("type: adadelta", "type: adadelta, rate: fast", "a number"),
-        ("size: 3", "size: [3]", "whole number"),
+        ("size: 3", "size: [3]", "an integer"),
         ("cost: softmax_cross_entropy", "cost: entropy", "one of"),
     ] {
         let text = SMALL.replace(part, wrong);

@@ -261,7 +261,7 @@ fn first_weights_have_the_right_shape_and_are_numbers() {
     for (name, shape, values, words) in [
         ("output/weights", &[64, 2][..], &fine[..], &["[2, 64]", "[64, 2]"][..]),
         ("conv/weights", &[100], &fine[..100], &["[4, 1, 5, 5]", "[100]"]),
-        ("output/weights", &[2, 64], &lost, &["NaN at place 77"]),
+        ("output/weights", &[2, 64], &lost, &["NaN at index 77"]),
         ("output/weights.velocity", &[2, 64], &fine, &["output/bias"]),
     ] {
         weights(&file, &[(name, shape, values)]);

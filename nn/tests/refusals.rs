@@ -57,7 +57,7 @@ fn numbers_without_bounds_are_refused_by_file_and_sample() {
             "inputs: x.npy, targets: y.npy, test_inputs: bad.npy, test_targets: y.npy",
         ] {
             let message = refused(&folder.experiment(data, "network", &[]), &out);
-            assert!(message.contains("bad.npy") && message.contains("sample 3, at place 1"), "{message}");
+            assert!(message.contains("bad.npy") && message.contains("index 1 of sample 3"), "{message}");
             assert!(message.contains("arrays.yaml:3") && !out.exists(), "{message}");
         }
     }
@@ -117,7 +117,7 @@ fn a_run_does_not_go_back_and_finds_its_data_from_anywhere() {
     let summary = summary.expect("it trains");
     let fewer = folder.experiment(data, "network", &["epochs=1"]);
     let error = train(&fewer, &options(&out, true), &mut ()).expect_err("two are done").to_string();
-    assert!(error.contains("at least 2 epochs, as many as are done"), "{error}");
+    assert!(error.contains("at least 2 epochs, the number already completed"), "{error}");
     let again = Experiment::read(&out.join("experiment.yaml"), &[]).expect("it was saved");
     assert_eq!(predict(&again, &summary.checkpoint).expect("its data is found").len(), 6);
 }
@@ -153,11 +153,11 @@ fn targets_to_test_on_are_like_those_to_learn_from() {
     let data = |targets: &str, test_targets: &str| {
         format!("inputs: x.npy, targets: {targets}, test_inputs: x.npy, test_targets: {test_targets}")
     };
-    let four = "4 numbers for each sample, like ";
+    let four = "4 values per sample, like ";
     for (data, file, words) in [
         (data("y4.npy", "y3.npy"), "y3.npy", four),
         (data("y4.npy", "packed.npy"), "packed.npy", four),
-        (data("y3.npy", "y4.npy"), "y4.npy", "3 numbers for each sample"),
+        (data("y3.npy", "y4.npy"), "y4.npy", "3 values per sample"),
         (data("y4.npy", "y.npy"), "y.npy", four),
         (data("y.npy", "y4.npy"), "y4.npy", "classes, like "),
         (data("none.npy", "y4.npy"), "none.npy", "targets of at least one number"),

@@ -38,12 +38,12 @@ impl Watch for Bar {
         }
         let name = &experiment.name;
         match done {
-            0 if self.resumes => eprintln!("{name}: there is no checkpoint: it begins again with epoch 1"),
+            0 if self.resumes => eprintln!("{name}: no checkpoint found; starting with epoch 1"),
             0 => {}
             _ if done == epochs => {
-                eprintln!("{name}: all {epochs} epochs are done; for more, raise `epochs`")
+                eprintln!("{name}: all {epochs} epochs are complete; increase `epochs` to continue")
             }
-            _ => eprintln!("{name}: continues after epoch {done} of {epochs}"),
+            _ => eprintln!("{name}: resuming after epoch {done} of {epochs}"),
         }
     }
 
@@ -82,7 +82,7 @@ impl Watch for Bar {
             metrics.epoch,
             metrics.phase,
             metrics.loss,
-            number("of it sparsity", metrics.sparsity),
+            number("sparsity", metrics.sparsity),
             percent("error", metrics.train_error),
             number("test loss", metrics.test_loss),
             percent("test error", metrics.test_error),

@@ -44,9 +44,9 @@ fn table(found: &[Comparison], title: &str) -> String {
         0 if worst == 0.0 => "equal bit for bit".to_string(),
         0 => "equal".to_string(),
         wrong if began_equal(found) => {
-            format!("equal in the first batches, then drifted apart: {wrong} differ by more than is allowed")
+            format!("equal in the first batches, then diverged: {wrong} differ by more than the tolerance")
         }
-        wrong => format!("{wrong} differ by more than is allowed"),
+        wrong => format!("{wrong} differ by more than the tolerance"),
     };
     text + &format!(
         "{title}: {} comparisons, largest relative difference {worst:.1e}: {verdict}\n",
@@ -80,11 +80,11 @@ mod tests {
         let text = table(&[row(1e-6), row(1e-3)], "h=2,w=2");
         assert_eq!(text.lines().filter(|line| line.ends_with("DIFFERENT")).count(), 1, "{text}");
         assert!(
-            text.ends_with("largest relative difference 5.0e-4: 1 differ by more than is allowed\n"),
+            text.ends_with("largest relative difference 5.0e-4: 1 differ by more than the tolerance\n"),
             "{text}"
         );
         let mut drifted = [row(1e-6), row(1e-3)];
         drifted[0].what = "batches 1 to 10".into();
-        assert!(table(&drifted, "runs").contains("equal in the first batches, then drifted apart: 1 differ"));
+        assert!(table(&drifted, "runs").contains("equal in the first batches, then diverged: 1 differ"));
     }
 }

@@ -132,7 +132,7 @@ pub(crate) fn check(options: &CheckArgs, arguments: &[OsString], this_program: &
     match find(parallelism, &options.file, &options.changes) {
         Ok((Processes::Spawn(size), _)) => processes::start(size, arguments, this_program),
         Ok((Processes::Joined(world), _)) if world.size() == 1 && parallelism.ranks.is_none() => {
-            let advice = "say how many with -n, or give a --grid";
+            let advice = "pass their number with -n, or a --grid";
             failed(&unisono::Error::usage("check", "several processes to compare with one", "one", advice))
         }
         Ok((Processes::Joined(world), experiment)) => comparison::check_joined(&world, &experiment),
@@ -217,7 +217,7 @@ pub(crate) fn predict(options: &PredictArgs) -> i32 {
     }
     stdout::bytes(text.as_bytes());
     if predictions.iter().any(|prediction| prediction.class.is_some()) {
-        eprintln!("{wrong} of {} are wrong", predictions.len());
+        eprintln!("{wrong} of {} are misclassified", predictions.len());
     }
     0
 }

@@ -92,8 +92,7 @@ impl ParallelOverrides<'_> {
         let in_file = |key: &str| plain.resolved.get("distributed")?.get(key).and_then(Node::text);
         let Some(mode) = self.resolve_mode(in_file("type")) else { return Ok(plain) };
         if let Some(consistency) = self.consistency.filter(|_| mode != "table") {
-            let (what, advice) =
-                (format!("--consistency {consistency}"), "leave it out, or say --mode table");
+            let (what, advice) = (format!("--consistency {consistency}"), "remove it, or pass --mode table");
             return Err(Error::usage(what, "the mode table", format!("the mode {mode}"), advice));
         }
         let mut overrides = Vec::new();
@@ -106,7 +105,7 @@ impl ParallelOverrides<'_> {
         let more = [("grid", self.grid), ("consistency", self.consistency)];
         let more = more.iter().filter_map(|(key, value)| Some(format!("distributed.{key}='{}'", (*value)?)));
         overrides.extend(more);
-        Experiment::read_with_options(file, changes, &self.as_typed(), &overrides)
+        plain.with_options(&self.as_typed(), &overrides)
     }
 
     /// The mode after applying these options: the one they name, else the file's if it has the axes of the grid, else one that

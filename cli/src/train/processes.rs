@@ -55,7 +55,7 @@ pub(super) fn start(size: usize, arguments: &[OsString], this_program: &[OsStrin
     };
     let mut signals = match Signals::install() {
         Ok(signals) => signals,
-        Err(error) => return failed(format!("cannot listen to signals: {error}")),
+        Err(error) => return failed(format!("cannot install signal handlers: {error}")),
     };
     let width = || std::env::var("COLUMNS").unwrap_or_else(|_| "80".into());
     let width = std::io::stderr().is_terminal().then(width);

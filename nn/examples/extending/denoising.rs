@@ -43,9 +43,9 @@ impl Denoising {
             let layers = self.network.layers().iter_mut();
             layers.flat_map(|layer| layer.weights()).for_each(|weight| weight.gradient.fill(0.0));
         } else {
-            self.network.fprop(&pass, &inputs);
-            cost[0] = self.network.value(&pass, &clean);
-            self.network.bprop(&pass, &inputs, &clean, chosen.len(), 0);
+            self.network.fprop(&pass, &inputs)?;
+            cost[0] = self.network.value(&pass, &clean)?;
+            self.network.bprop(&pass, &inputs, &clean, chosen.len(), 0)?;
         }
         for weight in self.network.layers().iter_mut().flat_map(|layer| layer.weights()) {
             group.all_reduce(&mut weight.gradient, ReduceOp::Sum)?;

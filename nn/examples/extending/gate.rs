@@ -22,11 +22,12 @@ impl<T: Number> Layer<T> for Gate<T> {
         Facts { name: &self.name, input: self.shape, output: self.shape, reach: Reach::Place }
     }
 
-    fn fprop(&mut self, _: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
+    fn fprop(&mut self, _: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) -> Result<()> {
         let (area, maps) = (self.shape.area(), self.shape.maps);
         for (index, (output, input)) in outputs.iter_mut().zip(inputs).enumerate() {
             *output = *input * logistic(self.steepness.values[index / area % maps] * *input);
         }
+        Ok(())
     }
 
     fn bprop(
@@ -36,7 +37,7 @@ impl<T: Number> Layer<T> for Gate<T> {
         _outputs: &[T],
         error: &[T],
         input_error: Option<&mut [T]>,
-    ) {
+    ) -> Result<()> {
         let (area, maps) = (self.shape.area(), self.shape.maps);
         self.steepness.gradient.fill(T::ZERO);
         let mut below = input_error;
@@ -50,6 +51,7 @@ impl<T: Number> Layer<T> for Gate<T> {
                 below[index] = *error * (gate + *input * steepness * slope);
             }
         }
+        Ok(())
     }
 
     fn weights(&mut self) -> Vec<&mut Weight<T>> {

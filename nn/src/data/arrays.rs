@@ -44,8 +44,8 @@ fn shape(path: &Path, axes: &[usize]) -> Result<Shape> {
 fn stored(file: DataSetFile, head: &NpyHeader, divisor: f64) -> Result<Stored> {
     let (count, width) = (head.shape[0], head.shape[1..].iter().product());
     if head.fortran {
-        let received = "one in Fortran's order; save numpy.ascontiguousarray of it";
-        return Err(damaged(&file.path, "an array whose samples lie together", received));
+        let received = "one in Fortran order; save numpy.ascontiguousarray(array)";
+        return Err(damaged(&file.path, "an array with contiguous samples", received));
     }
     let (kind, swapped) = (head.kind, head.swapped);
     let form = RecordFormat { head: head.start, lead: 0, width, kind, swapped, divisor };
@@ -74,7 +74,7 @@ fn targets(path: &Path, count: usize) -> Result<(Targets, usize)> {
         return Ok((Targets::Values(values), width));
     }
     if let Some(value) = values.iter().find(|value| value.fract() != 0.0 || **value < 0.0 || **value > 1e6) {
-        return Err(damaged(path, "classes: whole numbers from 0 on", value));
+        return Err(damaged(path, "classes: integers of at least 0", value));
     }
     let classes: Vec<u32> = values.iter().map(|value| *value as u32).collect();
     let outputs = classes.iter().max().map_or(0, |largest| *largest as usize + 1);
@@ -108,7 +108,7 @@ fn split(inputs: &Path, target: Option<&Path>) -> Result<Read> {
 fn meaning(targets: &Targets, width: usize) -> String {
     match targets {
         Targets::Classes(_) => "classes".into(),
-        _ => format!("{width} numbers for each sample"),
+        _ => format!("{width} values per sample"),
     }
 }
 
@@ -130,9 +130,9 @@ impl Arrays {
                 return Err(unlike(path, &self.inputs, &expected, &received, advice));
             }
             if tested.bytes != bytes {
-                let name = |bytes: bool| if bytes { "uint8" } else { "another type than uint8" };
+                let name = |bytes: bool| if bytes { "uint8" } else { "a type other than uint8" };
                 let advice =
-                    "save both as one type: uint8 is divided by 255, all others are taken as they are";
+                    "save both with the same type: uint8 is divided by 255, other types are used unchanged";
                 return Err(unlike(path, &self.inputs, name(bytes), name(tested.bytes), advice));
             }
             let (test, test_outputs) = (tested.split, tested.outputs);
@@ -145,7 +145,7 @@ impl Arrays {
                     if learned != tested {
                         let path = self.test_targets.as_deref().unwrap_or(path);
                         let learned_from = self.targets.as_deref().unwrap_or(&self.inputs);
-                        let advice = "give both one axis of classes, or as many numbers for each sample";
+                        let advice = "give both one axis of classes, or the same number of values per sample";
                         return Err(unlike(path, learned_from, &learned, &tested, advice));
                     }
                     outputs

@@ -10,7 +10,8 @@ use unisono::{Error, Result};
 
 use crate::memory;
 
-const ADVICE: &str = "say where the data set is with `folder`; `download: true` fetches MNIST and CIFAR-10";
+const ADVICE: &str =
+    "set `folder` to the location of the data set; `download: true` fetches MNIST and CIFAR-10";
 
 /// An opened file.
 #[derive(Debug)]
@@ -104,9 +105,9 @@ impl DataSetFile {
     }
 
     pub(super) fn failed(&self, error: std::io::Error) -> Error {
-        let advice = "put the whole file back; it must stay as it is while a run reads it";
+        let advice = "restore the complete file; it must not change during a run";
         match self.compressed {
-            true => damaged(&self.path, "whole gzip data", error),
+            true => damaged(&self.path, "complete gzip data", error),
             false => Error::io("load data", self.path.display().to_string(), error, advice),
         }
     }

@@ -24,7 +24,7 @@ fn classes(folder: &Path) -> Result<Vec<String>> {
 fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let failed = |error| {
         let advice =
-            "give a folder with `train` and perhaps `test`, in each a folder of pictures for each class";
+            "give a folder with `train` and optionally `test`, each with one folder of images per class";
         Error::io("load pictures", folder.display().to_string(), error, advice)
     };
     let mut paths: Vec<PathBuf> = std::fs::read_dir(folder)
@@ -62,7 +62,7 @@ fn pictures(folder: &Path) -> Result<Vec<PathBuf>> {
     if let Some(first) = paths.iter().find(|path| is_unsupported(path)) {
         let count = paths.iter().filter(|path| is_unsupported(path)).count();
         let operation = format!("load {}", folder.display());
-        let expected = "pictures in .png, .pgm or .ppm files alone";
+        let expected = "images in .png, .pgm or .ppm files only";
         let received = format!("{count} in other files, such as {}", name(first).unwrap_or_default());
         return Err(Error::usage(operation, expected, received, "convert them to PNG, or move them away"));
     }
@@ -94,9 +94,8 @@ impl Pictures {
             true => Ok(picture.pixels),
             false => {
                 let operation = format!("load {}", path.display());
-                let expected = format!("a picture of {}, like the first", self.shape);
-                let advice =
-                    "scale or cut all pictures to one size, and make all of them grey or all coloured";
+                let expected = format!("an image of {}, like the first", self.shape);
+                let advice = "scale or crop all images to one size, and make all of them greyscale or all of them colour";
                 Err(Error::usage(operation, expected, picture.shape.to_string(), advice))
             }
         }
@@ -153,7 +152,7 @@ pub(super) fn open_set(folder: &Path) -> Result<DataSet> {
     let mut shape = None;
     let train = split(&train_folder, &names, &mut shape)?;
     let Some(first) = shape else {
-        return Err(damaged(&train_folder, "folders with .png, .pgm or .ppm pictures", "none"));
+        return Err(damaged(&train_folder, "folders with .png, .pgm or .ppm images", "none"));
     };
     let test_folder = folder.join("test");
     let test = match test_folder.is_dir() {
@@ -161,7 +160,7 @@ pub(super) fn open_set(folder: &Path) -> Result<DataSet> {
             if let Some(unknown) = classes(&test_folder)?.into_iter().find(|name| !names.contains(name)) {
                 let expected = format!("the classes of {}", train_folder.display());
                 let operation = format!("load {}", test_folder.display());
-                let advice = "add it to the pictures to learn from, or move it away";
+                let advice = "add it to the training images, or move it away";
                 return Err(Error::usage(operation, expected, format!("a class `{unknown}`"), advice));
             }
             split(&test_folder, &names, &mut shape)?

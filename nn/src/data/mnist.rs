@@ -28,7 +28,7 @@ fn sizes(file: &DataSetFile, axes: usize) -> Result<Vec<usize>> {
         return Err(damaged(
             &file.path,
             format!("an idx file of bytes with {axes} axes"),
-            "another first word",
+            "a different magic number",
         ));
     }
     let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);

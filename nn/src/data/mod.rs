@@ -160,7 +160,7 @@ fn check_finite(data: DataSet) -> Result<DataSet> {
     for (name, split) in [("training", &data.train), ("test", &data.test)] {
         if let Some(sample) = split.first_non_finite() {
             let received = format!("NaN or infinity in {name} sample {sample}");
-            let advice = "mend the program that makes the samples";
+            let advice = "fix the program that generates the samples";
             return Err(Error::usage("load a data set of its own", "finite numbers", received, advice));
         }
     }

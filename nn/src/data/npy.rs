@@ -83,7 +83,7 @@ pub(super) fn read_header(path: &Path, reader: &mut dyn Read) -> Result<NpyHeade
         let mut bytes = Vec::new();
         match reader.take(count as u64).read_to_end(&mut bytes) {
             Ok(read) if read == count => Ok(bytes),
-            Ok(_) => Err(wrong("a file that ends too early")),
+            Ok(_) => Err(wrong("a truncated file")),
             Err(error) => Err(wrong(&error.to_string())),
         }
     };
@@ -112,7 +112,7 @@ pub(super) fn read_header(path: &Path, reader: &mut dyn Read) -> Result<NpyHeade
         .split(',')
         .map(str::trim)
         .filter(|axis| !axis.is_empty())
-        .map(|axis| axis.parse().map_err(|_| wrong("a shape that is not made of numbers")))
+        .map(|axis| axis.parse().map_err(|_| wrong("a shape that does not consist of integers")))
         .collect::<Result<_>>()?;
     let name = find("descr")?.trim_matches('\'');
     let kind = NumberType::named(&name.replace('>', "<")).ok_or_else(|| {
@@ -125,7 +125,7 @@ pub(super) fn read_header(path: &Path, reader: &mut dyn Read) -> Result<NpyHeade
         )
     })?;
     let size = shape.iter().try_fold(kind.size(), |size, axis| size.checked_mul(*axis));
-    size.ok_or_else(|| wrong("a shape beyond all bounds"))?;
+    size.ok_or_else(|| wrong("a shape that no memory can hold"))?;
     let swapped = name.starts_with('>');
     Ok(NpyHeader { kind, shape, swapped, fortran, start: first.len() + word.len() + length })
 }

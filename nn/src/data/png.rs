@@ -56,7 +56,7 @@ pub fn decode(file: &[u8]) -> Decoded {
     }
     let (colour, depth) = reader.output_color_type();
     if depth != png::BitDepth::Eight {
-        return Err("a picture of more than 8 bits a channel".into());
+        return Err("an image with more than 8 bits per channel".into());
     }
     let mut pixels = vec![0; rows * columns * colour.samples()];
     reader.next_frame(&mut pixels).map_err(wrong)?;
@@ -76,8 +76,11 @@ pub(super) fn decode_portable(file: &[u8]) -> Decoded {
     let mut numbers = [0_usize; 3];
     for number in &mut numbers {
         loop {
-            match file.get(at).ok_or("a file that ends too early")? {
-                b'#' => at += file[at..].iter().position(|byte| *byte == b'\n').ok_or("an endless remark")?,
+            match file.get(at).ok_or("a truncated file")? {
+                b'#' => {
+                    at +=
+                        file[at..].iter().position(|byte| *byte == b'\n').ok_or("a comment without an end")?
+                }
                 byte if byte.is_ascii_whitespace() => at += 1,
                 _ => break,
             }

@@ -49,7 +49,7 @@ pub(super) fn reject_non_finite(path: &Path, sample: usize, values: &[f64]) -> R
     match values.iter().position(|value| !value.is_finite()) {
         None => Ok(()),
         Some(at) => {
-            let received = format!("{} in sample {sample}, at place {at} of it", values[at]);
+            let received = format!("{} at index {at} of sample {sample}", values[at]);
             Err(damaged(path, "finite numbers", received))
         }
     }
@@ -84,7 +84,7 @@ impl Records {
             }
             inside -= count;
         }
-        panic!("sample {sample} of a data set that has not as many");
+        panic!("sample {sample}, which the data set does not have");
     }
 }
 

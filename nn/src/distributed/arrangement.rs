@@ -26,7 +26,7 @@ impl Mode {
             "halo" => Ok(Mode::Halo),
             "vector" => Ok(Mode::Vector),
             "table" => Ok(Mode::Table),
-            other => Err(Error::internal("arrange ranks", format!("nothing is made of the mode `{other}`"))),
+            other => Err(Error::internal("arrange ranks", format!("the mode `{other}` is not handled"))),
         }
     }
 
@@ -75,11 +75,11 @@ impl Arrangement {
             Some(text) => text.to_string(),
             None => default_grid(mode, ranks),
         };
-        let refused = |expected: String, received: String, advice: &str| {
+        let rejected = |expected: String, received: String, advice: &str| {
             place.error("grid", expected, received, advice)
         };
         let grid = Grid::parse(&text, ranks).map_err(|error| match error {
-            unisono::Error::Usage { expected, received, advice, .. } => refused(expected, received, &advice),
+            unisono::Error::Usage { expected, received, advice, .. } => rejected(expected, received, &advice),
             other => other,
         })?;
         let known = |name: &str| name == "data" || mode.axes().contains(&name);
@@ -87,12 +87,12 @@ impl Arrangement {
             let axes = ["data"].iter().chain(mode.axes()).copied().collect::<Vec<_>>().join(", ");
             let advice = match (mode, name) {
                 (Mode::Halo, "v") => {
-                    "leave it out: halo divides the inputs of fully connected layers over all its ranks"
+                    "remove it: halo divides the inputs of fully connected layers over all its ranks"
                 }
                 _ => "h and w belong to halo, v to vector",
             };
             let expected = format!("axes of the mode {}: {axes}", format!("{mode:?}").to_lowercase());
-            return Err(refused(expected, format!("`{name}`"), advice));
+            return Err(rejected(expected, format!("`{name}`"), advice));
         }
         let data = grid.axes().find(|(name, _)| *name == "data").map_or(1, |(_, size)| size);
         let mut team: Vec<(&str, i64)> =

@@ -56,8 +56,8 @@ pub(crate) fn build<T: Number>(
     let is_own = |spec: &&LayerSpec| matches!(spec.kind, LayerKind::Own(_));
     if let Some(own) = experiment.layers.iter().find(is_own).filter(|_| experiment.deterministic) {
         let what = format!("layer `{}`", own.name);
-        let expected = "layers of this crate alone where many processes are to give the same bits";
-        return Err(own.place.error(&what, expected, "a layer of a program's own", "remove `deterministic`"));
+        let expected = "only built-in layers if many processes must give the same bits";
+        return Err(own.place.error(&what, expected, "a custom layer", "remove `deterministic`"));
     }
     let input = input(topology, shape);
     let (seed, exact) = (experiment.seed, experiment.deterministic);

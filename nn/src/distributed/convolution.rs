@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use unisono::Result;
 use unisono::halo::Partition;
 
 use super::halos::Halos;
@@ -38,7 +39,7 @@ impl Patches {
         part: &[T],
         parts: &mut Vec<T>,
         whole: &mut Vec<T>,
-    ) -> Range<usize> {
+    ) -> Result<Range<usize>> {
         let (rank, maps) = (spatial.group.rank(), self.whole.maps);
         let own = samples.range(rank).len();
         let size = |patch: &[Range<usize>; 2]| maps * patch[0].len() * patch[1].len();
@@ -49,7 +50,9 @@ impl Patches {
         [&mut *parts, &mut *whole]
             .into_iter()
             .for_each(|buffers| buffers.resize(buffers.len().max(length), T::ZERO));
-        spatial.comm.guard(|| spatial.group.all_to_all_varied(part, &sent, &mut parts[..length], &received));
+        spatial
+            .comm
+            .collective(|| spatial.group.all_to_all_varied(part, &sent, &mut parts[..length], &received))?;
         let mut rest = &parts[..length];
         for [rows, columns] in self.patches.iter().filter(|patch| size(patch) > 0) {
             for plane in whole[..length].chunks_mut(self.whole.area()) {
@@ -60,7 +63,7 @@ impl Patches {
                 }
             }
         }
-        0..length
+        Ok(0..length)
     }
 }
 
@@ -139,20 +142,21 @@ impl<T: Number> PartitionedConvolution<T> {
         }
     }
 
-    fn learn(&mut self, pass: &Pass<'_, T>, inputs: &[T], error: &[T]) {
+    fn learn(&mut self, pass: &Pass<'_, T>, inputs: &[T], error: &[T]) -> Result<()> {
         let pass = Pass { gradients: &self.gradients, ..*pass };
         if pass.exact {
             let samples = Partition::balanced(pass.batch, self.spatial.group.size());
             let mut buffers = self.buffers.0.lock().unwrap_or_else(PoisonError::into_inner);
             let [parts, whole, whole_error] = &mut *buffers;
-            let seen = self.inputs.gather(&self.spatial, &samples, inputs, parts, whole);
-            let found = self.outputs.gather(&self.spatial, &samples, error, parts, whole_error);
+            let seen = self.inputs.gather(&self.spatial, &samples, inputs, parts, whole)?;
+            let found = self.outputs.gather(&self.spatial, &samples, error, parts, whole_error)?;
             let first = pass.first + samples.range(self.spatial.group.rank()).start;
             let (form, inputs, error) = (self.filters.columns(), &whole[seen], &whole_error[found]);
             let sums = self.filters.gradients(pass.threads, form, first, inputs, error);
             drop(buffers);
-            let total = pass.total(sums);
-            return self.filters.store_gradients(&total);
+            let total = pass.total(sums)?;
+            self.filters.store_gradients(&total);
+            return Ok(());
         }
         match self.forward {
             Some(form) => {
@@ -165,6 +169,7 @@ impl<T: Number> PartitionedConvolution<T> {
                 weights.for_each(|weight| weight.gradient.fill(T::ZERO));
             }
         }
+        Ok(())
     }
 }
 
@@ -174,14 +179,15 @@ impl<T: Number> Layer<T> for PartitionedConvolution<T> {
         Facts { name: self.filters.name(), input: self.inputs.own, output: self.outputs.own, reach }
     }
 
-    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
+    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) -> Result<()> {
         if !self.input_halos.is_trivial {
-            self.input_halos.forward(pass.batch, inputs, &mut self.padded);
+            self.input_halos.forward(pass.batch, inputs, &mut self.padded)?;
         }
         if let Some(form) = self.forward {
             let seen = if self.input_halos.is_trivial { inputs } else { &self.padded };
             self.filters.convolve(pass.threads, form, seen, outputs);
         }
+        Ok(())
     }
 
     fn bprop(
@@ -191,21 +197,22 @@ impl<T: Number> Layer<T> for PartitionedConvolution<T> {
         _outputs: &[T],
         error: &[T],
         input_error: Option<&mut [T]>,
-    ) {
-        self.learn(pass, inputs, error);
-        let Some(input_error) = input_error else { return };
+    ) -> Result<()> {
+        self.learn(pass, inputs, error)?;
+        let Some(input_error) = input_error else { return Ok(()) };
         let found = match self.error_halos.is_trivial {
             true => error,
             false => {
-                self.error_halos.forward(pass.batch, error, &mut self.padded_error);
+                self.error_halos.forward(pass.batch, error, &mut self.padded_error)?;
                 &self.padded_error
             }
         };
-        let Some(form) = self.backward else { return };
+        let Some(form) = self.backward else { return Ok(()) };
         match self.filters.backprop_is_convolution() {
             true => self.filters.input_error_by_convolution(pass.threads, form, found, input_error),
             false => self.filters.input_error_by_scatter(pass.threads, form, found, input_error),
         }
+        Ok(())
     }
 
     fn weights(&mut self) -> Vec<&mut Weight<T>> {

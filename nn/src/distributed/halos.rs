@@ -10,7 +10,7 @@ use unisono::halo::{
 };
 use unisono::{DType, Group, Result};
 
-use super::comm_status::CommStatus;
+use super::comm_timer::CommTimer;
 use super::sharding::Sharding;
 use super::topology::Topology;
 use crate::layers::{Halo, Padder, Pool};
@@ -24,7 +24,7 @@ pub(crate) struct Halos {
     shape: Shape,
     windows: [AxisWindow; 2],
     edges: Edges,
-    comm: CommStatus,
+    comm: CommTimer,
     /// Keyed by the batch size and the number of arrays exchanged together.
     exchanges: Mutex<BTreeMap<(usize, usize), Exchange>>,
     own: Shape,
@@ -139,53 +139,53 @@ impl Halos {
         fields: usize,
         dtype: DType,
         work: impl FnOnce(&mut Exchange) -> Result<()>,
-    ) {
+    ) -> Result<()> {
         // All ranks of a spatial group have the same samples: if one has none, all skip the exchange.
         if batch == 0 {
-            return;
+            return Ok(());
         }
         let mut exchanges = self.exchanges.lock().unwrap_or_else(PoisonError::into_inner);
-        self.comm.guard(|| match exchanges.entry((batch, fields)) {
+        self.comm.collective(|| match exchanges.entry((batch, fields)) {
             Entry::Occupied(made) => work(made.into_mut()),
             Entry::Vacant(free) => {
                 let options = ExchangeOptions { fields, ..ExchangeOptions::of(dtype) };
                 work(free.insert(self.create_exchange(batch, options)?))
             }
-        });
+        })
     }
 
     /// Gathers the inputs that this rank's outputs need.
-    pub(crate) fn forward<T: Number>(&self, batch: usize, part: &[T], padded: &mut Vec<T>) {
+    pub(crate) fn forward<T: Number>(&self, batch: usize, part: &[T], padded: &mut Vec<T>) -> Result<()> {
         padded.resize(batch * self.padded.size(), T::ZERO);
-        self.exchange(batch, 1, T::DTYPE, |exchange| exchange.forward(part, padded));
+        self.exchange(batch, 1, T::DTYPE, |exchange| exchange.forward(part, padded))
     }
 }
 
 impl<T: Number> Halo<T> for Halos {
-    fn gather_halo(&self, batch: usize, part: &[T]) -> Vec<T> {
+    fn gather_halo(&self, batch: usize, part: &[T]) -> Result<Vec<T>> {
         let mut padded = Vec::new();
-        self.forward(batch, part, &mut padded);
-        padded
+        self.forward(batch, part, &mut padded)?;
+        Ok(padded)
     }
 
-    fn adjoint(&self, batch: usize, padded: &[T], part: &mut [T]) {
-        self.exchange(batch, 1, T::DTYPE, |exchange| exchange.adjoint(padded, part));
+    fn adjoint(&self, batch: usize, padded: &[T], part: &mut [T]) -> Result<()> {
+        self.exchange(batch, 1, T::DTYPE, |exchange| exchange.adjoint(padded, part))
     }
 
-    fn adjoint_exact(&self, batch: usize, padded: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    fn adjoint_exact(&self, batch: usize, padded: &[Vec<f64>]) -> Result<Vec<Vec<f64>>> {
         let mut parts = vec![vec![0.0; batch * self.own.size()]; padded.len()];
         let padded: Vec<&[u8]> = padded.iter().map(|field| bytemuck::cast_slice(field)).collect();
         let mut fields: Vec<&mut [u8]> =
             parts.iter_mut().map(|field| bytemuck::cast_slice_mut(field)).collect();
         self.exchange(batch, padded.len(), DType::F64, |exchange| {
             exchange.adjoint_fields(&padded, &mut fields)
-        });
-        parts
+        })?;
+        Ok(parts)
     }
 }
 
 impl<T: Number> Padder<T> for Halos {
-    fn pad(&mut self, batch: usize, maps: &[T]) -> Vec<T> {
+    fn pad(&mut self, batch: usize, maps: &[T]) -> Result<Vec<T>> {
         self.gather_halo(batch, maps)
     }
 }

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use unisono::Group;
+use unisono::{Group, Result};
 
-use super::comm_status::CommStatus;
+use super::comm_timer::CommTimer;
 use super::sharding::slice;
 use super::sums::GroupSum;
 use crate::layers::{Facts, FullyConnected, Layer, Pass, Reach};
@@ -39,12 +39,12 @@ impl<T: Number> Layer<T> for InputParallelLayer<T> {
         Facts { name: self.inner.name(), input, output: self.inner.output(), reach: Reach::All }
     }
 
-    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
+    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) -> Result<()> {
         let pass = Pass { sums: &self.spatial, ..*pass };
         let Some((size, range)) = &self.slice else { return self.inner.fprop(&pass, inputs, outputs) };
         self.inputs.clear();
         inputs.chunks(*size).for_each(|sample| self.inputs.extend_from_slice(&sample[range.clone()]));
-        self.inner.fprop(&pass, &self.inputs, outputs);
+        self.inner.fprop(&pass, &self.inputs, outputs)
     }
 
     fn bprop(
@@ -54,19 +54,18 @@ impl<T: Number> Layer<T> for InputParallelLayer<T> {
         outputs: &[T],
         error: &[T],
         input_error: Option<&mut [T]>,
-    ) {
+    ) -> Result<()> {
         let pass = Pass { sums: &self.spatial, ..*pass };
         let Some((size, _)) = &self.slice else {
             return self.inner.bprop(&pass, inputs, outputs, error, input_error);
         };
         self.error.resize(self.inputs.len(), T::ZERO);
         let wanted = input_error.is_some();
-        self.inner.bprop(&pass, &self.inputs, outputs, error, wanted.then_some(&mut self.error[..]));
-        if let Some(input_error) = input_error {
-            let ranks = self.spatial.group.size();
-            let places = |rank: usize| slice(*size, ranks, rank).collect();
-            gather(&self.spatial.group, &self.spatial.comm, pass.batch, &self.error, input_error, places);
-        }
+        self.inner.bprop(&pass, &self.inputs, outputs, error, wanted.then_some(&mut self.error[..]))?;
+        let Some(input_error) = input_error else { return Ok(()) };
+        let ranks = self.spatial.group.size();
+        let places = |rank: usize| slice(*size, ranks, rank).collect();
+        gather(&self.spatial.group, &self.spatial.comm, pass.batch, &self.error, input_error, places)
     }
 
     fn weights(&mut self) -> Vec<&mut Weight<T>> {
@@ -77,19 +76,19 @@ impl<T: Number> Layer<T> for InputParallelLayer<T> {
 /// Gathers the parts of all ranks; `places` returns the indices of a rank's part within a sample.
 fn gather<T: Number>(
     group: &Group,
-    comm: &CommStatus,
+    comm: &CommTimer,
     batch: usize,
     part: &[T],
     whole: &mut [T],
     places: impl Fn(usize) -> Vec<usize>,
-) {
+) -> Result<()> {
     if batch == 0 {
-        return;
+        return Ok(());
     }
     let places: Vec<Vec<usize>> = (0..group.size()).map(places).collect();
     let counts: Vec<usize> = places.iter().map(|places| batch * places.len()).collect();
     let mut parts = vec![T::ZERO; whole.len()];
-    comm.guard(|| group.all_gather_varied(part, &mut parts, &counts));
+    comm.collective(|| group.all_gather_varied(part, &mut parts, &counts))?;
     let size = whole.len() / batch;
     let mut rest = &parts[..];
     for places in &places {
@@ -99,6 +98,7 @@ fn gather<T: Number>(
             rest = others;
         }
     }
+    Ok(())
 }
 
 /// All-gathers samples of which each rank holds a part.
@@ -116,17 +116,25 @@ impl<T: Number> Layer<T> for AllGatherLayer {
         Facts { name: &self.name, input: self.input, output: self.output, reach: Reach::All }
     }
 
-    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
+    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) -> Result<()> {
         let places = |rank: usize| self.places[rank].clone();
-        gather(&self.spatial.group, &self.spatial.comm, pass.batch, inputs, outputs, places);
+        gather(&self.spatial.group, &self.spatial.comm, pass.batch, inputs, outputs, places)
     }
 
-    fn bprop(&mut self, _: &Pass<'_, T>, _: &[T], _: &[T], error: &[T], input_error: Option<&mut [T]>) {
-        let Some(input_error) = input_error else { return };
+    fn bprop(
+        &mut self,
+        _: &Pass<'_, T>,
+        _: &[T],
+        _: &[T],
+        error: &[T],
+        input_error: Option<&mut [T]>,
+    ) -> Result<()> {
+        let Some(input_error) = input_error else { return Ok(()) };
         let own = &self.places[self.spatial.group.rank()];
         let samples = input_error.chunks_mut(own.len().max(1)).zip(error.chunks(self.output.size()));
         for (part, whole) in samples {
             part.iter_mut().zip(own).for_each(|(part, place)| *part = whole[*place]);
         }
+        Ok(())
     }
 }

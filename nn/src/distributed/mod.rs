@@ -2,7 +2,7 @@
 
 mod arrangement;
 mod build;
-mod comm_status;
+mod comm_timer;
 mod convolution;
 mod failure;
 mod halos;

@@ -1,5 +1,7 @@
 //! A spatially partitioned layer: this rank's part of the outputs, from its part of the inputs and their halo.
 
+use unisono::Result;
+
 use super::halos::Halos;
 use super::sums::GroupSum;
 use crate::exact::ExactSums;
@@ -47,16 +49,16 @@ impl<T: Number> Layer<T> for PartitionedLayer<T> {
         Facts { name: self.inner.name(), input: self.input, output: self.output, reach: self.inner.reach() }
     }
 
-    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
+    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) -> Result<()> {
         let pass = Pass { sums: &self.sums, ..*pass };
         let seen = match &self.halos {
             Some(halos) => {
-                halos.forward(pass.batch, inputs, &mut self.padded);
+                halos.forward(pass.batch, inputs, &mut self.padded)?;
                 &self.padded[..]
             }
             None => inputs,
         };
-        self.inner.fprop(&pass, seen, outputs);
+        self.inner.fprop(&pass, seen, outputs)
     }
 
     fn bprop(
@@ -66,7 +68,7 @@ impl<T: Number> Layer<T> for PartitionedLayer<T> {
         outputs: &[T],
         error: &[T],
         input_error: Option<&mut [T]>,
-    ) {
+    ) -> Result<()> {
         let pass = Pass { sums: &self.sums, gradients: &self.gradients, ..*pass };
         let Some(halos) = &self.halos else {
             return self.inner.bprop(&pass, inputs, outputs, error, input_error);
@@ -78,9 +80,10 @@ impl<T: Number> Layer<T> for PartitionedLayer<T> {
         let wanted = input_error.is_some();
         self.padded_error.resize(self.padded.len(), T::ZERO);
         let padded_error = wanted.then_some(&mut self.padded_error[..]);
-        self.inner.bprop(&pass, &self.padded, outputs, error, padded_error);
-        if let Some(input_error) = input_error {
-            halos.adjoint(pass.batch, &self.padded_error, input_error);
+        self.inner.bprop(&pass, &self.padded, outputs, error, padded_error)?;
+        match input_error {
+            Some(input_error) => halos.adjoint(pass.batch, &self.padded_error, input_error),
+            None => Ok(()),
         }
     }
 
@@ -135,18 +138,30 @@ impl<T: Number> Layer<T> for IdleLayer<T> {
         Facts { name: &self.name, input: self.input, output: self.output, reach: self.reach }
     }
 
-    fn fprop(&mut self, _: &Pass<'_, T>, _: &[T], _: &mut [T]) {}
+    fn fprop(&mut self, _: &Pass<'_, T>, _: &[T], _: &mut [T]) -> Result<()> {
+        Ok(())
+    }
 
-    fn bprop(&mut self, pass: &Pass<'_, T>, _: &[T], _: &[T], _: &[T], input_error: Option<&mut [T]>) {
+    fn bprop(
+        &mut self,
+        pass: &Pass<'_, T>,
+        _: &[T],
+        _: &[T],
+        _: &[T],
+        input_error: Option<&mut [T]>,
+    ) -> Result<()> {
         self.weights.iter_mut().for_each(|weight| weight.gradient.fill(T::ZERO));
-        let Some(input_error) = input_error else { return };
+        let Some(input_error) = input_error else { return Ok(()) };
         // Other ranks contribute errors to this one; this rank has none to contribute.
         match (self.error_exchange, pass.halo) {
             (ErrorExchange::Summed, _) if pass.exact => {
-                pass.round_input_error(ExactSums::new(pass, 0, [0.0, 1.0]), input_error);
+                pass.round_input_error(ExactSums::new(pass, 0, [0.0, 1.0])?, input_error)
             }
             (ErrorExchange::Copied, Some(halo)) => halo.adjoint(pass.batch, &[], input_error),
-            _ => input_error.fill(T::ZERO),
+            _ => {
+                input_error.fill(T::ZERO);
+                Ok(())
+            }
         }
     }
 

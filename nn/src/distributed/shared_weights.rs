@@ -4,7 +4,7 @@ use unisono::tables::{ArrayTable, Consistency, Role, TableOptions, Tables};
 use unisono::{Result, World};
 
 use super::arrangement::{Arrangement, Mode};
-use super::comm_status::CommStatus;
+use super::comm_timer::CommTimer;
 use crate::experiment::{Experiment, ModelKind, Node};
 use crate::models::Network;
 use crate::number::Number;
@@ -47,7 +47,7 @@ impl TableTraining {
     pub(crate) fn create_table<T: Number>(
         &self,
         network: &mut Network<T>,
-        comm: CommStatus,
+        comm: CommTimer,
     ) -> Result<SharedWeights<T>> {
         let pulled: Vec<T> = weights(network).flat_map(|weight| weight.values.iter().copied()).collect();
         let consistency = self.consistency;
@@ -64,7 +64,7 @@ pub(crate) struct SharedWeights<T: Number> {
     consistency: Consistency,
     /// The weights as this worker last pulled them.
     pulled: Vec<T>,
-    comm: CommStatus,
+    comm: CommTimer,
 }
 
 fn weights<T: Number>(network: &mut Network<T>) -> impl Iterator<Item = &mut Weight<T>> {

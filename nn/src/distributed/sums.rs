@@ -1,8 +1,8 @@
 //! Reductions over the ranks of a group.
 
-use unisono::{Group, ReduceOp};
+use unisono::{Group, ReduceOp, Result};
 
-use super::comm_status::CommStatus;
+use super::comm_timer::CommTimer;
 use crate::layers::Sums;
 use crate::number::Number;
 
@@ -10,7 +10,17 @@ use crate::number::Number;
 #[derive(Clone)]
 pub(crate) struct GroupSum {
     pub(crate) group: Group,
-    pub(crate) comm: CommStatus,
+    pub(crate) comm: CommTimer,
+}
+
+impl GroupSum {
+    fn all_reduce<T: Number>(&self, values: &mut [T], operation: ReduceOp) -> Result<()> {
+        // Every member has the same number of values, so all skip an empty call.
+        if self.group.size() == 1 || values.is_empty() {
+            return Ok(());
+        }
+        self.comm.collective(|| self.group.all_reduce(values, operation))
+    }
 }
 
 impl<T: Number> Sums<T> for GroupSum {
@@ -18,44 +28,35 @@ impl<T: Number> Sums<T> for GroupSum {
         (self.group.rank(), self.group.size())
     }
 
-    fn sum(&self, values: &mut [T]) {
-        // Every member has the same number of values, so all skip an empty call.
-        if self.group.size() > 1 && !values.is_empty() {
-            self.comm.guard(|| self.group.all_reduce(values, ReduceOp::Sum));
-        }
+    fn sum(&self, values: &mut [T]) -> Result<()> {
+        self.all_reduce(values, ReduceOp::Sum)
     }
 
-    fn add(&self, values: &mut [f64]) {
-        Sums::<f64>::sum(self, values);
+    fn add(&self, values: &mut [f64]) -> Result<()> {
+        self.all_reduce(values, ReduceOp::Sum)
     }
 
-    fn largest(&self, values: &mut [f64]) {
-        if self.group.size() > 1 && !values.is_empty() {
-            self.comm.guard(|| self.group.all_reduce(values, ReduceOp::Max));
-        }
+    fn largest(&self, values: &mut [f64]) -> Result<()> {
+        self.all_reduce(values, ReduceOp::Max)
     }
 
-    fn gather(&self, values: &[T], counts: &[usize]) -> Vec<T> {
+    fn gather(&self, values: &[T], counts: &[usize]) -> Result<Vec<T>> {
         let mut all = vec![T::ZERO; counts.iter().sum()];
         if !all.is_empty() {
-            self.comm.guard(|| self.group.all_gather_varied(values, &mut all, counts));
+            self.comm.collective(|| self.group.all_gather_varied(values, &mut all, counts))?;
         }
-        all
+        Ok(all)
     }
 
-    fn gather_whole(&self, values: &[i64]) -> Vec<i64> {
+    fn gather_whole(&self, values: &[i64]) -> Result<Vec<i64>> {
         let mut all = vec![0; values.len() * self.group.size()];
-        self.comm.guard(|| self.group.all_gather(values, &mut all));
-        all
+        self.comm.collective(|| self.group.all_gather(values, &mut all))?;
+        Ok(all)
     }
 
-    fn exchange(&self, values: &[T], sent: &[usize], received: &[usize]) -> Vec<T> {
+    fn exchange(&self, values: &[T], sent: &[usize], received: &[usize]) -> Result<Vec<T>> {
         let mut all = vec![T::ZERO; received.iter().sum()];
-        self.comm.guard(|| self.group.all_to_all_varied(values, sent, &mut all, received));
-        all
-    }
-
-    fn sound(&self) -> bool {
-        self.comm.check().is_ok()
+        self.comm.collective(|| self.group.all_to_all_varied(values, sent, &mut all, received))?;
+        Ok(all)
     }
 }

@@ -8,7 +8,7 @@ use unisono::halo::{Grid, Partition};
 use unisono::{Error, Group, ReduceOp, Result};
 
 use super::arrangement::{Arrangement, Mode};
-use super::comm_status::CommStatus;
+use super::comm_timer::CommTimer;
 use super::failure::Failure;
 use super::sums::GroupSum;
 use crate::experiment::Experiment;
@@ -31,7 +31,7 @@ pub(crate) struct Topology {
     pub(crate) data: GroupSum,
     pub(crate) grid: Grid,
     pub(crate) mode: Mode,
-    pub(crate) comm: CommStatus,
+    pub(crate) comm: CommTimer,
     /// The number of ranks on this machine; at least 1, if the machine cannot be identified.
     pub(crate) local_size: usize,
 }
@@ -41,7 +41,7 @@ impl Topology {
     pub(crate) fn new(group: &Group, experiment: &Experiment) -> Result<Topology> {
         let arrangement = Arrangement::new(experiment, group.size())?;
         let (data_index, spatial_index) = arrangement.position(group.rank());
-        let comm = CommStatus::default();
+        let comm = CommTimer::default();
         let group_sum = |group: Group| GroupSum { group, comm: comm.clone() };
         let split = |color: usize| -> Result<GroupSum> {
             Ok(group_sum(
@@ -74,18 +74,23 @@ impl Topology {
     }
 
     /// Gathers a weight that is partitioned within a spatial group, on the root. Other ranks take part and get `None`.
-    pub(crate) fn gather_weight<T: Number>(&self, cut: &Cut, values: &[T], size: usize) -> Option<Vec<T>> {
+    pub(crate) fn gather_weight<T: Number>(
+        &self,
+        cut: &Cut,
+        values: &[T],
+        size: usize,
+    ) -> Result<Option<Vec<T>>> {
         // All spatial groups have the same weights: one of them is enough.
         if self.data.group.rank() != 0 {
-            return None;
+            return Ok(None);
         }
         // The neutral element of addition is −0: adding +0 would turn −0 into +0.
         let mut whole = vec![-T::ZERO; size];
         cut.put(values, &mut whole);
         if self.spatial.group.size() > 1 {
-            self.comm.guard(|| self.spatial.group.reduce(&mut whole, ReduceOp::Sum, 0));
+            self.comm.collective(|| self.spatial.group.reduce(&mut whole, ReduceOp::Sum, 0))?;
         }
-        self.is_root().then_some(whole)
+        Ok(self.is_root().then_some(whole))
     }
 
     /// Fails on all ranks if it failed on one. All ranks must call this. The rank with the root cause reports it; a rank
@@ -112,14 +117,15 @@ impl Topology {
         let counts_here = self.spatial.group.rank() == 0;
         let mut sums: Vec<f64> = counted.iter().map(|count| if counts_here { *count } else { 0.0 }).collect();
         sums.push(f64::from(u8::from(read.is_err())));
-        Sums::<f64>::add(&self.world, &mut sums);
+        if let Err(broken) = Sums::<f64>::add(&self.world, &mut sums) {
+            // A read error of this rank is more likely the cause.
+            return Err(read.err().unwrap_or(broken));
+        }
         if sums[N] > 0.0 {
             let all = Sums::<f64>::gather_whole(&self.world, &[i64::from(read.is_err())]);
             read?;
-            self.comm.check()?;
-            return Err(self.read_failure(&all, batch));
+            return Err(self.read_failure(&all?, batch));
         }
-        self.comm.check()?;
         Ok(std::array::from_fn(|index| sums[index]))
     }
 
@@ -139,42 +145,52 @@ impl Topology {
 
     /// Sums the gradients of layers from `lowest` on over the global batch. Small gradients are fused into one reduction in
     /// `all`, a buffer that is reused for the next batch.
-    pub(crate) fn sum_gradients<T: Number>(&self, network: &mut Network<T>, lowest: usize, all: &mut Vec<T>) {
+    pub(crate) fn sum_gradients<T: Number>(
+        &self,
+        network: &mut Network<T>,
+        lowest: usize,
+        all: &mut Vec<T>,
+    ) -> Result<()> {
         for (spread, group_sum) in [(true, &self.world), (false, &self.data)] {
             if group_sum.group.size() == 1 {
                 continue;
             }
             all.clear();
-            each_gradient(network, lowest, spread, |gradient| match gradient.len() > FUSION_LIMIT {
-                true => group_sum.sum(gradient),
-                false => all.extend_from_slice(gradient),
-            });
-            group_sum.sum(all);
-            let mut rest = &all[..];
-            each_gradient(network, lowest, spread, |gradient| {
-                if gradient.len() > FUSION_LIMIT {
-                    return;
+            for gradient in gradients(network, lowest, spread) {
+                match gradient.len() > FUSION_LIMIT {
+                    true => group_sum.sum(gradient)?,
+                    false => all.extend_from_slice(gradient),
                 }
+            }
+            group_sum.sum(all)?;
+            let mut rest = &all[..];
+            let fused = gradients(network, lowest, spread).filter(|gradient| gradient.len() <= FUSION_LIMIT);
+            for gradient in fused {
                 let (own, others) = rest.split_at(gradient.len());
                 gradient.copy_from_slice(own);
                 rest = others;
-            });
+            }
         }
+        Ok(())
+    }
+
+    /// Ends the waits of ranks that need a collective of this rank, after an error that keeps it from making that call.
+    /// The group of all ranks remains usable, to agree on the error.
+    pub(crate) fn revoke_subgroups(&self) {
+        self.spatial.group.revoke();
+        self.data.group.revoke();
     }
 }
 
-/// Calls `each` with the gradients that are summed over all ranks, or with the others.
-fn each_gradient<T: Number>(
+/// The gradients that are summed over all ranks, or the others.
+fn gradients<T: Number>(
     network: &mut Network<T>,
     lowest: usize,
     everywhere: bool,
-    mut each: impl FnMut(&mut [T]),
-) {
-    for layer in &mut network.layers()[lowest..] {
-        let weights = layer.weights().into_iter();
-        let chosen = weights.filter(|weight| (weight.spread == Spread::Everywhere) == everywhere);
-        chosen.for_each(|weight| each(&mut weight.gradient));
-    }
+) -> impl Iterator<Item = &mut [T]> {
+    let weights = network.layers()[lowest..].iter_mut().flat_map(|layer| layer.weights());
+    let chosen = weights.filter(move |weight| (weight.spread == Spread::Everywhere) == everywhere);
+    chosen.map(|weight| &mut weight.gradient[..])
 }
 
 fn agree<R>(group: &Group, result: Result<R>) -> Result<R, Failure> {

@@ -21,9 +21,9 @@ fn read_above(path: &Path, above: &mut Vec<PathBuf>) -> Result<Node> {
         let place = Place { file: shown.into(), line: 0 };
         return Err(place.error(
             "_base_",
-            "files that end somewhere",
-            "a file that stands on itself",
-            "break the ring",
+            "base files without a cycle",
+            "a file that is its own base",
+            "remove the cycle",
         ));
     }
     let text = std::fs::read_to_string(&whole).map_err(failed)?;
@@ -177,7 +177,9 @@ mod tests {
             let error = read(&folder.join("wrong.yaml")).expect_err(base).to_string();
             assert!(error.contains("_base_") && error.contains("the name of a file"), "{error}");
         }
-        assert!(read(&folder.join("ring.yaml")).expect_err("it is a ring").to_string().contains("itself"));
+        assert!(
+            read(&folder.join("ring.yaml")).expect_err("it is a ring").to_string().contains("its own base")
+        );
         assert!(read(&folder.join("none.yaml")).is_err());
         std::fs::remove_dir_all(&folder).expect("it can be removed");
     }

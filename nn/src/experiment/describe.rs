@@ -139,30 +139,30 @@ pub(super) fn complete(node: &Node, object: &'static MapSchema) -> Result<Node> 
 }
 
 fn complete_value(node: &Node, kind: &'static ValueType, key: Key<'_>) -> Result<Node> {
-    let refused =
+    let rejected =
         |expected: &str, advice: &str| Err(node.place.error(&key.what(), expected, node.to_string(), advice));
-    let wrong = |expected: &str| refused(expected, &key.advice());
+    let wrong = |expected: &str| rejected(expected, &key.advice());
     let whole =
         |node: &Node, least: i64| node.whole().is_some_and(|number| (least..=MAX_WHOLE).contains(&number));
     let size = |node: &Node| node.number().is_some_and(|number| number >= 0.0);
     match kind {
         ValueType::Whole(least) if !whole(node, *least) => {
-            wrong(&format!("a whole number from {least} to {MAX_WHOLE}"))
+            wrong(&format!("an integer from {least} to {MAX_WHOLE}"))
         }
-        ValueType::Seed if node.whole().is_none_or(|number| number < 0) => wrong("a whole number from 0 on"),
+        ValueType::Seed if node.whole().is_none_or(|number| number < 0) => wrong("an integer of at least 0"),
         ValueType::Number if node.number().is_none() => wrong("a number"),
         ValueType::NotNegative if !size(node) => wrong("a number of at least 0"),
         ValueType::BelowOne if !node.number().is_some_and(|number| (0.0..1.0).contains(&number)) => {
             wrong("a number of at least 0 and below 1")
         }
         ValueType::Flag if node.flag().is_none() => wrong("true or false"),
-        ValueType::Text if node.text().is_none() => refused("text", "put it in quotes if it is meant"),
+        ValueType::Text if node.text().is_none() => rejected("text", "put it in quotes if that is intended"),
         ValueType::Pair(least) => match node.items() {
             _ if whole(node, *least) => {
                 Ok(Node::new(Value::List(vec![node.clone(), node.clone()]), node.place.clone()))
             }
             [one, other] if whole(one, *least) && whole(other, *least) => Ok(node.clone()),
-            _ => wrong(&format!("a whole number from {least} to {MAX_WHOLE}, or two: [rows, columns]")),
+            _ => wrong(&format!("an integer from {least} to {MAX_WHOLE}, or two: [rows, columns]")),
         },
         ValueType::Sizes => match node.items() {
             _ if whole(node, 1) => Ok(Node::new(Value::List(vec![node.clone()]), node.place.clone())),
@@ -172,7 +172,7 @@ fn complete_value(node: &Node, kind: &'static ValueType, key: Key<'_>) -> Result
         },
         ValueType::Choice(words) if !node.text().is_some_and(|text| words.contains(&text)) => {
             let expected = format!("one of {}", words.join(", "));
-            refused(&expected, &suggestion(node.text().unwrap_or_default(), words))
+            rejected(&expected, &suggestion(node.text().unwrap_or_default(), words))
         }
         ValueType::NumberOr(_) if size(node) => Ok(node.clone()),
         ValueType::NumberOr(objects) if node.entries().is_empty() => {
@@ -186,7 +186,7 @@ fn complete_value(node: &Node, kind: &'static ValueType, key: Key<'_>) -> Result
                     items.iter().map(|item| complete_value(item, kind, key)).collect::<Result<_>>()?;
                 Ok(Node::new(Value::List(items), node.place.clone()))
             }
-            _ => refused("a list", "write `- …` lines"),
+            _ => rejected("a list", "write `- …` lines"),
         },
         _ => Ok(node.clone()),
     }

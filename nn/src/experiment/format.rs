@@ -12,20 +12,15 @@ pub(super) static EXPERIMENT: MapSchema = MapSchema {
     name: "",
     about: "an experiment",
     fields: &[&[
-        field(
-            "name",
-            ValueType::Text,
-            Optional,
-            "what run folders are called; the name of the file without it",
-        ),
-        field("seed", ValueType::Seed, Default("0"), "where all random numbers come from"),
+        field("name", ValueType::Text, Optional, "the name of run folders; by default the name of the file"),
+        field("seed", ValueType::Seed, Default("0"), "the seed of all random numbers"),
         field(
             "precision",
             ValueType::Choice(&["f32", "f64"]),
             Default("f32"),
-            "the numbers that layers compute in",
+            "the floating-point type of all layers",
         ),
-        field("threads", ValueType::Whole(1), Default("1"), "threads that a process computes with"),
+        field("threads", ValueType::Whole(1), Default("1"), "threads per process"),
         field(
             "deterministic",
             ValueType::Flag,
@@ -33,21 +28,21 @@ pub(super) static EXPERIMENT: MapSchema = MapSchema {
             "whether all results have the same bits on any number of processes; they have without this key, unless workers share a \
              table or a layer is a program's own",
         ),
-        field("epochs", ValueType::Whole(0), Required, "how often the model sees all samples"),
-        field("batch_size", ValueType::Whole(1), Required, "samples between two updates"),
+        field("epochs", ValueType::Whole(0), Required, "passes over all training samples"),
+        field("batch_size", ValueType::Whole(1), Required, "samples per update"),
         field("data", ValueType::OneOf(DATA), Required, "the data set"),
-        field("model", ValueType::OneOf(MODELS), Required, "what learns"),
+        field("model", ValueType::OneOf(MODELS), Required, "the model"),
         field(
             "rule",
             ValueType::OneOf(RULES),
             Default("gradient_descent"),
-            "the learning rule of layers without their own",
+            "the default learning rule of layers",
         ),
         field(
             "weights",
             ValueType::OneOf(WEIGHTS),
             Default("auto_uniform"),
-            "the first weights of layers without their own",
+            "the default initial weights of layers",
         ),
         field(
             "initial_weights",
@@ -59,11 +54,11 @@ pub(super) static EXPERIMENT: MapSchema = MapSchema {
             "distributed",
             ValueType::OneOf(SPREADS),
             Optional,
-            "how the model is spread over many processes",
+            "how training is distributed over processes",
         ),
-        field("test_every", ValueType::Whole(1), Default("1"), "epochs between two tests"),
-        field("save_every", ValueType::Whole(1), Default("1"), "epochs between two checkpoints"),
-        field("keep", ValueType::Whole(1), Default("2"), "how many checkpoints stay"),
+        field("test_every", ValueType::Whole(1), Default("1"), "epochs between tests"),
+        field("save_every", ValueType::Whole(1), Default("1"), "epochs between checkpoints"),
+        field("keep", ValueType::Whole(1), Default("2"), "number of checkpoints to keep"),
     ]],
 };
 
@@ -71,20 +66,20 @@ const GRID: &[Field] = &[field(
     "grid",
     ValueType::Text,
     Optional,
-    "how many processes along each axis, such as data=2,h=2,w=2; as even as possible without it",
+    "processes along each axis, such as data=2,h=2,w=2; by default as even as possible",
 )];
 
 pub(super) static SPREADS: &[&MapSchema] = &[
     &MapSchema { name: "data", about: "each process has some samples of a batch", fields: &[GRID] },
     &MapSchema {
         name: "halo",
-        about: "processes have parts of the rows and columns of each sample",
+        about: "each process has some rows and columns of every sample",
         fields: &[GRID],
     },
-    &MapSchema { name: "vector", about: "processes have parts of the inputs of each layer", fields: &[GRID] },
+    &MapSchema { name: "vector", about: "each process has some inputs of every layer", fields: &[GRID] },
     &MapSchema {
         name: "table",
-        about: "each process has some samples of a batch, and shares weights through a table",
+        about: "each process has some samples of a batch; weights are shared through a table",
         fields: &[
             GRID,
             &[field(
@@ -98,21 +93,16 @@ pub(super) static SPREADS: &[&MapSchema] = &[
 ];
 
 const SAMPLES: &[Field] = &[
-    field("sample", ValueType::Number, Default("100"), "percent of the samples, chosen by the seed"),
-    field("shuffle", ValueType::Flag, Default("true"), "whether each epoch has an order of its own"),
-    field(
-        "test_samples",
-        ValueType::Whole(0),
-        Optional,
-        "how many of the test samples are used, the first ones",
-    ),
+    field("sample", ValueType::Number, Default("100"), "percentage of samples to use, chosen by the seed"),
+    field("shuffle", ValueType::Flag, Default("true"), "whether to shuffle the samples in each epoch"),
+    field("test_samples", ValueType::Whole(0), Optional, "number of test samples to use, from the first"),
 ];
 
 const DOWNLOAD: &[Field] = &[field(
     "download",
     ValueType::Flag,
     Default("false"),
-    "whether what the folder lacks is downloaded; into the user's cache without a folder",
+    "whether to download missing files; into the user's cache if there is no folder",
 )];
 
 pub(super) static DATA: &[&MapSchema] = &[
@@ -124,7 +114,7 @@ pub(super) static DATA: &[&MapSchema] = &[
                 "folder",
                 ValueType::Text,
                 Optional,
-                "where the four idx files are; a small sample without it",
+                "the folder of the four idx files; by default a small built-in sample",
             )],
             DOWNLOAD,
             SAMPLES,
@@ -134,7 +124,7 @@ pub(super) static DATA: &[&MapSchema] = &[
         name: "cifar10",
         about: "colour pictures of ten classes, 3 × 32 × 32",
         fields: &[
-            &[field("folder", ValueType::Text, Optional, "where the binary batches are")],
+            &[field("folder", ValueType::Text, Optional, "the folder of the binary batches")],
             DOWNLOAD,
             SAMPLES,
         ],
@@ -145,10 +135,10 @@ pub(super) static DATA: &[&MapSchema] = &[
         about: "random numbers with random classes",
         fields: &[
             &[
-                field("train", ValueType::Whole(1), Required, "samples to learn from"),
-                field("test", ValueType::Whole(0), Required, "samples to test on"),
+                field("train", ValueType::Whole(1), Required, "number of training samples"),
+                field("test", ValueType::Whole(0), Required, "number of test samples"),
                 field("shape", ValueType::Sizes, Required, "the shape of a sample"),
-                field("classes", ValueType::Whole(1), Required, "how many classes"),
+                field("classes", ValueType::Whole(1), Required, "number of classes"),
             ],
             SAMPLES,
         ],
@@ -156,32 +146,28 @@ pub(super) static DATA: &[&MapSchema] = &[
     &MapSchema { name: "toy_images", about: "circles and ellipses, 3 × 32 × 32", fields: &[SAMPLES] },
     &MapSchema {
         name: "images",
-        about: "a folder with train/CLASS/*.png (or .pgm, .ppm), and perhaps test",
+        about: "a folder with train/CLASS/*.png (or .pgm, .ppm), and optionally test",
         fields: &[&[field("folder", ValueType::Text, Required, "the folder")], SAMPLES],
     },
     &MapSchema {
         name: "arrays",
-        about: ".npy files, the first axis being the samples",
+        about: ".npy files with samples along the first axis",
         fields: &[
             &[
-                field("inputs", ValueType::Text, Required, "inputs to learn from"),
-                field("targets", ValueType::Text, Optional, "their classes, or numbers"),
-                field("test_inputs", ValueType::Text, Optional, "inputs to test on"),
-                field("test_targets", ValueType::Text, Optional, "their classes, or numbers"),
+                field("inputs", ValueType::Text, Required, "training inputs"),
+                field("targets", ValueType::Text, Optional, "their classes or values"),
+                field("test_inputs", ValueType::Text, Optional, "test inputs"),
+                field("test_targets", ValueType::Text, Optional, "their classes or values"),
             ],
             SAMPLES,
         ],
     },
-    &MapSchema {
-        name: "own",
-        about: "a data set that a program added to those of this crate",
-        fields: &[OWN, SAMPLES],
-    },
+    &MapSchema { name: "own", about: "a custom data set of the program", fields: &[OWN, SAMPLES] },
 ];
 
 const OWN: &[Field] = &[
-    field("kind", ValueType::Text, Required, "the name under which the program added it"),
-    field("settings", ValueType::Any, Optional, "whatever it wants to know"),
+    field("kind", ValueType::Text, Required, "the name under which the program registered it"),
+    field("settings", ValueType::Any, Optional, "its settings"),
 ];
 
 static ANY_LAYER: ValueType = ValueType::OneOf(LAYERS);
@@ -191,16 +177,16 @@ const LAYER_LIST: &[Field] = &[
         "cost",
         ValueType::Choice(&["cross_entropy", "softmax_cross_entropy", "sum_of_squares"]),
         Required,
-        "what training makes small",
+        "the cost that training minimises",
     ),
-    field("layers", ValueType::Many(&ANY_LAYER), Required, "the layers from the bottom"),
+    field("layers", ValueType::Many(&ANY_LAYER), Required, "the layers, from input to output"),
 ];
 
 pub(super) static MODELS: &[&MapSchema] = &[
-    &MapSchema { name: "network", about: "layers that learn targets", fields: &[LAYER_LIST] },
+    &MapSchema { name: "network", about: "layers trained to predict targets", fields: &[LAYER_LIST] },
     &MapSchema {
         name: "autoencoder",
-        about: "layers that learn to give back their input",
+        about: "layers trained to reconstruct their input",
         fields: &[LAYER_LIST],
     },
     &MapSchema {
@@ -209,42 +195,37 @@ pub(super) static MODELS: &[&MapSchema] = &[
         fields: &[
             LAYER_LIST,
             &[
-                field(
-                    "pretrain_epochs",
-                    ValueType::Whole(0),
-                    Required,
-                    "epochs of pretraining for each group",
-                ),
+                field("pretrain_epochs", ValueType::Whole(0), Required, "pretraining epochs per group"),
                 field("pretrain_rate", ValueType::NotNegative, Required, "the learning rate of pretraining"),
                 field(
                     "last_layer_epochs",
                     ValueType::Whole(0),
                     Default("0"),
-                    "first epochs that train the last layer alone",
+                    "initial epochs that train only the last layer",
                 ),
                 field(
                     "sparsity",
                     ValueType::NotNegative,
                     Required,
-                    "what each pooled unit costs in pretraining",
+                    "the cost per pooled unit in pretraining",
                 ),
                 field(
                     "tied_weights",
                     ValueType::Flag,
                     Default("true"),
-                    "whether filters reconstruct what they filtered",
+                    "whether the same filters encode and reconstruct",
                 ),
                 field(
                     "spot_check",
                     ValueType::Flag,
                     Default("false"),
-                    "whether to look for the unit that knows each class best: spot_check.csv",
+                    "whether to find the unit that best detects each class: spot_check.csv",
                 ),
                 field(
                     "visualize",
                     ValueType::Flag,
                     Default("false"),
-                    "whether to draw the inputs that excite these units most: stimuli.png",
+                    "whether to draw the inputs to which these units respond most: stimuli.png",
                 ),
             ],
         ],
@@ -253,33 +234,33 @@ pub(super) static MODELS: &[&MapSchema] = &[
 
 const NAME: &[Field] = &[field("name", ValueType::Text, Optional, "its name in checkpoints and messages")];
 const LEARNS: &[Field] = &[
-    field("weights", ValueType::OneOf(WEIGHTS), Optional, "its first weights"),
+    field("weights", ValueType::OneOf(WEIGHTS), Optional, "its initial weights"),
     field("rule", ValueType::OneOf(RULES), Optional, "its learning rule"),
 ];
 const BIAS: &[Field] = &[
     field("bias", ValueType::Flag, Default("true"), "whether each output map has a bias"),
-    field("first_bias", ValueType::Number, Default("0"), "the first value of biases"),
+    field("first_bias", ValueType::Number, Default("0"), "the initial value of biases"),
 ];
 pub(super) const FUNCTIONS: ValueType =
     ValueType::Choice(&["identity", "logistic", "tanh", "rectified", "leaky", "softplus", "softmax"]);
 const ACTIVATION: &[Field] = &[
-    field("activation", FUNCTIONS, Default("identity"), "the function that follows"),
+    field("activation", FUNCTIONS, Default("identity"), "the activation function"),
     field("slope", ValueType::Number, Default("0.01"), "the slope of `leaky` below zero"),
 ];
 const WINDOW: &[Field] = &[
     field("kernel", ValueType::Pair(1), Required, "rows and columns of the window"),
-    field("stride", ValueType::Pair(1), Default("1"), "how far the window moves"),
-    field("padding", ValueType::Pair(0), Default("0"), "zeros beyond each border"),
+    field("stride", ValueType::Pair(1), Default("1"), "the step of the window"),
+    field("padding", ValueType::Pair(0), Default("0"), "zero padding beyond each border"),
 ];
-const MAPS: &[Field] = &[field("maps", ValueType::Whole(1), Required, "how many output maps")];
+const MAPS: &[Field] = &[field("maps", ValueType::Whole(1), Required, "number of output maps")];
 
 pub(super) static LAYERS: &[&MapSchema] = &[
     &MapSchema {
         name: "fully_connected",
-        about: "every output from all inputs",
+        about: "every output depends on all inputs",
         fields: &[
             NAME,
-            &[field("outputs", ValueType::Whole(1), Required, "how many outputs")],
+            &[field("outputs", ValueType::Whole(1), Required, "number of outputs")],
             BIAS,
             ACTIVATION,
             LEARNS,
@@ -287,24 +268,29 @@ pub(super) static LAYERS: &[&MapSchema] = &[
     },
     &MapSchema {
         name: "convolution",
-        about: "the same filters at every place",
+        about: "the same filters at every position",
         fields: &[NAME, MAPS, WINDOW, BIAS, ACTIVATION, LEARNS],
     },
     &MapSchema {
         name: "local",
-        about: "filters of its own at every place",
+        about: "separate filters at every position",
         fields: &[
             NAME,
             MAPS,
             WINDOW,
-            &[field("unit_rows", ValueType::Flag, Default("true"), "whether each filter keeps length one")],
+            &[field(
+                "unit_rows",
+                ValueType::Flag,
+                Default("true"),
+                "whether filters are normalised to length one",
+            )],
             ACTIVATION,
             LEARNS,
         ],
     },
     &MapSchema {
         name: "pooling",
-        about: "one number for each window of each map",
+        about: "one value per window of each map",
         fields: &[
             NAME,
             &[
@@ -312,16 +298,16 @@ pub(super) static LAYERS: &[&MapSchema] = &[
                     "pool",
                     ValueType::Choice(&["max", "average", "l2"]),
                     Default("max"),
-                    "what becomes of a window",
+                    "how a window is reduced",
                 ),
                 field("kernel", ValueType::Pair(1), Required, "rows and columns of the window"),
                 field(
                     "stride",
                     ValueType::Pair(1),
                     Optional,
-                    "how far the window moves; its own size without it",
+                    "the step of the window; by default its own size",
                 ),
-                field("padding", ValueType::Pair(0), Default("0"), "places beyond each border"),
+                field("padding", ValueType::Pair(0), Default("0"), "padding beyond each border"),
             ],
         ],
     },
@@ -336,29 +322,27 @@ pub(super) static LAYERS: &[&MapSchema] = &[
         fields: &[
             NAME,
             &[
-                field("size", ValueType::Whole(1), Default("5"), "how many maps dampen each other"),
-                field("alpha", ValueType::Number, Default("0.0001"), "how much"),
-                field("beta", ValueType::Number, Default("0.75"), "with which power"),
+                field("size", ValueType::Whole(1), Default("5"), "number of neighbouring maps"),
+                field("alpha", ValueType::Number, Default("0.0001"), "the strength"),
+                field("beta", ValueType::Number, Default("0.75"), "the exponent"),
             ],
         ],
     },
     &MapSchema {
         name: "dropout",
-        about: "keeps numbers by chance while learning",
-        fields: &[NAME, &[field("keep", ValueType::Number, Default("0.5"), "the chance to be kept")]],
+        about: "zeroes values at random during training",
+        fields: &[
+            NAME,
+            &[field("keep", ValueType::Number, Default("0.5"), "the probability to keep a value")],
+        ],
     },
     &MapSchema {
         name: "batch_norm",
-        about: "each map has mean 0 and deviation 1 over a batch, then a learned scale and shift",
+        about: "normalises each map to mean 0 and deviation 1 over a batch, then applies a learned scale and shift",
         fields: &[
             NAME,
             &[
-                field(
-                    "kept",
-                    ValueType::Number,
-                    Default("0.9"),
-                    "what stays of running averages with each batch",
-                ),
+                field("kept", ValueType::Number, Default("0.9"), "the decay of running averages per batch"),
                 field("epsilon", ValueType::NotNegative, Default("0.001"), "added to the variance"),
                 field("rule", ValueType::OneOf(RULES), Optional, "its learning rule"),
             ],
@@ -367,45 +351,49 @@ pub(super) static LAYERS: &[&MapSchema] = &[
     },
     &MapSchema {
         name: "activation",
-        about: "a function of each number",
+        about: "an element-wise function",
         fields: &[
             NAME,
             &[
-                field("function", FUNCTIONS, Required, "which"),
+                field("function", FUNCTIONS, Required, "the activation function"),
                 field("slope", ValueType::Number, Default("0.01"), "the slope of `leaky` below zero"),
             ],
         ],
     },
     &MapSchema {
         name: "own",
-        about: "a layer that a program added to those of this crate",
+        about: "a custom layer of the program",
         fields: &[NAME, OWN, ACTIVATION, LEARNS],
     },
 ];
 
 const STEP: &MapSchema = &MapSchema {
     name: "step",
-    about: "times a ratio after every few epochs",
+    about: "multiplied by a ratio every few epochs",
     fields: &[&[
-        field("initial", ValueType::NotNegative, Required, "the first value"),
-        field("ratio", ValueType::NotNegative, Required, "what it is multiplied by"),
-        field("epochs", ValueType::Whole(1), Required, "how often"),
+        field("initial", ValueType::NotNegative, Required, "the initial value"),
+        field("ratio", ValueType::NotNegative, Required, "the factor"),
+        field("epochs", ValueType::Whole(1), Required, "the number of epochs between two steps"),
     ]],
 };
 const LINEAR: &MapSchema = &MapSchema {
     name: "linear",
-    about: "a straight line between two epochs",
+    about: "linear between two epochs",
     fields: &[&[
-        field("initial", ValueType::NotNegative, Required, "the first value"),
-        field("start", ValueType::Whole(0), Default("0"), "the last epoch of the first value"),
-        field("saturate", ValueType::Whole(0), Required, "the first epoch of the last value"),
-        field("saturated", ValueType::NotNegative, Required, "the last value"),
+        field("initial", ValueType::NotNegative, Required, "the initial value"),
+        field("start", ValueType::Whole(0), Default("0"), "the last epoch with the initial value"),
+        field("saturate", ValueType::Whole(0), Required, "the first epoch with the final value"),
+        field("saturated", ValueType::NotNegative, Required, "the final value"),
     ]],
 };
 pub(super) static SCHEDULES: &[&MapSchema] = &[STEP, LINEAR];
 const SCHEDULE: ValueType = ValueType::NumberOr(SCHEDULES);
-const DECAY: Field =
-    field("decay", ValueType::NotNegative, Default("0"), "this times the weight is added to its gradient");
+const DECAY: Field = field(
+    "decay",
+    ValueType::NotNegative,
+    Default("0"),
+    "weight decay: adds this times the weight to its gradient",
+);
 const RATE: Field = field("rate", SCHEDULE, Default("0.01"), "the learning rate, or a schedule");
 
 pub(super) static RULES: &[&MapSchema] = &[
@@ -417,22 +405,22 @@ pub(super) static RULES: &[&MapSchema] = &[
     },
     &MapSchema {
         name: "nesterov",
-        about: "momentum with the gradient as if one had already moved",
+        about: "momentum with the gradient at the look-ahead position",
         fields: &[&[RATE, DECAY, field("coefficient", SCHEDULE, Default("0.9"), "m, or a schedule")]],
     },
     &MapSchema {
         name: "adadelta",
-        about: "steps of the size of recent steps",
+        about: "steps scaled to the size of recent steps",
         fields: &[&[
-            field("rate", SCHEDULE, Default("1"), "times each step"),
+            field("rate", SCHEDULE, Default("1"), "multiplies each step"),
             DECAY,
-            field("rho", ValueType::BelowOne, Default("0.95"), "what stays of running averages"),
+            field("rho", ValueType::BelowOne, Default("0.95"), "the decay of running averages"),
             field("epsilon", ValueType::NotNegative, Default("1e-6"), "keeps divisions finite"),
         ]],
     },
     &MapSchema {
         name: "adagrad",
-        about: "rates that fall with the gradients seen",
+        about: "rates that decrease with the accumulated squared gradients",
         fields: &[&[
             RATE,
             DECAY,
@@ -441,12 +429,12 @@ pub(super) static RULES: &[&MapSchema] = &[
     },
     &MapSchema {
         name: "adam",
-        about: "running averages of gradient and square",
+        about: "running averages of the gradient and its square",
         fields: &[&[
             field("rate", SCHEDULE, Default("0.001"), "the learning rate, or a schedule"),
             DECAY,
-            field("beta1", ValueType::BelowOne, Default("0.9"), "what stays of the average gradient"),
-            field("beta2", ValueType::BelowOne, Default("0.999"), "what stays of the average square"),
+            field("beta1", ValueType::BelowOne, Default("0.9"), "the decay of the average gradient"),
+            field("beta2", ValueType::BelowOne, Default("0.999"), "the decay of the average square"),
             field("epsilon", ValueType::NotNegative, Default("1e-8"), "keeps divisions finite"),
         ]],
     },
@@ -460,7 +448,7 @@ pub(super) static WEIGHTS: &[&MapSchema] = &[
     },
     &MapSchema {
         name: "uniform",
-        about: "evenly between two bounds",
+        about: "uniform between two bounds",
         fields: &[&[
             field("low", ValueType::Number, Required, "the lower bound"),
             field("high", ValueType::Number, Required, "the upper bound"),
@@ -474,11 +462,11 @@ pub(super) static WEIGHTS: &[&MapSchema] = &[
             field("deviation", ValueType::NotNegative, Default("1"), "its standard deviation"),
         ]],
     },
-    &MapSchema { name: "auto_uniform", about: "evenly between ∓1/√inputs", fields: &[] },
+    &MapSchema { name: "auto_uniform", about: "uniform between ∓1/√inputs", fields: &[] },
     &MapSchema {
         name: "node_normalized",
-        about: "evenly between ∓scale·√(6 / (inputs + outputs))",
-        fields: &[&[field("scale", ValueType::Number, Default("1"), "times the bound")]],
+        about: "uniform between ∓scale·√(6 / (inputs + outputs))",
+        fields: &[&[field("scale", ValueType::Number, Default("1"), "multiplies the bound")]],
     },
     &MapSchema {
         name: "orthogonal",
@@ -489,7 +477,7 @@ pub(super) static WEIGHTS: &[&MapSchema] = &[
         name: "sparse_eigen",
         about: "a few normal weights in each row, scaled to a spectral radius",
         fields: &[&[
-            field("connections", ValueType::Whole(1), Default("15"), "weights of a row that are not zero"),
+            field("connections", ValueType::Whole(1), Default("15"), "nonzero weights per row"),
             field("radius", ValueType::Number, Default("1.2"), "the largest absolute eigenvalue"),
         ]],
     },

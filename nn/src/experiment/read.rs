@@ -12,41 +12,52 @@ use crate::layers::{Activation, Pool};
 use crate::rules::{Method, Rule, Schedule};
 use crate::shape::{Shape, Window};
 
-fn number(node: &Node, key: &str) -> f64 {
-    node.get(key).and_then(Node::number).unwrap_or(0.0)
+/// The value of a key that `complete` has checked and filled in. Its absence is an error of the reader, which asks for a key
+/// that the format does not have.
+fn filled<'a, R>(node: &'a Node, key: &str, value: impl FnOnce(&'a Node) -> Option<R>) -> Result<R> {
+    node.get(key).and_then(value).ok_or_else(|| {
+        let received = format!("{}: the format has no such value under the key `{key}`", node.place);
+        Error::internal("read an experiment", received)
+    })
 }
 
-fn whole(node: &Node, key: &str) -> usize {
-    node.get(key).and_then(Node::whole).unwrap_or(0) as usize
+pub(super) fn number(node: &Node, key: &str) -> Result<f64> {
+    filled(node, key, Node::number)
 }
 
-fn kind(node: &Node) -> &str {
+pub(super) fn whole(node: &Node, key: &str) -> Result<usize> {
+    Ok(filled(node, key, Node::whole)? as usize)
+}
+
+pub(super) fn flag(node: &Node, key: &str) -> Result<bool> {
+    filled(node, key, Node::flag)
+}
+
+pub(super) fn word<'a>(node: &'a Node, key: &str) -> Result<&'a str> {
+    filled(node, key, Node::text)
+}
+
+fn kind(node: &Node) -> Result<&str> {
     word(node, "type")
-}
-
-/// The text of a key; empty if absent.
-pub(super) fn word<'a>(node: &'a Node, key: &str) -> &'a str {
-    node.get(key).and_then(Node::text).unwrap_or_default()
 }
 
 /// The error for a name that the format accepts but no code handles.
 pub(super) fn unhandled(node: &Node, what: &str, name: &str) -> Error {
-    Error::internal("read an experiment", format!("{}: nothing is made of the {what} `{name}`", node.place))
+    Error::internal("read an experiment", format!("{}: the {what} `{name}` is not handled", node.place))
 }
 
-fn pair(node: &Node) -> [usize; 2] {
-    let at = |index: usize| node.items().get(index).and_then(Node::whole).unwrap_or(0) as usize;
-    [at(0), at(1)]
+pub(super) fn pair(node: &Node, key: &str) -> Result<[usize; 2]> {
+    filled(node, key, |node| {
+        let at = |index: usize| Some(node.items().get(index)?.whole()? as usize);
+        Some([at(0)?, at(1)?])
+    })
 }
 
 /// The window of a layer; without a stride, it moves by its own size.
-pub(super) fn window(layer: &Node) -> Window {
-    let kernel = layer.get("kernel").map_or([1, 1], pair);
-    Window {
-        kernel,
-        stride: layer.get("stride").map_or(kernel, pair),
-        padding: layer.get("padding").map_or([0, 0], pair),
-    }
+pub(super) fn window(layer: &Node) -> Result<Window> {
+    let kernel = pair(layer, "kernel")?;
+    let stride = if layer.get("stride").is_some() { pair(layer, "stride")? } else { kernel };
+    Ok(Window { kernel, stride, padding: pair(layer, "padding")? })
 }
 
 /// The activation of a layer.
@@ -57,7 +68,7 @@ pub(super) fn function(layer: &Node) -> Result<Activation> {
         "logistic" => Activation::Logistic,
         "tanh" => Activation::Tanh,
         "rectified" => Activation::Rectified,
-        "leaky" => Activation::Leaky(number(layer, "slope")),
+        "leaky" => Activation::Leaky(number(layer, "slope")?),
         "softplus" => Activation::Softplus,
         "softmax" => Activation::Softmax,
         other => return Err(unhandled(layer, "activation", other)),
@@ -65,7 +76,7 @@ pub(super) fn function(layer: &Node) -> Result<Activation> {
 }
 
 pub(super) fn pool(layer: &Node) -> Result<Pool> {
-    match word(layer, "pool") {
+    match word(layer, "pool")? {
         "max" => Ok(Pool::Max),
         "average" => Ok(Pool::Average),
         "l2" => Ok(Pool::L2),
@@ -74,7 +85,7 @@ pub(super) fn pool(layer: &Node) -> Result<Pool> {
 }
 
 pub(super) fn cost(model: &Node) -> Result<Cost> {
-    match word(model, "cost") {
+    match word(model, "cost")? {
         "cross_entropy" => Ok(Cost::CrossEntropy),
         "softmax_cross_entropy" => Ok(Cost::SoftmaxCrossEntropy),
         "sum_of_squares" => Ok(Cost::SumOfSquares),
@@ -86,17 +97,17 @@ fn schedule(node: &Node) -> Result<Schedule> {
     if let Some(value) = node.number() {
         return Ok(Schedule::Constant(value));
     }
-    Ok(match kind(node) {
+    Ok(match kind(node)? {
         "step" => Schedule::Step {
-            initial: number(node, "initial"),
-            ratio: number(node, "ratio"),
-            epochs: whole(node, "epochs"),
+            initial: number(node, "initial")?,
+            ratio: number(node, "ratio")?,
+            epochs: whole(node, "epochs")?,
         },
         "linear" => Schedule::Linear {
-            initial: number(node, "initial"),
-            start: whole(node, "start"),
-            saturate: whole(node, "saturate"),
-            saturated: number(node, "saturated"),
+            initial: number(node, "initial")?,
+            start: whole(node, "start")?,
+            saturate: whole(node, "saturate")?,
+            saturated: number(node, "saturated")?,
         },
         other => return Err(unhandled(node, "schedule", other)),
     })
@@ -115,30 +126,32 @@ fn below_one(node: &Node, key: &str) -> Result<()> {
 }
 
 pub(super) fn rule(node: &Node) -> Result<Rule> {
-    let epsilon = number(node, "epsilon");
-    let over_epochs = |key: &str| schedule(node.get(key).expect("complete() filled it in"));
+    let epsilon = || number(node, "epsilon");
     let coefficient = || {
-        below_one(node.get("coefficient").expect("complete() filled it in"), "coefficient")?;
-        over_epochs("coefficient")
+        let value = filled(node, "coefficient", Some)?;
+        below_one(value, "coefficient")?;
+        schedule(value)
     };
-    let method = match kind(node) {
+    let method = match kind(node)? {
         "gradient_descent" => Method::GradientDescent,
         "momentum" => Method::Momentum(coefficient()?),
         "nesterov" => Method::Nesterov(coefficient()?),
-        "adadelta" => Method::AdaDelta { rho: number(node, "rho"), epsilon },
-        "adagrad" => Method::AdaGrad { epsilon },
-        "adam" => Method::Adam { beta1: number(node, "beta1"), beta2: number(node, "beta2"), epsilon },
+        "adadelta" => Method::AdaDelta { rho: number(node, "rho")?, epsilon: epsilon()? },
+        "adagrad" => Method::AdaGrad { epsilon: epsilon()? },
+        "adam" => {
+            Method::Adam { beta1: number(node, "beta1")?, beta2: number(node, "beta2")?, epsilon: epsilon()? }
+        }
         other => return Err(unhandled(node, "rule", other)),
     };
-    Ok(Rule { method, rate: over_epochs("rate")?, decay: number(node, "decay") })
+    Ok(Rule { method, rate: schedule(filled(node, "rate", Some)?)?, decay: number(node, "decay")? })
 }
 
 pub(super) fn initial(node: &Node) -> Result<Initial> {
-    Ok(match kind(node) {
+    Ok(match kind(node)? {
         "auto_uniform" => Initial::AutoUniform,
-        "constant" => Initial::Constant(number(node, "value")),
+        "constant" => Initial::Constant(number(node, "value")?),
         "uniform" => {
-            let (low, high) = (number(node, "low"), number(node, "high"));
+            let (low, high) = (number(node, "low")?, number(node, "high")?);
             if low > high {
                 let (what, received) = ("`low` of uniform", low.to_string());
                 let advice = format!("write, for example, `low: {high}` and `high: {low}`");
@@ -146,27 +159,33 @@ pub(super) fn initial(node: &Node) -> Result<Initial> {
             }
             Initial::Uniform { low, high }
         }
-        "normal" => Initial::Normal { mean: number(node, "mean"), deviation: number(node, "deviation") },
-        "node_normalized" => Initial::NodeNormalized { scale: number(node, "scale") },
-        "orthogonal" => Initial::Orthogonal { scale: number(node, "scale") },
+        "normal" => Initial::Normal { mean: number(node, "mean")?, deviation: number(node, "deviation")? },
+        "node_normalized" => Initial::NodeNormalized { scale: number(node, "scale")? },
+        "orthogonal" => Initial::Orthogonal { scale: number(node, "scale")? },
         "sparse_eigen" => {
-            Initial::SparseEigen { connections: whole(node, "connections"), radius: number(node, "radius") }
+            Initial::SparseEigen { connections: whole(node, "connections")?, radius: number(node, "radius")? }
         }
         other => return Err(unhandled(node, "first weights", other)),
     })
 }
 
+/// One size for a vector, or maps, rows and columns.
+fn sample_shape(node: &Node) -> Option<Shape> {
+    let sizes: Option<Vec<usize>> = node.items().iter().map(|size| Some(size.whole()? as usize)).collect();
+    match sizes?[..] {
+        [maps, rows, columns] => Some(Shape::new(maps, rows, columns)),
+        [size] => Some(Shape::flat(size)),
+        _ => None,
+    }
+}
+
 pub(super) fn source(data: &Node, extensions: &Extensions) -> Result<Source> {
-    let needed = |key: &str| path(data.get(key).expect("complete() checked it"));
-    let flag = |key: &str| data.get(key).and_then(Node::flag).unwrap_or(false);
-    let sizes: Vec<usize> = data
-        .get("shape")
-        .map(|shape| shape.items().iter().filter_map(|size| size.whole()).map(|size| size as usize).collect())
-        .unwrap_or_default();
-    Ok(match kind(data) {
-        "mnist" => Source::Mnist { folder: data.get("folder").map(path), download: flag("download") },
+    let needed = |key: &str| filled(data, key, Some).map(path);
+    let download = || flag(data, "download");
+    Ok(match kind(data)? {
+        "mnist" => Source::Mnist { folder: data.get("folder").map(path), download: download()? },
         "cifar10" => {
-            let (folder, download) = (data.get("folder").map(path), flag("download"));
+            let (folder, download) = (data.get("folder").map(path), download()?);
             if folder.is_none() && !download {
                 let expected = "a key `folder`: where the binary batches are, or `download: true`";
                 return Err(data.place.error("cifar10", expected, "neither", "add one of them"));
@@ -175,19 +194,16 @@ pub(super) fn source(data: &Node, extensions: &Extensions) -> Result<Source> {
         }
         "iris" => Source::Iris,
         "uniform_random" => Source::UniformRandom {
-            train: whole(data, "train"),
-            test: whole(data, "test"),
-            shape: match sizes[..] {
-                [maps, rows, columns] => Shape::new(maps, rows, columns),
-                _ => Shape::flat(sizes.first().copied().unwrap_or(1)),
-            },
-            classes: whole(data, "classes"),
+            train: whole(data, "train")?,
+            test: whole(data, "test")?,
+            shape: filled(data, "shape", sample_shape)?,
+            classes: whole(data, "classes")?,
         },
         "toy_images" => Source::ToyImages,
         "own" => Source::Own(extensions.data(data)?),
-        "images" => Source::Images { folder: needed("folder") },
+        "images" => Source::Images { folder: needed("folder")? },
         "arrays" => Source::Arrays(Arrays {
-            inputs: needed("inputs"),
+            inputs: needed("inputs")?,
             targets: data.get("targets").map(path),
             test_inputs: data.get("test_inputs").map(path),
             test_targets: data.get("test_targets").map(path),
@@ -199,8 +215,8 @@ pub(super) fn source(data: &Node, extensions: &Extensions) -> Result<Source> {
 #[cfg(test)]
 mod tests {
     use super::super::Experiment;
-    use super::super::describe::{Field, ValueType};
-    use super::super::format::{EXPERIMENT, FUNCTIONS, LAYERS, MODELS, RULES, WEIGHTS};
+    use super::super::describe::{Field, MapSchema, Presence, ValueType};
+    use super::super::format::{DATA, EXPERIMENT, FUNCTIONS, LAYERS, MODELS, RULES, SCHEDULES, WEIGHTS};
     use crate::layers::Activation;
 
     const TEXT: &str = "{epochs: 1, batch_size: 10, data: iris, model: {type: network, cost: sum_of_squares, \
@@ -212,13 +228,39 @@ mod tests {
         }
     }
 
+    /// A map of this schema with its required keys, one value for each type.
+    fn example(object: &MapSchema) -> String {
+        let required = object.all_fields().filter(|field| matches!(field.need, Presence::Required));
+        let keys: Vec<String> = required
+            .map(|field| {
+                let value = match field.kind {
+                    ValueType::Text => "text",
+                    ValueType::Choice(words) => words[0],
+                    _ => "1",
+                };
+                format!(", {}: {value}", field.name)
+            })
+            .collect();
+        format!("{{type: {}{}}}", object.name, keys.concat())
+    }
+
     #[test]
     fn something_is_made_of_every_name_of_the_format() {
-        RULES.iter().for_each(|rule| reads(format!("rule={}", rule.name)));
-        for weights in WEIGHTS {
-            let bounds = if weights.name == "uniform" { ", low: 0, high: 1" } else { "" };
-            reads(format!("weights={{type: {}{bounds}}}", weights.name));
-        }
+        // The reader asks for each key by name: a misspelt one fails here.
+        RULES.iter().for_each(|rule| reads(format!("rule={}", example(rule))));
+        WEIGHTS.iter().for_each(|weights| reads(format!("weights={}", example(weights))));
+        SCHEDULES.iter().for_each(|schedule| {
+            reads(format!("rule={{type: momentum, rate: {0}, coefficient: 0.5}}", example(schedule)))
+        });
+        let ours = |object: &&&MapSchema| !["own", "cifar10"].contains(&object.name);
+        DATA.iter().filter(ours).for_each(|data| reads(format!("data={}", example(data))));
+        LAYERS.iter().filter(ours).for_each(|layer| reads(format!("model.layers.0={}", example(layer))));
+        reads("model.layers.0={type: activation, function: leaky}".into());
+        reads("data={type: cifar10, download: true}".into());
+        let layers = "layers: [{type: fully_connected, outputs: 3}]";
+        reads(format!(
+            "model={{type: sparse_autoencoder, cost: sum_of_squares, pretrain_epochs: 1, pretrain_rate: 1, sparsity: 1, {layers}}}"
+        ));
         let choices = |fields: &'static [&'static [Field]], name: &str| {
             let field = fields.iter().flat_map(|group| group.iter()).find(|field| field.name == name);
             match field.map(|field| &field.kind) {

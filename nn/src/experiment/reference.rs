@@ -12,7 +12,7 @@ fn sets() -> [(&'static str, &'static [&'static MapSchema]); 7] {
         ("rules", RULES),
         ("schedules", SCHEDULES),
         ("weights", WEIGHTS),
-        ("spreading", SPREADS),
+        ("distribution", SPREADS),
     ]
 }
 
@@ -24,7 +24,7 @@ fn sets() -> [(&'static str, &'static [&'static MapSchema]); 7] {
 pub fn reference() -> String {
     let mut text = format!("### The file\n\n{}", keys(&[&EXPERIMENT]));
     for (title, objects) in sets() {
-        text += &format!("\n### Types of {title}\n\n| `type` | what it is | keys |\n|---|---|---|\n");
+        text += &format!("\n### Types of {title}\n\n| `type` | meaning | keys |\n|---|---|---|\n");
         for object in objects {
             text += &format!("| `{}` | {} | {} |\n", object.name, object.about, list(object));
         }
@@ -48,7 +48,7 @@ fn keys(objects: &[&MapSchema]) -> String {
     for object in objects {
         for field in object.all_fields() {
             let need = match field.need {
-                Presence::Required => "needed".to_string(),
+                Presence::Required => "required".to_string(),
                 Presence::Optional => "–".to_string(),
                 Presence::Default(word) => format!("`{word}`"),
             };
@@ -60,7 +60,7 @@ fn keys(objects: &[&MapSchema]) -> String {
             }
         }
     }
-    let mut text = "| key | value | without it | what it is for |\n|---|---|---|---|\n".to_string();
+    let mut text = "| key | value | default | meaning |\n|---|---|---|---|\n".to_string();
     for (name, row, owners) in &rows {
         let alone = rows.iter().filter(|(other, ..)| other == name).count() == 1;
         let owners = if alone { String::new() } else { format!(" of {}", owners.join(", ")) };
@@ -79,20 +79,20 @@ fn link(word: &str, objects: &[&MapSchema]) -> String {
 /// A description of the values of a type.
 fn value(kind: &ValueType) -> String {
     match kind {
-        ValueType::Whole(0) | ValueType::Seed => "whole number".into(),
-        ValueType::Whole(least) => format!("whole number from {least} on"),
+        ValueType::Whole(0) | ValueType::Seed => "integer".into(),
+        ValueType::Whole(least) => format!("integer, at least {least}"),
         ValueType::Number => "number".into(),
-        ValueType::NotNegative => "number from 0 on".into(),
-        ValueType::BelowOne => "number from 0 to below 1".into(),
+        ValueType::NotNegative => "number, at least 0".into(),
+        ValueType::BelowOne => "number, at least 0 and below 1".into(),
         ValueType::Flag => "`true` or `false`".into(),
         ValueType::Text => "text".into(),
-        ValueType::Pair(_) => "whole number, or `[rows, columns]`".into(),
+        ValueType::Pair(_) => "integer, or `[rows, columns]`".into(),
         ValueType::Sizes => "size, or `[maps, rows, columns]`".into(),
         ValueType::Choice(words) => {
             words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
         }
         ValueType::OneOf(objects) => link("type", objects),
-        ValueType::NumberOr(objects) => format!("number from 0 on, or a {}", link("schedule", objects)),
+        ValueType::NumberOr(objects) => format!("number, at least 0, or a {}", link("schedule", objects)),
         ValueType::Any => "anything".into(),
         ValueType::Many(ValueType::OneOf(objects)) => format!("list of {}", link("types", objects)),
         ValueType::Many(inner) => format!("list: {}", value(inner)),

@@ -22,7 +22,7 @@ pub fn schema() -> Json {
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!("An experiment of unisono train");
     schema["properties"]["_base_"] = json!({
-        "description": "files below this one, relative to it",
+        "description": "base files, relative to this one",
         "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
     });
     // Keys that a file omits may be in its base file, also inside the maps that it overrides.

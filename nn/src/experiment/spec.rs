@@ -8,7 +8,9 @@ use super::describe::complete;
 use super::extensions::{Extensions, OwnLayer};
 use super::format::EXPERIMENT;
 use super::node::{Node, Place};
-use super::read::{cost, function, initial, pool, rule, source, unhandled, window, word};
+use super::read::{
+    cost, flag, function, initial, number, pair, pool, rule, source, unhandled, whole, window, word,
+};
 use super::{compose, neon, yaml};
 use crate::cost::Cost;
 use crate::data::Source;
@@ -233,19 +235,25 @@ impl Experiment {
         Experiment::of(compose::read(path)?, changes, extensions)
     }
 
-    /// [`Experiment::read`] with further overrides that a program's options imply; errors name the options as the user typed
+    /// The same experiment with further overrides that a program's options imply; errors name the options as the user typed
     /// them.
+    pub fn with_options(&self, options: &str, meant: &[String]) -> Result<Experiment> {
+        let mut node = self.resolved.clone();
+        for change in meant {
+            compose::change_as(&mut node, options, change)?;
+        }
+        Experiment::from_node(&node, &self.extensions)
+    }
+
+    /// [`Experiment::read`], then [`Experiment::with_options`].
+    #[deprecated(note = "call read, then with_options")]
     pub fn read_with_options(
         path: &Path,
         changes: &[String],
         options: &str,
         meant: &[String],
     ) -> Result<Experiment> {
-        let mut node = Experiment::changed(compose::read(path)?, changes)?;
-        for change in meant {
-            compose::change_as(&mut node, options, change)?;
-        }
-        Experiment::from_node(&node, &Extensions::default())
+        Experiment::read(path, changes)?.with_options(options, meant)
     }
 
     /// Parses text as if it were in a file.
@@ -296,9 +304,9 @@ impl Experiment {
         anchor(&mut resolved, "initial_weights");
         let node = &resolved;
         let key = |name: &str| node.get(name).expect("complete() filled it in");
-        let whole = |name: &str| key(name).whole().expect("complete() checked it") as usize;
+        let whole = |name: &str| whole(node, name);
         let (data, model) = (key("data"), key("model"));
-        let sample = data.get("sample").and_then(Node::number).unwrap_or(100.0);
+        let sample = number(data, "sample")?;
         if !(sample > 0.0 && sample <= 100.0) {
             let expected = "a percentage above 0 and up to 100";
             let advice = "write, for example, `sample: 10` for a tenth of the samples";
@@ -322,35 +330,35 @@ impl Experiment {
         for (index, spec) in specs.iter().enumerate() {
             if specs[..index].iter().any(|other| other.name == spec.name) {
                 let received = format!("`{}` again", spec.name);
-                return Err(spec.place.error("layer", "names of their own", received, "rename one of them"));
+                return Err(spec.place.error("layer", "unique names", received, "rename one of them"));
             }
         }
         Ok(Experiment {
             name,
-            seed: whole("seed") as u64,
-            precision: match word(node, "precision") {
+            seed: whole("seed")? as u64,
+            precision: match word(node, "precision")? {
                 "f32" => Precision::Single,
                 "f64" => Precision::Double,
                 other => return Err(unhandled(node, "precision", other)),
             },
-            threads: whole("threads"),
+            threads: whole("threads")?,
             deterministic: node
                 .get("deterministic")
                 .and_then(Node::flag)
                 .unwrap_or_else(|| is_deterministic_by_default(node, &specs)),
-            epochs: whole("epochs"),
-            batch_size: whole("batch_size"),
+            epochs: whole("epochs")?,
+            batch_size: whole("batch_size")?,
             source: source(data, extensions)?,
             sample,
-            shuffle: data.get("shuffle").and_then(Node::flag).unwrap_or(true),
+            shuffle: flag(data, "shuffle")?,
             test_samples: data.get("test_samples").and_then(Node::whole).map(|count| count as usize),
             model: model_kind(model)?,
             cost: cost(model)?,
             layers: specs,
             initial_weights: node.get("initial_weights").map(path),
-            test_every: whole("test_every"),
-            save_every: whole("save_every"),
-            keep: whole("keep"),
+            test_every: whole("test_every")?,
+            save_every: whole("save_every")?,
+            keep: whole("keep")?,
             extensions: extensions.clone(),
             resolved,
         })
@@ -378,34 +386,32 @@ impl Experiment {
 }
 
 fn model_kind(model: &Node) -> Result<ModelKind> {
-    let number = |name: &str| model.get(name).and_then(Node::number).unwrap_or(0.0);
-    Ok(match word(model, "type") {
+    Ok(match word(model, "type")? {
         "network" => ModelKind::Network,
         "autoencoder" => ModelKind::Autoencoder,
         "sparse_autoencoder" => ModelKind::SparseAutoencoder {
-            pretrain_epochs: number("pretrain_epochs") as usize,
-            pretrain_rate: number("pretrain_rate"),
-            last_layer_epochs: number("last_layer_epochs") as usize,
-            sparsity: number("sparsity"),
-            tied_weights: model.get("tied_weights").and_then(Node::flag).unwrap_or(true),
-            spot_check: model.get("spot_check").and_then(Node::flag).unwrap_or(false),
-            visualize: model.get("visualize").and_then(Node::flag).unwrap_or(false),
+            pretrain_epochs: whole(model, "pretrain_epochs")?,
+            pretrain_rate: number(model, "pretrain_rate")?,
+            last_layer_epochs: whole(model, "last_layer_epochs")?,
+            sparsity: number(model, "sparsity")?,
+            tied_weights: flag(model, "tied_weights")?,
+            spot_check: flag(model, "spot_check")?,
+            visualize: flag(model, "visualize")?,
         },
         other => return Err(unhandled(model, "model", other)),
     })
 }
 
 fn layer_spec(experiment: &Node, layer: &Node, index: usize, extensions: &Extensions) -> Result<LayerSpec> {
-    let kind = word(layer, "type");
+    let kind = word(layer, "type")?;
     let name = layer.get("name").and_then(Node::text).map_or_else(|| format!("{kind}{index}"), String::from);
     // Auxiliary layers are named after their layer with a `.`, weights with a `/`.
     if name.is_empty() || name.contains(['/', '.', ' ', '\n']) {
         let expected = "a name without `/`, `.` and spaces";
         return Err(layer.place.error("layer", expected, format!("`{name}`"), "rename it"));
     }
-    let whole = |key: &str| layer.get(key).and_then(Node::whole).unwrap_or(0) as usize;
-    let number = |key: &str| layer.get(key).and_then(Node::number).unwrap_or(0.0);
-    let share = |key: &str| match number(key) {
+    let (whole, number) = (|key: &str| whole(layer, key), |key: &str| number(layer, key));
+    let share = |key: &str| match number(key)? {
         value if value > 0.0 && value <= 1.0 => Ok(value),
         value => {
             let what = format!("`{key}` of {name}");
@@ -414,26 +420,27 @@ fn layer_spec(experiment: &Node, layer: &Node, index: usize, extensions: &Extens
         }
     };
     let kind = match kind {
-        "fully_connected" => LayerKind::FullyConnected { outputs: whole("outputs") },
-        "convolution" => LayerKind::Convolution { maps: whole("maps"), window: window(layer) },
+        "fully_connected" => LayerKind::FullyConnected { outputs: whole("outputs")? },
+        "convolution" => LayerKind::Convolution { maps: whole("maps")?, window: window(layer)? },
         "local" => LayerKind::Local {
-            maps: whole("maps"),
-            window: window(layer),
-            unit_rows: layer.get("unit_rows").and_then(Node::flag).unwrap_or(true),
+            maps: whole("maps")?,
+            window: window(layer)?,
+            unit_rows: flag(layer, "unit_rows")?,
         },
-        "pooling" => LayerKind::Pooling { pool: pool(layer)?, window: window(layer) },
-        "contrast" => LayerKind::Contrast { kernel: window(layer).kernel },
+        "pooling" => LayerKind::Pooling { pool: pool(layer)?, window: window(layer)? },
+        "contrast" => LayerKind::Contrast { kernel: pair(layer, "kernel")? },
         "response" => {
-            LayerKind::Response { size: whole("size"), alpha: number("alpha"), beta: number("beta") }
+            LayerKind::Response { size: whole("size")?, alpha: number("alpha")?, beta: number("beta")? }
         }
         "dropout" => LayerKind::Dropout { keep: share("keep")? },
-        "batch_norm" => LayerKind::BatchNorm { kept: share("kept")?, epsilon: number("epsilon") },
+        "batch_norm" => LayerKind::BatchNorm { kept: share("kept")?, epsilon: number("epsilon")? },
         "own" => LayerKind::Own(extensions.layer(layer)?),
         "activation" => LayerKind::Activation,
         other => return Err(unhandled(layer, "layer", other)),
     };
     let own_or_common = |key: &str| layer.get(key).or(experiment.get(key)).expect("complete() filled it in");
-    let bias = layer.get("bias").and_then(Node::flag).unwrap_or(false).then(|| number("first_bias"));
+    let has_bias = layer.get("bias").and_then(Node::flag).unwrap_or(false);
+    let bias = has_bias.then(|| number("first_bias")).transpose()?;
     Ok(LayerSpec {
         name,
         place: layer.place.clone(),

@@ -61,15 +61,15 @@ impl Reader<'_> {
         let before = self.values;
         self.values += 1;
         if self.values > MOST_VALUES || depth > DEEPEST {
-            return Err(place.error("read", "a file of moderate size", "more values", "look at its aliases"));
+            return Err(place.error("read", "a file of moderate size", "more values", "check its aliases"));
         }
         let (value, anchor, tag) = match event {
             Event::Alias(anchor) => {
                 let Some((node, size)) = self.anchors.get(&anchor).cloned() else {
                     return Err(place.error(
                         "read",
-                        "an alias of something above",
-                        "one of its own parent",
+                        "an alias of an earlier anchor",
+                        "an alias of its own parent",
                         "remove it",
                     ));
                 };

@@ -1,5 +1,7 @@
 //! Activations: element-wise functions, and softmax.
 
+use unisono::Result;
+
 use super::{Facts, Layer, Pass, Reach};
 use crate::number::Number;
 use crate::shape::Shape;
@@ -91,7 +93,7 @@ impl<T: Number> Layer<T> for ActivationLayer {
         Some(self.function)
     }
 
-    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
+    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) -> Result<()> {
         let (function, size) = (self.function, self.shape.size());
         threads::samples(pass.threads, outputs, size, |first, outputs| {
             let inputs = &inputs[first * size..][..outputs.len()];
@@ -111,6 +113,7 @@ impl<T: Number> Layer<T> for ActivationLayer {
                 }
             }
         });
+        Ok(())
     }
 
     fn bprop(
@@ -120,8 +123,8 @@ impl<T: Number> Layer<T> for ActivationLayer {
         outputs: &[T],
         error: &[T],
         input_error: Option<&mut [T]>,
-    ) {
-        let Some(input_error) = input_error else { return };
+    ) -> Result<()> {
+        let Some(input_error) = input_error else { return Ok(()) };
         let (function, size) = (self.function, self.shape.size());
         threads::samples(pass.threads, input_error, size, |first, result| {
             let part = first * size..first * size + result.len();
@@ -148,5 +151,6 @@ impl<T: Number> Layer<T> for ActivationLayer {
                 }
             }
         });
+        Ok(())
     }
 }

@@ -1,5 +1,7 @@
 //! Batch normalisation: normalises each map to mean 0 and deviation 1 over a batch, then applies a learned scale and shift.
 
+use unisono::Result;
+
 use super::{Facts, Layer, Pass, Reach};
 use crate::exact::{ExactSums, largest};
 use crate::number::Number;
@@ -64,31 +66,31 @@ impl<T: Number> BatchNorm<T> {
     }
 
     /// The same sums over all ranks.
-    fn totals(&self, pass: &Pass<'_, T>, length: usize, each: impl Fn(usize, usize) -> T) -> Vec<T> {
+    fn totals(&self, pass: &Pass<'_, T>, length: usize, each: impl Fn(usize, usize) -> T) -> Result<Vec<T>> {
         let (maps, area) = (self.shape.maps, self.shape.area().max(1));
         if !pass.exact {
             let mut sums = self.sums(pass, length, each);
-            pass.sums.sum(&mut sums);
-            return sums;
+            pass.sums.sum(&mut sums)?;
+            return Ok(sums);
         }
         let terms: Vec<T> = (0..length).map(|index| each(index / area % maps, index)).collect();
-        let mut sums = ExactSums::new(pass, maps, [largest(&terms), 1.0]);
+        let mut sums = ExactSums::new(pass, maps, [largest(&terms), 1.0])?;
         terms.iter().enumerate().for_each(|(index, term)| sums.add(index / area % maps, term.double()));
-        let (sums, count) = sums.all_reduce(pass.sums, (pass.batch * self.shape.area()) as f64);
+        let (sums, count) = sums.all_reduce(pass.sums, (pass.batch * self.shape.area()) as f64)?;
         let mut totals = vec![T::of(count); maps + 1];
         sums.round(&mut totals[..maps]);
-        totals
+        Ok(totals)
     }
 
-    fn learn_statistics(&mut self, pass: &Pass<'_, T>, inputs: &[T]) {
+    fn learn_statistics(&mut self, pass: &Pass<'_, T>, inputs: &[T]) -> Result<()> {
         let maps = self.shape.maps;
-        let sums = self.totals(pass, inputs.len(), |_, index| inputs[index]);
+        let sums = self.totals(pass, inputs.len(), |_, index| inputs[index])?;
         self.count = sums[maps];
         self.mean = sums[..maps].iter().map(|sum| *sum / self.count).collect();
         let squares = self.totals(pass, inputs.len(), |map, index| {
             let distance = inputs[index] - self.mean[map];
             distance * distance
-        });
+        })?;
         let (kept, fresh, epsilon) = (T::of(self.kept), T::of(1.0 - self.kept), T::of(self.epsilon));
         for (map, square) in squares[..maps].iter().enumerate() {
             let variance = *square / self.count;
@@ -96,6 +98,7 @@ impl<T: Number> BatchNorm<T> {
             self.running_mean[map] = kept * self.running_mean[map] + fresh * self.mean[map];
             self.running_variance[map] = kept * self.running_variance[map] + fresh * variance;
         }
+        Ok(())
     }
 }
 
@@ -104,9 +107,9 @@ impl<T: Number> Layer<T> for BatchNorm<T> {
         Facts { name: &self.name, input: self.shape, output: self.shape, reach: Reach::Place }
     }
 
-    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
+    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) -> Result<()> {
         if pass.training {
-            self.learn_statistics(pass, inputs);
+            self.learn_statistics(pass, inputs)?;
         } else {
             self.mean.clone_from(&self.running_mean);
             let epsilon = T::of(self.epsilon);
@@ -122,6 +125,7 @@ impl<T: Number> Layer<T> for BatchNorm<T> {
             let offset = self.shift.values[map] - slope * self.mean[map];
             output.iter_mut().zip(input).for_each(|(output, input)| *output = slope * *input + offset);
         }
+        Ok(())
     }
 
     fn bprop(
@@ -131,13 +135,14 @@ impl<T: Number> Layer<T> for BatchNorm<T> {
         _outputs: &[T],
         error: &[T],
         input_error: Option<&mut [T]>,
-    ) {
+    ) -> Result<()> {
         let (maps, area) = (self.shape.maps, self.shape.area());
         let (mean, inverse) = (self.mean.clone(), self.inverse.clone());
         let normal = |map: usize, index: usize| (inputs[index] - mean[map]) * inverse[map];
         let shift = |_: usize, index: usize| error[index];
         let scale = |map: usize, index: usize| error[index] * normal(map, index);
-        let (shifts, scales) = (self.totals(pass, error.len(), shift), self.totals(pass, error.len(), scale));
+        let shifts = self.totals(pass, error.len(), shift)?;
+        let scales = self.totals(pass, error.len(), scale)?;
         // Weight gradients are summed over ranks together with all others, so these remain local, unless they are exact.
         let own = |totals: &[T], each: &dyn Fn(usize, usize) -> T| match pass.exact {
             true => totals.to_vec(),
@@ -162,6 +167,7 @@ impl<T: Number> Layer<T> for BatchNorm<T> {
                 }
             }
         }
+        Ok(())
     }
 
     fn weights(&mut self) -> Vec<&mut Weight<T>> {

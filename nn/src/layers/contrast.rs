@@ -1,5 +1,7 @@
 //! Local contrast normalisation: subtracts the local mean at each position, and divides by the local deviation.
 
+use unisono::Result;
+
 use super::{Facts, Layer, Pass, Reach};
 use crate::number::Number;
 use crate::shape::{Shape, Window};
@@ -62,12 +64,12 @@ impl<T: Number> LocalContrast<T> {
     }
 
     /// g ∗ map for one map of each sample. The window is symmetric, so the operation is self-adjoint.
-    fn blur(&mut self, pass: &Pass<'_, T>, maps: &[T]) -> Vec<T> {
+    fn blur(&mut self, pass: &Pass<'_, T>, maps: &[T]) -> Result<Vec<T>> {
         let Shape { rows, columns, .. } = self.shape;
         let [above, left] = self.window.padding;
         let wide = columns + 2 * left;
         let size = (rows + 2 * above) * wide;
-        let padded = self.padder.pad(pass.batch, maps);
+        let padded = self.padder.pad(pass.batch, maps)?;
         let mut result = vec![T::ZERO; maps.len()];
         let (gaussian, width) = (&self.gaussian, self.window.kernel[1]);
         threads::samples(pass.threads, &mut result, rows * columns, |first, result| {
@@ -82,7 +84,7 @@ impl<T: Number> LocalContrast<T> {
                 }
             }
         });
-        result
+        Ok(result)
     }
 
     /// For each position of each sample, the sum over the maps of a function of the index.
@@ -112,7 +114,7 @@ impl<T: Number> LocalContrast<T> {
 /// Pads maps: with zeros, or for a part of an image with the values of the neighbours.
 pub(crate) trait Padder<T>: Send + std::fmt::Debug {
     /// Pads one map of each sample on all sides.
-    fn pad(&mut self, batch: usize, maps: &[T]) -> Vec<T>;
+    fn pad(&mut self, batch: usize, maps: &[T]) -> Result<Vec<T>>;
 }
 
 /// Zero padding of complete maps.
@@ -123,7 +125,7 @@ struct ZeroPadder {
 }
 
 impl<T: Number> Padder<T> for ZeroPadder {
-    fn pad(&mut self, batch: usize, maps: &[T]) -> Vec<T> {
+    fn pad(&mut self, batch: usize, maps: &[T]) -> Result<Vec<T>> {
         let [above, left] = self.padding;
         let wide = self.shape.columns + 2 * left;
         let size = (self.shape.rows + 2 * above) * wide;
@@ -133,7 +135,7 @@ impl<T: Number> Padder<T> for ZeroPadder {
                 padded[(row + above) * wide + left..][..self.shape.columns].copy_from_slice(values);
             }
         }
-        padded
+        Ok(padded)
     }
 }
 
@@ -142,15 +144,15 @@ impl<T: Number> Layer<T> for LocalContrast<T> {
         Facts { name: &self.name, input: self.shape, output: self.shape, reach: Reach::Window(self.window) }
     }
 
-    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
+    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) -> Result<()> {
         let sums = self.over_maps(pass, |index| inputs[index]);
-        let mean = self.blur(pass, &sums);
+        let mean = self.blur(pass, &sums)?;
         let mut differences = std::mem::take(&mut self.differences);
         differences.clear();
         differences.extend_from_slice(inputs);
         self.by_place(&mut differences, &mean, |x, _, mean| x - mean);
         let squares = self.over_maps(pass, |index| differences[index] * differences[index]);
-        self.deviations = self.blur(pass, &squares);
+        self.deviations = self.blur(pass, &squares)?;
         for value in &mut self.deviations {
             let root = value.square_root();
             *value = if root > T::EPSILON * T::of(64.0) { root } else { T::ONE };
@@ -158,6 +160,7 @@ impl<T: Number> Layer<T> for LocalContrast<T> {
         outputs.copy_from_slice(&differences);
         self.by_place(outputs, &self.deviations, |difference, _, deviation| difference / deviation);
         self.differences = differences;
+        Ok(())
     }
 
     fn bprop(
@@ -167,20 +170,21 @@ impl<T: Number> Layer<T> for LocalContrast<T> {
         outputs: &[T],
         error: &[T],
         input_error: Option<&mut [T]>,
-    ) {
-        let Some(input_error) = input_error else { return };
+    ) -> Result<()> {
+        let Some(input_error) = input_error else { return Ok(()) };
         // Σ δ·S / D³ over the maps, for the derivative of D.
         let mut along = self.over_maps(pass, |index| error[index] * outputs[index]);
         along.iter_mut().zip(&self.deviations).for_each(|(along, d)| *along /= *d * *d);
-        let spread = self.blur(pass, &along);
+        let spread = self.blur(pass, &along)?;
         // δ/D − S·(g∗along), the error of S.
         input_error.copy_from_slice(error);
         self.by_place(input_error, &self.deviations, |error, _, deviation| error / deviation);
         let differences = &self.differences;
         self.by_place(input_error, &spread, |error, index, spread| error - differences[index] * spread);
         let sums = self.over_maps(pass, |index| input_error[index]);
-        let spread = self.blur(pass, &sums);
+        let spread = self.blur(pass, &sums)?;
         self.by_place(input_error, &spread, |error, _, spread| error - spread);
+        Ok(())
     }
 }
 
@@ -193,7 +197,7 @@ mod tests {
         let mut layer: LocalContrast<f64> = LocalContrast::new("contrast", Shape::new(2, 7, 7), [3, 3]);
         let inputs = vec![0.7; 98];
         let mut outputs = vec![9.0; 98];
-        layer.fprop(&Pass::alone(1, true, 0), &inputs, &mut outputs);
+        layer.fprop(&Pass::alone(1, true, 0), &inputs, &mut outputs).expect("it computes");
         assert!(outputs[24].abs() < 1e-6 && outputs[0] > 0.1, "{outputs:?}");
     }
 

@@ -1,5 +1,7 @@
 //! Convolution: the same filters at every position, as matrix products over im2col columns.
 
+use unisono::Result;
+
 use super::aligned::{Aligned, LINE};
 use super::columns::Im2col;
 use super::transpose::transpose;
@@ -254,8 +256,9 @@ impl<T: Number> Layer<T> for Convolution<T> {
         }
     }
 
-    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
+    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) -> Result<()> {
         self.convolve(pass.threads, self.columns, inputs, outputs);
+        Ok(())
     }
 
     fn bprop(
@@ -265,17 +268,19 @@ impl<T: Number> Layer<T> for Convolution<T> {
         _outputs: &[T],
         error: &[T],
         input_error: Option<&mut [T]>,
-    ) {
+    ) -> Result<()> {
         let sums = self.gradients(pass.threads, self.columns, pass.first, inputs, error);
-        self.store_gradients(&pass.total(sums));
-        let Some(input_error) = input_error else { return };
+        self.store_gradients(&pass.total(sums)?);
+        let Some(input_error) = input_error else { return Ok(()) };
         if !self.backprop_is_convolution() {
-            return self.input_error_by_scatter(pass.threads, self.columns, error, input_error);
+            self.input_error_by_scatter(pass.threads, self.columns, error, input_error);
+            return Ok(());
         }
         let Window { kernel, padding, .. } = self.columns.window;
         let padding = [kernel[0] - 1 - padding[0], kernel[1] - 1 - padding[1]];
         let form = Im2col::new(self.output, Window { kernel, stride: [1, 1], padding });
         self.input_error_by_convolution(pass.threads, form, error, input_error);
+        Ok(())
     }
 
     fn weights(&mut self) -> Vec<&mut Weight<T>> {

@@ -1,5 +1,7 @@
 //! Dropout: zeroes values at random during training.
 
+use unisono::Result;
+
 use super::{Facts, Layer, Pass, Reach};
 use crate::number::Number;
 use crate::random::Stream;
@@ -56,8 +58,9 @@ impl<T: Number> Layer<T> for Dropout {
         Facts { name: &self.name, input: self.shape, output: self.shape, reach: Reach::Place }
     }
 
-    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
+    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) -> Result<()> {
         self.apply(pass, inputs, outputs);
+        Ok(())
     }
 
     fn bprop(
@@ -67,10 +70,11 @@ impl<T: Number> Layer<T> for Dropout {
         _outputs: &[T],
         error: &[T],
         input_error: Option<&mut [T]>,
-    ) {
+    ) -> Result<()> {
         if let Some(input_error) = input_error {
             self.apply(pass, error, input_error);
         }
+        Ok(())
     }
 }
 
@@ -82,14 +86,14 @@ mod tests {
     fn the_kept_share_is_right_and_prediction_keeps_all() {
         let mut layer = Dropout::new("drop", Shape::flat(1000), 0.8, 3);
         let (inputs, mut outputs) = (vec![1.0_f32; 4000], vec![0.0; 4000]);
-        layer.fprop(&Pass::alone(4, true, 5), &inputs, &mut outputs);
+        layer.fprop(&Pass::alone(4, true, 5), &inputs, &mut outputs).expect("it computes");
         let kept = outputs.iter().filter(|value| **value == 1.25).count();
         let dropped = outputs.iter().filter(|value| **value == 0.0).count();
         assert!(kept + dropped == 4000 && (3100..3300).contains(&kept), "{kept}");
         let first = outputs.clone();
-        layer.fprop(&Pass::alone(4, true, 6), &inputs, &mut outputs);
+        layer.fprop(&Pass::alone(4, true, 6), &inputs, &mut outputs).expect("it computes");
         assert_ne!(outputs, first, "each step draws anew");
-        layer.fprop(&Pass::alone(4, false, 5), &inputs, &mut outputs);
+        layer.fprop(&Pass::alone(4, false, 5), &inputs, &mut outputs).expect("it computes");
         assert_eq!(outputs, inputs);
     }
 }

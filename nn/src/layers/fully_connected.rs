@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use unisono::Result;
 use unisono::halo::Partition;
 
 use super::{Facts, Layer, Pass, Reach};
@@ -113,13 +114,14 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
         Facts { name: &self.name, input: self.input, output: self.output, reach: Reach::All }
     }
 
-    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
+    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) -> Result<()> {
         let (width, height) = (self.input.size(), self.output.size());
         if pass.exact && pass.sums.place().1 > 1 {
             let mut tree = TreeSum::new(outputs.len());
             self.multiply_parts(inputs, &mut tree);
-            outputs.copy_from_slice(&tree.total_over(pass.sums));
-            return self.add_bias(outputs);
+            outputs.copy_from_slice(&tree.total_over(pass.sums)?);
+            self.add_bias(outputs);
+            return Ok(());
         }
         threads::samples(pass.threads, outputs, height, |first, outputs| {
             for (block, outputs) in outputs.chunks_mut(SAMPLES * height).enumerate() {
@@ -129,8 +131,9 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
                 outputs.copy_from_slice(&tree.total());
             }
         });
-        pass.sums.sum(outputs);
+        pass.sums.sum(outputs)?;
         self.add_bias(outputs);
+        Ok(())
     }
 
     fn bprop(
@@ -140,7 +143,7 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
         _outputs: &[T],
         error: &[T],
         input_error: Option<&mut [T]>,
-    ) {
+    ) -> Result<()> {
         let (width, height) = (self.input.size(), self.output.size());
         if let Some(bias) = &mut self.bias {
             let mut sums = TreeSum::new(height);
@@ -149,11 +152,11 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
                 term.copy_from_slice(error);
                 sums.push(pass.first + sample, term);
             }
-            bias.gradient.copy_from_slice(&pass.total(sums));
+            bias.gradient.copy_from_slice(&pass.total(sums)?);
         }
         // A rank without inputs has no weights.
         if width == 0 {
-            return;
+            return Ok(());
         }
         let samples = [(inputs, width), (error, height)];
         pass.by_rows(height, &mut self.weights.gradient, samples, |[inputs, errors], rows, gradient| {
@@ -169,7 +172,7 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
                     (inputs, MatrixLayout::new(batch, width)),
                 );
             });
-        });
+        })?;
         if let Some(input_error) = input_error {
             let weights = &self.weights.values;
             threads::samples(pass.threads, input_error, width, |first, input_error| {
@@ -182,6 +185,7 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
                 );
             });
         }
+        Ok(())
     }
 
     fn weights(&mut self) -> Vec<&mut Weight<T>> {

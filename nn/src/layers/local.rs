@@ -1,5 +1,7 @@
 //! Local filtering: like convolution, but with separate filters at each position.
 
+use unisono::Result;
+
 use super::columns::Im2col;
 use super::{Facts, Halo, Layer, Pass, Reach, Sums};
 use crate::exact::{ExactSums, largest};
@@ -34,20 +36,20 @@ pub struct Filtering<'a, T> {
 
 impl<T: Number> Filtering<'_, T> {
     /// A part with the halo that the filters need.
-    pub(crate) fn gather_halo(&mut self, batch: usize, part: &[T]) -> Vec<T> {
+    pub(crate) fn gather_halo(&mut self, batch: usize, part: &[T]) -> Result<Vec<T>> {
         match self.halo {
             Some(halo) => halo.gather_halo(batch, part),
-            None => part.to_vec(),
+            None => Ok(part.to_vec()),
         }
     }
 
     /// Reconstructs inputs from the outputs of the filters.
-    pub(crate) fn reconstruct(&mut self, pass: &Pass<'_, T>, outputs: &[T], part: &mut [T]) {
+    pub(crate) fn reconstruct(&mut self, pass: &Pass<'_, T>, outputs: &[T], part: &mut [T]) -> Result<()> {
         if pass.exact {
             let pass = Pass { halo: self.halo, ..*pass };
             return match &self.filter {
                 Some(filter) => filter.reconstruct(&pass, outputs, part),
-                None => pass.round_input_error(ExactSums::new(&pass, 0, [0.0, 1.0]), part),
+                None => pass.round_input_error(ExactSums::new(&pass, 0, [0.0, 1.0])?, part),
             };
         }
         let mut padded = Vec::new();
@@ -59,10 +61,11 @@ impl<T: Number> Filtering<'_, T> {
                 }
                 false => part,
             };
-            filter.reconstruct(pass, outputs, images);
+            filter.reconstruct(pass, outputs, images)?;
         }
-        if let Some(halo) = self.halo {
-            halo.adjoint(pass.batch, &padded, part);
+        match self.halo {
+            Some(halo) => halo.adjoint(pass.batch, &padded, part),
+            None => Ok(()),
         }
     }
 }
@@ -132,31 +135,33 @@ impl<T: Number> LocalFilter<T> {
     }
 
     /// Computes the weight gradient from inputs and output errors.
-    pub(crate) fn correlate(&mut self, pass: &Pass<'_, T>, inputs: &[T], error: &[T]) {
+    pub(crate) fn correlate(&mut self, pass: &Pass<'_, T>, inputs: &[T], error: &[T]) -> Result<()> {
         let mut gradient = std::mem::take(&mut self.weights.gradient);
         let (size, height, area) = (self.columns.input.size(), self.columns.height(), self.output.area());
         let samples = [(inputs, size), (error, self.output.size())];
-        pass.by_rows(self.output.maps, &mut gradient, samples, |[inputs, errors], maps, gradient| {
-            let count = inputs.len() / size;
-            let columns = self.gathered(inputs);
-            threads::samples(pass.threads, gradient, area * height, |first, gradient| {
-                let rows = gradient.len() / (area * height);
-                for place in (0..area).filter(|_| rows > 0) {
-                    let errors = errors.get((maps.start + first) * area + place..).unwrap_or_default();
-                    let errors_layout = MatrixLayout::new(count, rows).strided(self.output.size(), area);
-                    multiply(
-                        OutputMode::Replace,
-                        (
-                            &mut gradient[place * height..],
-                            MatrixLayout::new(rows, height).strided(height * area, 1),
-                        ),
-                        (errors, errors_layout.transposed()),
-                        (columns.get(place..).unwrap_or_default(), self.seen(count)),
-                    );
-                }
+        let correlated =
+            pass.by_rows(self.output.maps, &mut gradient, samples, |[inputs, errors], maps, gradient| {
+                let count = inputs.len() / size;
+                let columns = self.gathered(inputs);
+                threads::samples(pass.threads, gradient, area * height, |first, gradient| {
+                    let rows = gradient.len() / (area * height);
+                    for place in (0..area).filter(|_| rows > 0) {
+                        let errors = errors.get((maps.start + first) * area + place..).unwrap_or_default();
+                        let errors_layout = MatrixLayout::new(count, rows).strided(self.output.size(), area);
+                        multiply(
+                            OutputMode::Replace,
+                            (
+                                &mut gradient[place * height..],
+                                MatrixLayout::new(rows, height).strided(height * area, 1),
+                            ),
+                            (errors, errors_layout.transposed()),
+                            (columns.get(place..).unwrap_or_default(), self.seen(count)),
+                        );
+                    }
+                });
             });
-        });
         self.weights.gradient = gradient;
+        correlated
     }
 
     /// The filters.
@@ -173,11 +178,11 @@ impl<T: Number> LocalFilter<T> {
     }
 
     /// Each output times its filter, summed where windows overlap: the input error, or a reconstruction of the inputs.
-    pub(crate) fn reconstruct(&self, pass: &Pass<'_, T>, outputs: &[T], images: &mut [T]) {
+    pub(crate) fn reconstruct(&self, pass: &Pass<'_, T>, outputs: &[T], images: &mut [T]) -> Result<()> {
         let (size, length) = (self.columns.input.size(), self.columns.length());
         if pass.exact {
             let columns = self.spread(outputs, pass.batch);
-            let mut sums = ExactSums::new(pass, pass.batch * size, [largest(&columns), 1.0]);
+            let mut sums = ExactSums::new(pass, pass.batch * size, [largest(&columns), 1.0])?;
             for (sample, columns) in columns.chunks(length).enumerate() {
                 self.columns.scatter_exactly(columns, &mut sums, sample * size);
             }
@@ -190,6 +195,7 @@ impl<T: Number> LocalFilter<T> {
                 self.columns.scatter(columns, image);
             }
         });
+        Ok(())
     }
 
     /// Each output of some images times its filter, as columns.
@@ -217,7 +223,7 @@ impl<T: Number> Layer<T> for LocalFilter<T> {
         }
     }
 
-    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
+    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) -> Result<()> {
         let (size, height) = (self.columns.input.size(), self.columns.height());
         let layer = &*self;
         threads::samples(pass.threads, outputs, self.output.size(), |first, outputs| {
@@ -235,6 +241,7 @@ impl<T: Number> Layer<T> for LocalFilter<T> {
                 );
             }
         });
+        Ok(())
     }
 
     fn bprop(
@@ -244,10 +251,11 @@ impl<T: Number> Layer<T> for LocalFilter<T> {
         _outputs: &[T],
         error: &[T],
         input_error: Option<&mut [T]>,
-    ) {
-        self.correlate(pass, inputs, error);
-        if let Some(input_error) = input_error {
-            self.reconstruct(pass, error, input_error);
+    ) -> Result<()> {
+        self.correlate(pass, inputs, error)?;
+        match input_error {
+            Some(input_error) => self.reconstruct(pass, error, input_error),
+            None => Ok(()),
         }
     }
 

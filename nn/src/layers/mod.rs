@@ -36,6 +36,7 @@ pub use response::CrossMapResponse;
 
 use std::ops::Range;
 
+use unisono::Result;
 use unisono::halo::Partition;
 
 use crate::exact::ExactSums;
@@ -79,32 +80,28 @@ pub trait Sums<T>: Sync {
     /// This rank's index in the group, and the size of the group.
     fn place(&self) -> (usize, usize);
     /// Replaces each value by its sum over the ranks.
-    fn sum(&self, values: &mut [T]);
+    fn sum(&self, values: &mut [T]) -> Result<()>;
     /// [`Sums::sum`] in double precision.
-    fn add(&self, values: &mut [f64]);
+    fn add(&self, values: &mut [f64]) -> Result<()>;
     /// Replaces each value by its maximum over the ranks.
-    fn largest(&self, values: &mut [f64]);
+    fn largest(&self, values: &mut [f64]) -> Result<()>;
     /// The values of all ranks, concatenated in rank order; `counts` has the number of values of each rank.
-    fn gather(&self, values: &[T], counts: &[usize]) -> Vec<T>;
+    fn gather(&self, values: &[T], counts: &[usize]) -> Result<Vec<T>>;
     /// All-gather of integers, with the same number on each rank.
-    fn gather_whole(&self, values: &[i64]) -> Vec<i64>;
+    fn gather_whole(&self, values: &[i64]) -> Result<Vec<i64>>;
     /// All-to-all: sends `sent[i]` consecutive values to rank i, and returns the concatenated values received, `received[i]`
     /// from rank i.
-    fn exchange(&self, values: &[T], sent: &[usize], received: &[usize]) -> Vec<T>;
-    /// Whether all collectives so far succeeded; after a failure, values are not valid sums.
-    fn sound(&self) -> bool {
-        true
-    }
+    fn exchange(&self, values: &[T], sent: &[usize], received: &[usize]) -> Result<Vec<T>>;
 }
 
 /// The halo exchange between a part of an image and its neighbourhood.
 pub trait Halo<T>: Sync {
     /// The part of each sample, padded with its halo.
-    fn gather_halo(&self, batch: usize, part: &[T]) -> Vec<T>;
+    fn gather_halo(&self, batch: usize, part: &[T]) -> Result<Vec<T>>;
     /// The adjoint: sends contributions to halo elements back to their owners, and sums them.
-    fn adjoint(&self, batch: usize, padded: &[T], part: &mut [T]);
+    fn adjoint(&self, batch: usize, padded: &[T], part: &mut [T]) -> Result<()>;
     /// [`Halo::adjoint`] for the pieces of reproducible sums.
-    fn adjoint_exact(&self, batch: usize, padded: &[Vec<f64>]) -> Vec<Vec<f64>>;
+    fn adjoint_exact(&self, batch: usize, padded: &[Vec<f64>]) -> Result<Vec<Vec<f64>>>;
 }
 
 /// A run of a single process: reductions are the identity.
@@ -116,20 +113,28 @@ impl<T: Number> Sums<T> for Alone {
         (0, 1)
     }
 
-    fn sum(&self, _: &mut [T]) {}
-    fn add(&self, _: &mut [f64]) {}
-    fn largest(&self, _: &mut [f64]) {}
-
-    fn gather(&self, values: &[T], _: &[usize]) -> Vec<T> {
-        values.to_vec()
+    fn sum(&self, _: &mut [T]) -> Result<()> {
+        Ok(())
     }
 
-    fn gather_whole(&self, values: &[i64]) -> Vec<i64> {
-        values.to_vec()
+    fn add(&self, _: &mut [f64]) -> Result<()> {
+        Ok(())
     }
 
-    fn exchange(&self, values: &[T], _: &[usize], _: &[usize]) -> Vec<T> {
-        values.to_vec()
+    fn largest(&self, _: &mut [f64]) -> Result<()> {
+        Ok(())
+    }
+
+    fn gather(&self, values: &[T], _: &[usize]) -> Result<Vec<T>> {
+        Ok(values.to_vec())
+    }
+
+    fn gather_whole(&self, values: &[i64]) -> Result<Vec<i64>> {
+        Ok(values.to_vec())
+    }
+
+    fn exchange(&self, values: &[T], _: &[usize], _: &[usize]) -> Result<Vec<T>> {
+        Ok(values.to_vec())
     }
 }
 
@@ -178,17 +183,18 @@ impl<T: Number> Pass<'_, T> {
 
 impl<T: Number> Pass<'_, T> {
     /// The sum over the samples of a batch: of all ranks if the pass is exact, otherwise of this rank.
-    pub(crate) fn total(&self, sums: TreeSum<T>) -> Vec<T> {
-        if self.exact { sums.total_over(self.gradients) } else { sums.total() }
+    pub(crate) fn total(&self, sums: TreeSum<T>) -> Result<Vec<T>> {
+        if self.exact { sums.total_over(self.gradients) } else { Ok(sums.total()) }
     }
 
     /// Rounds reproducible sums over a padded part to the input errors of this rank's own part.
-    pub(crate) fn round_input_error(&self, sums: ExactSums, input_error: &mut [T]) {
+    pub(crate) fn round_input_error(&self, sums: ExactSums, input_error: &mut [T]) -> Result<()> {
         let sums = match self.halo {
-            Some(halo) => ExactSums { pieces: halo.adjoint_exact(self.batch, &sums.pieces), ..sums },
+            Some(halo) => ExactSums { pieces: halo.adjoint_exact(self.batch, &sums.pieces)?, ..sums },
             None => sums,
         };
         sums.round(input_error);
+        Ok(())
     }
 
     /// The gradient of a weight with this number of rows: `work` computes some rows from the inputs and errors of samples,
@@ -200,22 +206,25 @@ impl<T: Number> Pass<'_, T> {
         gradient: &mut [T],
         samples: [(&[T], usize); 2],
         work: impl Fn([&[T]; 2], Range<usize>, &mut [T]),
-    ) {
+    ) -> Result<()> {
         let (rank, ranks) = self.gradients.place();
         if !self.exact || ranks == 1 || gradient.is_empty() {
-            return work(samples.map(|(part, _)| part), 0..rows, gradient);
+            work(samples.map(|(part, _)| part), 0..rows, gradient);
+            return Ok(());
         }
-        let batches = self.gradients.gather_whole(&[self.batch as i64]);
-        let [inputs, errors] = samples.map(|(part, size)| {
+        let batches = self.gradients.gather_whole(&[self.batch as i64])?;
+        let gather = |(part, size): (&[T], usize)| {
             let counts: Vec<usize> = batches.iter().map(|batch| *batch as usize * size).collect();
             self.gradients.gather(part, &counts)
-        });
+        };
+        let (inputs, errors) = (gather(samples[0])?, gather(samples[1])?);
         let (parts, width) = (Partition::balanced(rows, ranks), gradient.len() / rows);
         let own = parts.range(rank);
         let mut part = vec![T::ZERO; own.len() * width];
         work([&inputs, &errors], own, &mut part);
         let counts: Vec<usize> = (0..ranks).map(|rank| parts.range(rank).len() * width).collect();
-        gradient.copy_from_slice(&self.gradients.gather(&part, &counts));
+        gradient.copy_from_slice(&self.gradients.gather(&part, &counts)?);
+        Ok(())
     }
 }
 
@@ -244,8 +253,8 @@ pub trait Layer<T: Number>: Send {
         self.facts().reach
     }
 
-    /// Computes the outputs.
-    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]);
+    /// Computes the outputs. An error ends the run on all ranks.
+    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) -> Result<()>;
 
     /// From the inputs and outputs of the last [`Layer::fprop`] and the derivative of the cost with respect to the outputs,
     /// computes the gradients of the weights and, if requested, the derivative with respect to the inputs.
@@ -256,7 +265,7 @@ pub trait Layer<T: Number>: Send {
         outputs: &[T],
         error: &[T],
         input_error: Option<&mut [T]>,
-    );
+    ) -> Result<()>;
 
     /// The learned weights.
     fn weights(&mut self) -> Vec<&mut Weight<T>> {

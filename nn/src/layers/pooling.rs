@@ -1,5 +1,7 @@
 //! Pooling: the maximum, the average or the L2 norm of a window of one map.
 
+use unisono::Result;
+
 use super::{Facts, Layer, Pass, Reach};
 use crate::exact::{ExactSums, largest};
 use crate::number::Number;
@@ -128,11 +130,11 @@ impl Pooling {
         outputs: &[T],
         error: &[T],
         input_error: &mut [T],
-    ) {
+    ) -> Result<()> {
         let (area, output_area) = (self.input.area(), self.output.area());
         let share = T::ONE / T::of(self.window.area() as f64);
         // The contributions of an output error are, up to rounding, no larger than the error itself.
-        let mut sums = ExactSums::new(pass, pass.batch * self.input.size(), [largest(error), 2.0]);
+        let mut sums = ExactSums::new(pass, pass.batch * self.input.size(), [largest(error), 2.0])?;
         for map in 0..pass.batch * self.input.maps {
             let (at, first) = (map * area, map * output_area);
             self.places(|index, rows, columns| {
@@ -153,7 +155,7 @@ impl Pooling {
                 }
             });
         }
-        pass.round_input_error(sums, input_error);
+        pass.round_input_error(sums, input_error)
     }
 
     /// The input error of one map, for average and L2 pooling.
@@ -183,16 +185,17 @@ impl<T: Number> Layer<T> for Pooling {
         Facts { name: &self.name, input: self.input, output: self.output, reach: Reach::Window(self.window) }
     }
 
-    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
+    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) -> Result<()> {
         let (area, output_area) = (self.input.area(), self.output.area());
         if self.kind != Pool::Max {
             let layer = &*self;
-            return threads::samples(pass.threads, outputs, self.output.size(), |first, outputs| {
+            threads::samples(pass.threads, outputs, self.output.size(), |first, outputs| {
                 let inputs = inputs[first * self.input.size()..].chunks(area);
                 for (map, output) in inputs.zip(outputs.chunks_mut(output_area)) {
                     layer.squares_or_sums(map, output);
                 }
             });
+            return Ok(());
         }
         let mut chosen = std::mem::take(&mut self.chosen);
         chosen.resize(outputs.len(), 0);
@@ -201,6 +204,7 @@ impl<T: Number> Layer<T> for Pooling {
             inputs.chunks(area).zip(outputs.chunks_mut(output_area)).zip(chosen.chunks_mut(output_area));
         maps.for_each(|((map, output), chosen)| layer.largest(map, output, chosen));
         self.chosen = chosen;
+        Ok(())
     }
 
     fn bprop(
@@ -210,8 +214,8 @@ impl<T: Number> Layer<T> for Pooling {
         outputs: &[T],
         error: &[T],
         input_error: Option<&mut [T]>,
-    ) {
-        let Some(input_error) = input_error else { return };
+    ) -> Result<()> {
+        let Some(input_error) = input_error else { return Ok(()) };
         let (area, output_area, maps) = (self.input.area(), self.output.area(), self.input.maps);
         if pass.exact && overlaps(self.window) {
             return self.errors_exactly(pass, inputs, outputs, error, input_error);
@@ -241,8 +245,9 @@ impl<T: Number> Layer<T> for Pooling {
             }
         });
         // An error that crosses a border is the only contribution to its position: windows do not overlap.
-        if let Some(halo) = pass.halo {
-            halo.adjoint(pass.batch, &padded, input_error);
+        match pass.halo {
+            Some(halo) => halo.adjoint(pass.batch, &padded, input_error),
+            None => Ok(()),
         }
     }
 }

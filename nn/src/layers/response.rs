@@ -1,5 +1,7 @@
 //! Cross-map response normalisation: neighbouring maps inhibit each other at each position.
 
+use unisono::Result;
+
 use super::{Facts, Layer, Pass, Reach};
 use crate::number::Number;
 use crate::shape::Shape;
@@ -55,7 +57,7 @@ impl<T: Number> Layer<T> for CrossMapResponse {
         Facts { name: &self.name, input: self.shape, output: self.shape, reach: Reach::Place }
     }
 
-    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
+    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) -> Result<()> {
         let (layer, size) = (&*self, self.shape.size());
         threads::samples(pass.threads, outputs, size, |first, outputs| {
             let samples = inputs[first * size..].chunks(size);
@@ -66,6 +68,7 @@ impl<T: Number> Layer<T> for CrossMapResponse {
                 }
             }
         });
+        Ok(())
     }
 
     fn bprop(
@@ -75,8 +78,8 @@ impl<T: Number> Layer<T> for CrossMapResponse {
         outputs: &[T],
         error: &[T],
         input_error: Option<&mut [T]>,
-    ) {
-        let Some(input_error) = input_error else { return };
+    ) -> Result<()> {
+        let Some(input_error) = input_error else { return Ok(()) };
         let (layer, size, area) = (&*self, self.shape.size(), self.shape.area());
         let twice = T::of(2.0 * self.alpha * self.beta);
         threads::samples(pass.threads, input_error, size, |first, input_error| {
@@ -99,5 +102,6 @@ impl<T: Number> Layer<T> for CrossMapResponse {
                 }
             }
         });
+        Ok(())
     }
 }

@@ -24,7 +24,7 @@ fn window(kernel: [usize; 2], stride: [usize; 2], padding: [usize; 2]) -> Window
 /// The cost Σ c·y for fixed c.
 fn cost(layer: &mut dyn Layer<f64>, pass: &Pass<'_, f64>, inputs: &[f64], factors: &[f64]) -> f64 {
     let mut outputs = vec![0.0; factors.len()];
-    layer.fprop(pass, inputs, &mut outputs);
+    layer.fprop(pass, inputs, &mut outputs).expect("it computes");
     outputs.iter().zip(factors).map(|(output, factor)| output * factor).sum()
 }
 
@@ -37,9 +37,9 @@ fn check(mut layer: impl Layer<f64>) {
         let mut inputs = values(11, batch * layer.input().size());
         let factors = values(12, batch * layer.output().size());
         let mut outputs = vec![f64::NAN; factors.len()];
-        layer.fprop(&pass, &inputs, &mut outputs);
+        layer.fprop(&pass, &inputs, &mut outputs).expect("it computes");
         let mut input_error = vec![f64::NAN; inputs.len()];
-        layer.bprop(&pass, &inputs, &outputs, &factors, Some(&mut input_error));
+        layer.bprop(&pass, &inputs, &outputs, &factors, Some(&mut input_error)).expect("it computes");
         let gradients: Vec<Vec<f64>> = layer.weights().iter().map(|weight| weight.gradient.clone()).collect();
         let epsilon = 1e-5;
         let close = |what: &str, found: f64, expected: f64| {
@@ -140,7 +140,7 @@ fn max_pooling_of_four_is_what_any_window_does() {
     let inputs: Vec<f32> = (0..shape.size()).map(|index| (index * 7 % 5) as f32).collect();
     let mut layer = Pooling::new("pool", Pool::Max, shape, two);
     let mut outputs = vec![0.0; 2 * 3 * 4];
-    layer.fprop(&Pass::alone(1, true, 0), &inputs, &mut outputs);
+    layer.fprop(&Pass::alone(1, true, 0), &inputs, &mut outputs).expect("it computes");
     for (index, output) in outputs.iter().enumerate() {
         let (map, row, column) = (index / 12, index % 12 / 4, index % 4);
         let seen = |down: usize, right: usize| inputs[map * 63 + (2 * row + down) * 9 + 2 * column + right];
@@ -149,9 +149,11 @@ fn max_pooling_of_four_is_what_any_window_does() {
     }
     // Of equal maxima, the first receives the gradient.
     let flat = vec![1.0_f32; shape.size()];
-    layer.fprop(&Pass::alone(1, true, 0), &flat, &mut outputs);
+    layer.fprop(&Pass::alone(1, true, 0), &flat, &mut outputs).expect("it computes");
     let mut error = vec![0.0; shape.size()];
-    layer.bprop(&Pass::alone(1, true, 0), &flat, &outputs.clone(), &[1.0; 24], Some(&mut error));
+    layer
+        .bprop(&Pass::alone(1, true, 0), &flat, &outputs.clone(), &[1.0; 24], Some(&mut error))
+        .expect("it computes");
     assert_eq!((error[0], error[1], error[9]), (1.0, 0.0, 0.0));
 }
 
@@ -191,8 +193,8 @@ fn softplus_keeps_numbers_far_from_zero() {
         let mut layer = ActivationLayer::new("softplus", Shape::flat(5), Activation::Softplus);
         let (pass, inputs) = (Pass::alone(1, true, 0), inputs.map(T::of));
         let (mut outputs, mut slopes) = (vec![T::ZERO; 5], vec![T::ZERO; 5]);
-        layer.fprop(&pass, &inputs, &mut outputs);
-        layer.bprop(&pass, &inputs, &outputs, &[T::ONE; 5], Some(&mut slopes));
+        layer.fprop(&pass, &inputs, &mut outputs).expect("it computes");
+        layer.bprop(&pass, &inputs, &outputs, &[T::ONE; 5], Some(&mut slopes)).expect("it computes");
         (outputs, slopes)
     }
     // eˣ is infinite at the last of these, and 1 + eˣ rounds to 1 at the second.
@@ -211,9 +213,9 @@ fn prediction_of_batch_norm_uses_running_averages() {
     let mut layer = BatchNorm::new("norm", Shape::flat(1), weights, 0.5, 0.0);
     let mut outputs = vec![0.0; 2];
     for step in 0..60 {
-        layer.fprop(&Pass::alone(2, true, step), &[1.0, 5.0], &mut outputs);
+        layer.fprop(&Pass::alone(2, true, step), &[1.0, 5.0], &mut outputs).expect("it computes");
     }
-    layer.fprop(&Pass::alone(2, false, 0), &[3.0, 7.0], &mut outputs);
+    layer.fprop(&Pass::alone(2, false, 0), &[3.0, 7.0], &mut outputs).expect("it computes");
     assert!((outputs[0] - shift).abs() < 1e-9 && (outputs[1] - (2.0 * scale + shift)).abs() < 1e-9);
 }
 
@@ -244,15 +246,16 @@ fn convolutions_in_single_precision_equal_those_in_double() {
             let mut outputs = vec![0.0; error.len()];
             let mut input_error = vec![0.0; inputs.len()];
             let pass = Pass { threads, ..Pass::alone(batch, true, 0) };
-            exact.fprop(&pass, &inputs, &mut outputs);
-            exact.bprop(&pass, &inputs, &outputs, &error, Some(&mut input_error));
+            exact.fprop(&pass, &inputs, &mut outputs).expect("it computes");
+            exact.bprop(&pass, &inputs, &outputs, &error, Some(&mut input_error)).expect("it computes");
             let narrow = |values: &[f64]| values.iter().map(|value| *value as f32).collect::<Vec<f32>>();
             let mut fast_outputs = vec![f32::NAN; error.len()];
             let mut fast_error = vec![f32::NAN; inputs.len()];
             let pass = Pass { threads, ..Pass::alone(batch, true, 0) };
-            fast.fprop(&pass, &narrow(&inputs), &mut fast_outputs);
+            fast.fprop(&pass, &narrow(&inputs), &mut fast_outputs).expect("it computes");
             let fast_copy = fast_outputs.clone();
-            fast.bprop(&pass, &narrow(&inputs), &fast_copy, &narrow(&error), Some(&mut fast_error));
+            fast.bprop(&pass, &narrow(&inputs), &fast_copy, &narrow(&error), Some(&mut fast_error))
+                .expect("it computes");
             let close = |one: &[f64], other: &[f32]| {
                 assert_eq!(one.len(), other.len());
                 for (one, other) in one.iter().zip(other) {
@@ -289,7 +292,7 @@ fn a_nan_is_passed_on() {
             let mut inputs = values(5, shape.size());
             inputs[place] = f64::NAN;
             let mut outputs = vec![0.0; layer.output().size()];
-            layer.fprop(&Pass::alone(1, true, 0), &inputs, &mut outputs);
+            layer.fprop(&Pass::alone(1, true, 0), &inputs, &mut outputs).expect("it computes");
             let lost = outputs.iter().filter(|output| output.is_nan()).count();
             assert!(lost > 0 && lost < outputs.len(), "{} at {place}: {outputs:?}", layer.name());
         }
@@ -308,8 +311,8 @@ fn convolutions_of_large_images_are_linear_in_their_inputs_and_filters() {
             let (inputs, error) =
                 (values(4, 2 * input.size()), values(5, 2 * Layer::<f64>::output(&layer).size()));
             let (mut outputs, mut input_error) = (vec![f64::NAN; error.len()], vec![f64::NAN; inputs.len()]);
-            layer.fprop(&pass, &inputs, &mut outputs);
-            layer.bprop(&pass, &inputs, &outputs, &error, Some(&mut input_error));
+            layer.fprop(&pass, &inputs, &mut outputs).expect("it computes");
+            layer.bprop(&pass, &inputs, &outputs, &error, Some(&mut input_error)).expect("it computes");
             let dot = |one: &[f64], other: &[f64]| one.iter().zip(other).map(|(a, b)| a * b).sum::<f64>();
             let expected = dot(&outputs, &error);
             let by_inputs = dot(&inputs, &input_error);

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use unisono::Result;
+
 use crate::cost::Cost;
 use crate::exact;
 use crate::layers::{Layer, Pass};
@@ -15,7 +17,8 @@ use crate::timeline::{Activity, Timeline};
 /// use unisono_nn::{ActivationLayer, Activation, Cost, Network, Pass, Shape};
 /// let layer = ActivationLayer::new("relu", Shape::flat(2), Activation::Rectified);
 /// let mut network: Network<f32> = Network::new(vec![Box::new(layer)], Cost::SumOfSquares);
-/// assert_eq!(network.fprop(&Pass::alone(1, false, 0), &[-1.0, 2.0]), [0.0, 2.0]);
+/// assert_eq!(network.fprop(&Pass::alone(1, false, 0), &[-1.0, 2.0])?, [0.0, 2.0]);
+/// # Ok::<(), unisono::Error>(())
 /// ```
 pub struct Network<T> {
     layers: Vec<Box<dyn Layer<T>>>,
@@ -27,16 +30,16 @@ pub struct Network<T> {
 }
 
 /// Calls `work` with a layer, and records it on the timeline, if any.
-fn record_layer<T: Number>(
+fn record_layer<T: Number, R>(
     timeline: Option<&Timeline>,
     activity: Activity,
     layer: &mut dyn Layer<T>,
-    work: impl FnOnce(&mut dyn Layer<T>),
-) {
+    work: impl FnOnce(&mut dyn Layer<T>) -> R,
+) -> R {
     match timeline {
         Some(timeline) => {
             let name = layer.name().to_string();
-            timeline.span(activity, &name, || work(layer));
+            timeline.span(activity, &name, || work(layer))
         }
         None => work(layer),
     }
@@ -83,10 +86,10 @@ impl<T: Number> Network<T> {
     }
 
     /// Passes a batch through all layers.
-    pub fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T]) -> &[T] {
+    pub fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T]) -> Result<&[T]> {
         let count = self.layers.len();
-        self.fprop_through(pass, inputs, count);
-        &self.outputs[count - 1]
+        self.fprop_through(pass, inputs, count)?;
+        Ok(&self.outputs[count - 1])
     }
 
     /// Passes a batch through the first `count` layers, and returns their outputs.
@@ -95,7 +98,7 @@ impl<T: Number> Network<T> {
         pass: &Pass<'_, T>,
         inputs: &'a [T],
         count: usize,
-    ) -> &'a [T]
+    ) -> Result<&'a [T]>
     where
         T: 'a,
     {
@@ -105,9 +108,9 @@ impl<T: Number> Network<T> {
             above[0].resize(pass.batch * layer.output().size(), T::ZERO);
             let seen = if index == 0 { inputs } else { &below[index - 1] };
             let work = |layer: &mut dyn Layer<T>| layer.fprop(pass, seen, &mut above[0]);
-            record_layer(self.timeline.as_deref(), Activity::Fprop, &mut **layer, work);
+            record_layer(self.timeline.as_deref(), Activity::Fprop, &mut **layer, work)?;
         }
-        if count == 0 { inputs } else { &self.outputs[count - 1] }
+        Ok(if count == 0 { inputs } else { &self.outputs[count - 1] })
     }
 
     /// The outputs of a layer in the last pass.
@@ -116,7 +119,7 @@ impl<T: Number> Network<T> {
     }
 
     /// The cost of the last pass, summed over the samples of all ranks.
-    pub fn value(&self, pass: &Pass<'_, T>, targets: &[T]) -> f64 {
+    pub fn value(&self, pass: &Pass<'_, T>, targets: &[T]) -> Result<f64> {
         let (outputs, width) = (&self.outputs[self.layers.len() - 1], self.output().size());
         let samples = outputs.chunks(width).zip(targets.chunks(width));
         let costs = samples.map(|(outputs, targets)| self.cost.sample(outputs, targets));
@@ -125,8 +128,15 @@ impl<T: Number> Network<T> {
 
     /// From the last pass, computes the gradients of all weights in layers from `lowest` on. `count` is the size of the
     /// global batch.
-    pub fn bprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], targets: &[T], count: usize, lowest: usize) {
-        self.bprop_observed(pass, inputs, targets, count, lowest, &mut |_, _| {});
+    pub fn bprop(
+        &mut self,
+        pass: &Pass<'_, T>,
+        inputs: &[T],
+        targets: &[T],
+        count: usize,
+        lowest: usize,
+    ) -> Result<()> {
+        self.bprop_observed(pass, inputs, targets, count, lowest, &mut |_, _| {})
     }
 
     /// [`Network::bprop`] with an observer that gets the output error of each layer.
@@ -138,7 +148,7 @@ impl<T: Number> Network<T> {
         count: usize,
         lowest: usize,
         watch: &mut dyn FnMut(usize, &[T]),
-    ) {
+    ) -> Result<()> {
         let mut above = self.layers.len();
         let [error, next] = &mut self.errors;
         let outputs = &self.outputs[above - 1];
@@ -159,10 +169,11 @@ impl<T: Number> Network<T> {
             let (layer, outputs, above) = (&mut self.layers[index], &self.outputs[index], &error[..length]);
             watch(index, above);
             let work = |layer: &mut dyn Layer<T>| layer.bprop(pass, inputs, outputs, above, wanted);
-            record_layer(self.timeline.as_deref(), Activity::Bprop, &mut **layer, work);
+            record_layer(self.timeline.as_deref(), Activity::Bprop, &mut **layer, work)?;
             length = inputs.len();
             std::mem::swap(error, next);
         }
+        Ok(())
     }
 
     /// Updates the weights of all layers from `lowest` on.

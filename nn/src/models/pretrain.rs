@@ -3,6 +3,8 @@
 //! Q. Le and others, "Building high-level features using large scale unsupervised learning", 2012. A group is local
 //! filtering, L2 pooling and local contrast normalisation.
 
+use unisono::Result;
+
 use super::Network;
 use crate::exact;
 use crate::layers::{Filtering, Layer, Pass};
@@ -61,9 +63,9 @@ impl<T: Number> Pretraining<T> {
         pass: &Pass<'_, T>,
         inputs: &[T],
         (group, epoch, count): (usize, usize, usize),
-    ) -> PretrainCost {
+    ) -> Result<PretrainCost> {
         let place = self.filters[group];
-        let inputs = network.fprop_through(pass, inputs, place).to_vec();
+        let inputs = network.fprop_through(pass, inputs, place)?.to_vec();
         let [filter, pooling] = &mut network.layers()[place..place + 2] else {
             unreachable!("a group has a filter and a pooling layer")
         };
@@ -71,51 +73,50 @@ impl<T: Number> Pretraining<T> {
         let mut filtering = filter.filtering().expect("a group begins with local filtering");
         let costs = filtering.sums.unwrap_or(pass.gradients);
         let mut decoder = self.decoders.get_mut(group);
-        let fprop = |filtering: &mut Filtering<'_, T>, seen: &[T], outputs: &mut [T]| {
-            if let Some(filter) = &mut filtering.filter {
-                filter.fprop(pass, seen, outputs);
-            }
-        };
+        let fprop =
+            |filtering: &mut Filtering<'_, T>, seen: &[T], outputs: &mut [T]| match &mut filtering.filter {
+                Some(filter) => filter.fprop(pass, seen, outputs),
+                None => Ok(()),
+            };
         // The gradient of the global batch, and the update.
-        let learn = |filtering: &mut Filtering<'_, T>, seen: &[T], error: &[T], rule: &Rule| {
+        let learn = |filtering: &mut Filtering<'_, T>, seen: &[T], error: &[T], rule: &Rule| -> Result<()> {
             if let Some(filter) = &mut filtering.filter {
-                filter.correlate(pass, seen, error);
+                filter.correlate(pass, seen, error)?;
                 if !pass.exact {
-                    pass.gradients.sum(&mut filter.weight().gradient);
+                    pass.gradients.sum(&mut filter.weight().gradient)?;
                 }
-                if pass.gradients.sound() {
-                    filter.update_with(rule, epoch);
-                }
+                filter.update_with(rule, epoch);
             }
+            Ok(())
         };
-        let seen = filtering.gather_halo(pass.batch, &inputs);
-        fprop(&mut filtering, &seen, &mut filtered);
+        let seen = filtering.gather_halo(pass.batch, &inputs)?;
+        fprop(&mut filtering, &seen, &mut filtered)?;
         let mut pooled = vec![T::ZERO; pass.batch * pooling.output().size()];
-        pooling.fprop(pass, &filtered, &mut pooled);
+        pooling.fprop(pass, &filtered, &mut pooled)?;
 
         let share = T::of(1.0 / count as f64);
         let mut error = vec![T::ZERO; inputs.len()];
         with_weights(&mut filtering, decoder.as_deref_mut(), |filtering| {
-            filtering.reconstruct(pass, &filtered, &mut error);
-        });
+            filtering.reconstruct(pass, &filtered, &mut error)
+        })?;
         error.iter_mut().zip(&inputs).for_each(|(error, input)| *error -= *input);
-        let squares = exact::sum(pass, costs, error.iter().map(|error| error.double().powi(2)));
+        let squares = exact::sum(pass, costs, error.iter().map(|error| error.double().powi(2)))?;
         error.iter_mut().for_each(|error| *error *= share);
 
         // The error of the filter outputs, from the reconstruction and from the sparsity.
         let mut filtered_error = vec![T::ZERO; filtered.len()];
-        let seen_error = filtering.gather_halo(pass.batch, &error);
+        let seen_error = filtering.gather_halo(pass.batch, &error)?;
         with_weights(&mut filtering, decoder, |filtering| {
-            fprop(filtering, &seen_error, &mut filtered_error);
-            learn(filtering, &seen_error, &filtered, &self.rule);
-        });
+            fprop(filtering, &seen_error, &mut filtered_error)?;
+            learn(filtering, &seen_error, &filtered, &self.rule)
+        })?;
         let pooled_error = vec![T::of(self.sparsity) * share; pooled.len()];
         let mut sparse_error = vec![T::ZERO; filtered.len()];
-        pooling.bprop(pass, &filtered, &pooled, &pooled_error, Some(&mut sparse_error));
+        pooling.bprop(pass, &filtered, &pooled, &pooled_error, Some(&mut sparse_error))?;
         filtered_error.iter_mut().zip(&sparse_error).for_each(|(error, sparse)| *error += *sparse);
-        learn(&mut filtering, &seen, &filtered_error, &self.rule);
+        learn(&mut filtering, &seen, &filtered_error, &self.rule)?;
 
-        let units = exact::sum(pass, costs, pooled.iter().map(|unit| unit.double()));
-        PretrainCost { reconstruction: 0.5 * squares, sparsity: self.sparsity * units }
+        let units = exact::sum(pass, costs, pooled.iter().map(|unit| unit.double()))?;
+        Ok(PretrainCost { reconstruction: 0.5 * squares, sparsity: self.sparsity * units })
     }
 }

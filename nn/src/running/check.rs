@@ -57,7 +57,7 @@ pub fn check(group: &Group, experiment: &Experiment) -> Result<Vec<Comparison>, 
     let topology = Topology::new(group, experiment).map_err(failed)?;
     if topology.mode == Mode::Table {
         let place = &experiment.resolved.get("distributed").unwrap_or(&experiment.resolved).place;
-        let advice = "check the mode data, or compare whole runs with `unisono compare`";
+        let advice = "check the mode data, or compare complete runs with `unisono compare`";
         return Err(failed(place.error("check", "the mode data, halo or vector", "table", advice)));
     }
     match experiment.precision {
@@ -91,18 +91,18 @@ impl<T: Number> Passed<T> {
         topology: Option<&Topology>,
         (inputs, targets): (&[T], &[T]),
         count: usize,
-    ) -> Passed<T> {
+    ) -> Result<Passed<T>> {
         let own = topology.map_or(0..count, |topology| topology.local_samples(count));
         let pass = pass(topology, experiment, 0, &own, true);
         let mut errors = vec![None; network.layers().len()];
-        network.fprop(&pass, inputs);
+        network.fprop(&pass, inputs)?;
         network.bprop_observed(&pass, inputs, targets, count, 0, &mut |layer, error| {
             errors[layer] = Some(error.to_vec());
-        });
+        })?;
         if let Some(topology) = topology.filter(|_| !pass.exact) {
-            topology.sum_gradients(&mut network, 0, &mut Vec::new());
+            topology.sum_gradients(&mut network, 0, &mut Vec::new())?;
         }
-        Passed { network, errors }
+        Ok(Passed { network, errors })
     }
 }
 
@@ -131,7 +131,7 @@ impl<T: Number> Prepared<T> {
 fn check_in<T: Number>(experiment: &Experiment, topology: &Topology) -> Result<Vec<Comparison>, Failure> {
     // No rank enters a collective if another rank has no samples.
     let prepared = topology.agree(Prepared::<T>::new(experiment, topology))?;
-    topology.agree(compared(prepared, experiment, topology))
+    topology.agree(compared(prepared, experiment, topology).inspect_err(|_| topology.revoke_subgroups()))
 }
 
 fn compared<T: Number>(
@@ -140,7 +140,7 @@ fn compared<T: Number>(
     topology: &Topology,
 ) -> Result<Vec<Comparison>> {
     let Prepared { inputs, targets, count, whole, built } = prepared;
-    let whole = Passed::new(whole, experiment, None, (&inputs, &targets), count);
+    let mut single = Passed::new(whole, experiment, None, (&inputs, &targets), count)?;
     let own = topology.local_samples(count);
     let part = |values: &[T], sharding: Sharding| -> Vec<T> {
         let (size, places) = (sharding.global_shape().size(), sharding.indices(topology));
@@ -150,8 +150,7 @@ fn compared<T: Number>(
     let width = targets.len() / count;
     let own_inputs = part(&inputs, built.input);
     let own_targets = &targets[own.start * width..own.end * width];
-    let spread = Passed::new(built.network, experiment, Some(topology), (&own_inputs, own_targets), count);
-    let (mut single, mut many) = (whole, spread);
+    let mut many = Passed::new(built.network, experiment, Some(topology), (&own_inputs, own_targets), count)?;
     let mut found: Vec<(String, String, [f64; 2])> = Vec::new();
     for index in 0..single.network.layers().len() {
         let name = single.network.layers()[index].name().to_string();
@@ -175,7 +174,6 @@ fn compared<T: Number>(
             found.push((name.clone(), format!("gradient of {}", one.name), apart));
         }
     }
-    topology.comm.check()?;
     let mut numbers: Vec<f64> = found.iter().flat_map(|(_, _, numbers)| *numbers).collect();
     topology.world.group.all_reduce(&mut numbers, ReduceOp::Max)?;
     if numbers.is_empty() {

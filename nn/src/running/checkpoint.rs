@@ -27,32 +27,27 @@ struct Settings {
     updates: std::collections::BTreeMap<String, u64>,
 }
 
-/// Calls `each` with the name and the weight, for every weight that is saved.
-pub(super) fn for_each_weight<T: Number>(
-    trainer: &mut Trainer<T>,
-    mut each: impl FnMut(String, &mut Weight<T>),
-) {
+/// Every weight that is saved, with its name.
+pub(super) fn named_weights<T: Number>(trainer: &mut Trainer<T>) -> Vec<(String, &mut Weight<T>)> {
+    let mut named = Vec::new();
     for layer in trainer.network.layers() {
         let name = layer.name().to_string();
         for weight in layer.weights() {
-            each(format!("{name}/{}", weight.name), weight);
+            named.push((format!("{name}/{}", weight.name), weight));
         }
     }
     for (group, decoder) in trainer.pretraining.iter_mut().flat_map(|all| &mut all.decoders).enumerate() {
-        each(format!("decoder{group}/weights"), decoder);
+        named.push((format!("decoder{group}/weights"), decoder));
     }
+    named
 }
 
 /// The name of a saved tensor that contains a NaN or an infinity.
 pub(super) fn find_non_finite<T: Number>(trainer: &mut Trainer<T>) -> Option<String> {
     let non_finite = |values: &[T]| values.iter().any(|value| !value.finite());
-    let mut found = None;
-    for_each_weight(trainer, |name, weight| {
-        if found.is_none()
-            && (non_finite(&weight.values) || weight.state.iter().any(|state| non_finite(state)))
-        {
-            found = Some(name);
-        }
+    let mut weights = named_weights(trainer).into_iter();
+    let found = weights.find_map(|(name, weight)| {
+        (non_finite(&weight.values) || weight.state.iter().any(|state| non_finite(state))).then_some(name)
     });
     let mut layers = trainer.network.layers().iter_mut();
     found.or_else(|| {
@@ -82,12 +77,12 @@ fn gather_full<T: Number>(
     cut: Option<&Cut>,
     (name, shape): (String, &[usize]),
     own: &[T],
-) -> Option<NamedTensor<T>> {
+) -> Result<Option<NamedTensor<T>>> {
     let values = match (topology, cut) {
-        (Some(topology), Some(cut)) => topology.gather_weight(cut, own, shape.iter().product()),
+        (Some(topology), Some(cut)) => topology.gather_weight(cut, own, shape.iter().product())?,
         _ => topology.is_none_or(Topology::is_root).then(|| own.to_vec()),
     };
-    values.map(|values| (name, shape.to_vec(), values))
+    Ok(values.map(|values| (name, shape.to_vec(), values)))
 }
 
 /// Gathers the state of a rule or a layer, on the root. Workers with a shared table each have a state of their own: a
@@ -98,15 +93,15 @@ fn gather_state<T: Number>(
     cut: Option<&Cut>,
     (name, shape): (String, &[usize]),
     own: &[T],
-) -> Vec<NamedTensor<T>> {
+) -> Result<Vec<NamedTensor<T>>> {
     let Some(topology) = topology.filter(|topology| topology.mode == Mode::Table) else {
-        return gather_full(topology, cut, (name, shape), own).into_iter().collect();
+        return Ok(gather_full(topology, cut, (name, shape), own)?.into_iter().collect());
     };
     let (workers, size, is_root) = (topology.world.group.size(), own.len(), topology.is_root());
     let mut all = vec![T::ZERO; if is_root { workers * size } else { 0 }];
-    topology.comm.guard(|| topology.world.group.gather(own, is_root.then_some(&mut all[..]), 0));
+    topology.comm.collective(|| topology.world.group.gather(own, is_root.then_some(&mut all[..]), 0))?;
     if !is_root {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     let share = T::of(1.0 / workers as f64);
     let mut mean = vec![T::ZERO; size];
@@ -116,7 +111,7 @@ fn gather_state<T: Number>(
         tensors.push((format!("{name}{WORKER_SEPARATOR}{worker}"), shape.to_vec(), values.to_vec()));
     }
     tensors.push((name, shape.to_vec(), mean));
-    tensors
+    Ok(tensors)
 }
 
 /// Maps a state's name to the name in the checkpoint: the worker's own copy, if the checkpoint has the same number of
@@ -146,22 +141,21 @@ pub(super) fn pack_checkpoint<T: Number>(
     let mut updates = std::collections::BTreeMap::new();
     let topology = trainer.topology.clone();
     let all = topology.as_deref();
-    for_each_weight(trainer, |name, weight| {
+    for (name, weight) in named_weights(trainer) {
         let (cut, shape) = (weight.cut.as_ref(), &weight.shape[..]);
-        tensors.extend(gather_full(all, cut, (name.clone(), shape), &weight.values));
+        tensors.extend(gather_full(all, cut, (name.clone(), shape), &weight.values)?);
         for (memory, state) in weight.rule.method.memory().iter().zip(&weight.state) {
-            tensors.extend(gather_state(all, cut, (format!("{name}.{memory}"), shape), state));
+            tensors.extend(gather_state(all, cut, (format!("{name}.{memory}"), shape), state)?);
         }
         updates.insert(name, weight.steps);
-    });
+    }
     for layer in trainer.network.layers() {
         let name = layer.name().to_string();
         for (memory, values) in layer.memory() {
             let (name, shape) = (format!("{name}/{memory}"), [values.len()]);
-            tensors.extend(gather_state(all, None, (name, &shape), values));
+            tensors.extend(gather_state(all, None, (name, &shape), values)?);
         }
     }
-    all.map_or(Ok(()), |topology| topology.comm.check())?;
     if !all.is_none_or(Topology::is_root) {
         return Ok(None);
     }
@@ -195,12 +189,12 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<C
         }
         expected.insert(name);
     };
-    for_each_weight(trainer, |name, weight| {
+    for (name, weight) in named_weights(trainer) {
         for memory in weight.rule.method.memory() {
             check(format!("{name}.{memory}"), &weight.shape, false);
         }
         check(name, &weight.shape, true);
-    });
+    }
     for layer in trainer.network.layers() {
         let name = layer.name().to_string();
         for (memory, values) in layer.memory() {
@@ -213,14 +207,14 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<C
     };
     let unexpected = tensors.iter().find(|pair| !fits(pair)).map(|(name, _)| name);
     if let Some(received) =
-        wrong.or_else(|| unexpected.map(|name| format!("`{name}`, which this model has not")))
+        wrong.or_else(|| unexpected.map(|name| format!("`{name}`, which this model does not have")))
     {
-        let advice = format!("{advice}, and samples of the shape that it learned from");
+        let advice = format!("{advice}, and samples of the shape that it was trained on");
         return Err(Error::usage(what, "the weights of this model", received, advice));
     }
     let numbers = |name: &str| -> Vec<T> { tensors[name].values.iter().map(|value| T::of(*value)).collect() };
     let state_name = state_name(trainer, &tensors);
-    for_each_weight(trainer, |name, weight| {
+    for (name, weight) in named_weights(trainer) {
         let cut = weight.cut.clone();
         let numbers = |name: &str| match &cut {
             Some(cut) => cut.take(&numbers(name)),
@@ -234,7 +228,7 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<C
             true => memory.iter().map(|memory| numbers(&state_name(&format!("{name}.{memory}")))).collect(),
             false => Vec::new(),
         };
-    });
+    }
     for layer in trainer.network.layers() {
         let name = layer.name().to_string();
         for (memory, values) in layer.memory() {

@@ -38,7 +38,8 @@ fn lines<R>(path: &Path, skipped: usize, parse: impl Fn(&str) -> Option<R>) -> R
     let text = std::fs::read_to_string(path).map_err(|error| Error::io("compare", &name, error, ADVICE))?;
     let parsed = |(number, line): (usize, &str)| {
         let what = format!("compare {name}:{}", number + 1);
-        parse(line).ok_or_else(|| Error::usage(what, "a whole line of figures", format!("`{line}`"), ADVICE))
+        parse(line)
+            .ok_or_else(|| Error::usage(what, "a complete line of numbers", format!("`{line}`"), ADVICE))
     };
     text.lines().enumerate().skip(skipped).map(parsed).collect()
 }

@@ -48,7 +48,7 @@ fn divergence_advice(experiment: &Experiment) -> &'static str {
     }
 }
 
-const SMALLER: &str = "lower the learning rate, or begin with smaller weights";
+const SMALLER: &str = "lower the learning rate, or start with smaller weights";
 
 /// The error for a cost that is not finite.
 fn diverged(experiment: &Experiment, epoch: usize, batch: Option<usize>, cost: f64) -> Error {

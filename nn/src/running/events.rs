@@ -1,41 +1,21 @@
 //! Writes metrics and images of a run for TensorBoard.
 //!
-//! An event file is a sequence of records, each framed by its length and two checksums; a record is a protocol buffer. Both
-//! formats are public and small: the few fields needed here are encoded by hand.
+//! An event file is a sequence of records, each framed by its length and two checksums; a record is a protocol buffer.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use prost::Message;
 use unisono::{Error, Result};
 
 use super::files::{events_name, saved_events};
 use crate::data::{Picture, encode_png};
 
-/// CRC-32C (Castagnoli), byte by byte with a table of 256 entries.
-fn crc32c(bytes: &[u8]) -> u32 {
-    const TABLE: [u32; 256] = {
-        let mut table = [0; 256];
-        let mut index = 0;
-        while index < 256 {
-            let mut value = index as u32;
-            let mut bit = 0;
-            while bit < 8 {
-                value = (value >> 1) ^ (0x82f6_3b78 * (value & 1));
-                bit += 1;
-            }
-            table[index] = value;
-            index += 1;
-        }
-        table
-    };
-    !bytes.iter().fold(!0, |sum: u32, byte| TABLE[((sum ^ u32::from(*byte)) & 255) as usize] ^ (sum >> 8))
-}
-
 /// The masked checksum of a record: the CRC of data that contains CRCs would be weak.
 fn masked(bytes: &[u8]) -> [u8; 4] {
-    crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
+    crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }
 
 fn framed(record: &[u8]) -> Vec<u8> {
@@ -43,66 +23,57 @@ fn framed(record: &[u8]) -> Vec<u8> {
     [&length[..], &masked(&length), record, &masked(record)].concat()
 }
 
-/// A protocol buffer under construction.
-#[derive(Default)]
-struct Message(Vec<u8>);
-
-impl Message {
-    fn varint(&mut self, mut value: u64) {
-        while value >= 128 {
-            self.0.push(value as u8 | 128);
-            value >>= 7;
-        }
-        self.0.push(value as u8);
-    }
-
-    /// Writes a field's key: its number and wire type (0 a varint, 1 eight bytes, 2 length-delimited bytes, 5 four bytes).
-    fn key(&mut self, field: u64, stored: u64) {
-        self.varint(field << 3 | stored);
-    }
-
-    fn whole(mut self, field: u64, value: u64) -> Message {
-        self.key(field, 0);
-        self.varint(value);
-        self
-    }
-
-    fn double(mut self, field: u64, value: f64) -> Message {
-        self.key(field, 1);
-        self.0.extend_from_slice(&value.to_le_bytes());
-        self
-    }
-
-    fn single(mut self, field: u64, value: f32) -> Message {
-        self.key(field, 5);
-        self.0.extend_from_slice(&value.to_le_bytes());
-        self
-    }
-
-    fn bytes(mut self, field: u64, value: &[u8]) -> Message {
-        self.key(field, 2);
-        self.varint(value.len() as u64);
-        self.0.extend_from_slice(value);
-        self
-    }
+/// TensorFlow's `event.proto` and `summary.proto`, as far as they are needed. Optional numbers are written even if they are zero.
+#[derive(prost::Message)]
+struct Event {
+    #[prost(double, tag = "1")]
+    wall_time: f64,
+    #[prost(int64, optional, tag = "2")]
+    step: Option<i64>,
+    #[prost(string, optional, tag = "3")]
+    file_version: Option<String>,
+    #[prost(message, optional, tag = "5")]
+    summary: Option<EventSummary>,
 }
 
-/// An event: its time, its step, and one more field.
-fn event(step: u64, field: u64, content: &[u8]) -> Vec<u8> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-    framed(&Message::default().double(1, now).whole(2, step).bytes(field, content).0)
+#[derive(prost::Message)]
+struct EventSummary {
+    #[prost(message, repeated, tag = "1")]
+    value: Vec<SummaryValue>,
 }
 
-const FILE_VERSION: u64 = 3;
-const SUMMARY: u64 = 5;
+#[derive(prost::Message)]
+struct SummaryValue {
+    #[prost(string, tag = "1")]
+    tag: String,
+    #[prost(float, optional, tag = "2")]
+    simple_value: Option<f32>,
+    #[prost(message, optional, tag = "4")]
+    image: Option<SummaryImage>,
+}
 
-/// An event with a summary of one value.
-fn summary(step: u64, value: Message) -> Vec<u8> {
-    event(step, SUMMARY, &Message::default().bytes(1, &value.0).0)
+#[derive(prost::Message)]
+struct SummaryImage {
+    #[prost(int32, tag = "1")]
+    height: i32,
+    #[prost(int32, tag = "2")]
+    width: i32,
+    #[prost(int32, tag = "3")]
+    colorspace: i32,
+    #[prost(bytes = "vec", tag = "4")]
+    encoded_image_string: Vec<u8>,
+}
+
+/// A record with an event of this step.
+fn record(step: u64, file_version: Option<String>, value: Option<SummaryValue>) -> Vec<u8> {
+    let wall_time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    let summary = value.map(|value| EventSummary { value: vec![value] });
+    let event = Event { wall_time, step: Some(step as i64), file_version, summary };
+    framed(&event.encode_to_vec())
 }
 
 /// The step of the record at the start of `bytes`, and the record's length including its frame; `None` if the record is
-/// incomplete.
+/// incomplete or damaged.
 fn read(bytes: &[u8]) -> Option<(u64, usize)> {
     let length = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
     let end = usize::try_from(length).ok()?.checked_add(12)?;
@@ -110,15 +81,8 @@ fn read(bytes: &[u8]) -> Option<(u64, usize)> {
     if bytes[8..12] != masked(&bytes[..8]) || *bytes.get(end..end.checked_add(4)?)? != masked(record) {
         return None;
     }
-    // A double with its key, then the key of the step.
-    let mut step = 0;
-    for (index, byte) in record.get(10..)?.iter().enumerate().take(10) {
-        step |= u64::from(byte & 127) << (7 * index);
-        if byte & 128 == 0 {
-            break;
-        }
-    }
-    Some((step, end + 4))
+    let event = Event::decode(record).ok()?;
+    Some((event.step.unwrap_or(0) as u64, end + 4))
 }
 
 /// The event file of a run.
@@ -146,25 +110,30 @@ impl Events {
         }
         let file = OpenOptions::new().append(true).create_new(is_new).open(&path).map_err(failed)?;
         file.set_len(kept as u64).map_err(failed)?;
-        let unwritten = if kept == 0 { event(0, FILE_VERSION, b"brain.Event:2") } else { Vec::new() };
+        let unwritten = match kept {
+            0 => record(0, Some("brain.Event:2".into()), None),
+            _ => Vec::new(),
+        };
         Ok(Events { path, file, unwritten })
     }
 
     /// Adds a scalar of a step.
     pub(super) fn scalar(&mut self, name: &str, step: u64, value: f64) {
-        let value = Message::default().bytes(1, name.as_bytes()).single(2, value as f32);
-        self.unwritten.extend(summary(step, value));
+        let value = SummaryValue { tag: name.into(), simple_value: Some(value as f32), image: None };
+        self.unwritten.extend(record(step, None, Some(value)));
     }
 
     /// Adds an image of a step.
     pub(super) fn picture(&mut self, name: &str, step: u64, picture: &Picture) {
         let shape = picture.shape;
-        let image = Message::default()
-            .whole(1, shape.rows as u64)
-            .whole(2, shape.columns as u64)
-            .whole(3, shape.maps as u64)
-            .bytes(4, &encode_png(picture));
-        self.unwritten.extend(summary(step, Message::default().bytes(1, name.as_bytes()).bytes(4, &image.0)));
+        let image = SummaryImage {
+            height: shape.rows as i32,
+            width: shape.columns as i32,
+            colorspace: shape.maps as i32,
+            encoded_image_string: encode_png(picture),
+        };
+        let value = SummaryValue { tag: name.into(), simple_value: None, image: Some(image) };
+        self.unwritten.extend(record(step, None, Some(value)));
     }
 
     /// Appends all pending events to the file with one write.
@@ -243,10 +212,12 @@ mod tests {
 
     #[test]
     fn the_checksum_is_that_of_its_specification() {
-        // RFC 3720, B.4.
-        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
-        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
-        assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
+        // RFC 3720, B.4; a record stores them rotated and shifted.
+        for (bytes, sum) in
+            [(&b"123456789"[..], 0xe306_9283_u32), (&[0; 32], 0x8a91_36aa), (&[0xff; 32], 0x62a8_ab43)]
+        {
+            assert_eq!(masked(bytes), sum.rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes());
+        }
     }
 
     #[test]

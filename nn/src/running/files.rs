@@ -160,8 +160,8 @@ pub(super) fn lock(folder: &Path) -> Result<File> {
     let file = File::options().append(true).create(true).open(&path).map_err(failed)?;
     match file.try_lock() {
         Err(std::fs::TryLockError::WouldBlock) => {
-            let received = format!("{}, into which another process trains", folder.display());
-            let advice = "wait until it has ended, or give another --out";
+            let received = format!("{}, which another process is writing to", folder.display());
+            let advice = "wait until it ends, or give another --out";
             Err(Error::usage("train", "a folder of its own", received, advice))
         }
         Ok(()) | Err(std::fs::TryLockError::Error(_)) => Ok(file),

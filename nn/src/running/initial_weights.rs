@@ -4,7 +4,7 @@ use std::path::Path;
 
 use unisono::{Error, Result};
 
-use super::checkpoint::{for_each_weight, strip_worker_suffix};
+use super::checkpoint::{named_weights, strip_worker_suffix};
 use super::tensors::{F64Tensor, read};
 use super::trainer::Trainer;
 use crate::number::Number;
@@ -13,8 +13,9 @@ use crate::number::Number;
 /// model including the state of layers, but not the optimiser state.
 pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<()> {
     let (mut tensors, settings) = read(path)?;
-    let mut known: Vec<(String, Vec<usize>)> = Vec::new();
-    for_each_weight(trainer, |name, weight| known.push((name, weight.shape.clone())));
+    let named = named_weights(trainer).into_iter();
+    let mut known: Vec<(String, Vec<usize>)> =
+        named.map(|(name, weight)| (name, weight.shape.clone())).collect();
     let weights = known.len();
     for layer in trainer.network.layers() {
         let name = layer.name().to_string();
@@ -28,7 +29,7 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<(
         };
         tensors.retain(|name, _| strip_worker_suffix(name).is_none() && !is_of_a_rule(name));
     }
-    let refused = |expected: String, received: String, advice: &str| {
+    let rejected = |expected: String, received: String, advice: &str| {
         Err(Error::usage(format!("read {}", path.display()), expected, received, advice))
     };
     let numbers =
@@ -37,29 +38,29 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<(
         let Some((_, shape)) = known.iter().find(|(known, _)| known == name) else {
             let names: Vec<&str> = known.iter().map(|(name, _)| name.as_str()).collect();
             let advice = "name tensors layer/weights and layer/bias, as checkpoints do";
-            return refused(format!("weights of {}", names.join(", ")), format!("`{name}`"), advice);
+            return rejected(format!("weights of {}", names.join(", ")), format!("`{name}`"), advice);
         };
         if *shape != tensor.shape {
             let advice = "give the weights of the same model; outputs come first, as in checkpoints";
-            return refused(
+            return rejected(
                 format!("`{name}` of shape {shape:?}"),
                 format!("shape {:?}", tensor.shape),
                 advice,
             );
         }
         if let Some(at) = numbers(tensor).iter().position(|value| !value.finite()) {
-            let received = format!("{} at place {at}", tensor.values[at]);
-            return refused(format!("finite numbers in `{name}`"), received, "mend or replace the file");
+            let received = format!("{} at index {at}", tensor.values[at]);
+            return rejected(format!("finite numbers in `{name}`"), received, "fix or replace the file");
         }
     }
-    for_each_weight(trainer, |name, weight| {
+    for (name, weight) in named_weights(trainer) {
         if let Some(tensor) = tensors.get(&name) {
             weight.values = match &weight.cut {
                 Some(cut) => cut.take(&numbers(tensor)),
                 None => numbers(tensor),
             };
         }
-    });
+    }
     for layer in trainer.network.layers() {
         let name = layer.name().to_string();
         for (memory, values) in layer.memory() {

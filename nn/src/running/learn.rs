@@ -47,24 +47,35 @@ impl<T: Number> Trainer<T> {
         let topology = self.topology.clone();
         let pass = pass(topology.as_deref(), &self.experiment, self.steps, &own, true);
         if let (Phase::Pretrain { group }, Some(pretraining)) = (phase, &mut self.pretraining) {
-            let PretrainCost { reconstruction, sparsity } =
-                pretraining.learn(&mut self.network, &pass, &self.inputs, (group, epoch, count));
-            self.check()?;
+            let costs = pretraining.learn(&mut self.network, &pass, &self.inputs, (group, epoch, count));
+            let PretrainCost { reconstruction, sparsity } = self.finish_batch(costs)?;
             return Ok(Costs { loss: reconstruction + sparsity, sparsity, wrong: 0.0 });
         }
         let lowest = if phase == Phase::Last { self.network.last_that_learns() } else { 0 };
-        let outputs = self.network.fprop(&pass, &self.inputs);
-        let wrong = count_misclassified(outputs, split, &chosen[own]);
-        self.network.bprop(&pass, &self.inputs, &self.targets, count, lowest);
-        if let Some(topology) = topology.as_deref().filter(|_| !pass.exact) {
-            topology.sum_gradients(&mut self.network, lowest, &mut self.gradients);
-        }
+        let wrong = self.backpropagate(&pass, (split, &chosen[own]), count, lowest);
+        let wrong = self.finish_batch(wrong)?;
         // The gradients have just synchronised the ranks, so summing the costs here adds no waiting time.
         let [wrong] = self.sum_counts([wrong])?;
-        let loss = self.network.value(&pass, &self.targets);
-        self.check()?;
+        let loss = self.network.value(&pass, &self.targets)?;
         self.network.update(epoch, lowest);
         Ok(Costs { loss, wrong, sparsity: 0.0 })
+    }
+
+    /// Computes the gradients of the global batch, and the number of misclassified samples of this rank.
+    fn backpropagate(
+        &mut self,
+        pass: &Pass<'_, T>,
+        (split, chosen): (&Split, &[usize]),
+        count: usize,
+        lowest: usize,
+    ) -> Result<f64> {
+        let outputs = self.network.fprop(pass, &self.inputs)?;
+        let wrong = count_misclassified(outputs, split, chosen);
+        self.network.bprop(pass, &self.inputs, &self.targets, count, lowest)?;
+        if let Some(topology) = self.topology.as_deref().filter(|_| !pass.exact) {
+            topology.sum_gradients(&mut self.network, lowest, &mut self.gradients)?;
+        }
+        Ok(wrong)
     }
 
     /// Trains on this rank's samples of a batch with weights from a table, and returns the costs of these samples.
@@ -83,10 +94,10 @@ impl<T: Number> Trainer<T> {
             let weights = self.network.layers().iter_mut().flat_map(|layer| layer.weights());
             weights.for_each(|weight| weight.gradient.fill(T::ZERO));
         } else {
-            let outputs = self.network.fprop(&pass, &self.inputs);
+            let outputs = self.network.fprop(&pass, &self.inputs)?;
             costs.wrong = count_misclassified(outputs, split, &chosen[own]);
-            costs.loss = self.network.value(&pass, &self.targets);
-            self.network.bprop(&pass, &self.inputs, &self.targets, chosen.len(), 0);
+            costs.loss = self.network.value(&pass, &self.targets)?;
+            self.network.bprop(&pass, &self.inputs, &self.targets, chosen.len(), 0)?;
         }
         shared.scale_gradients(&mut self.network);
         self.network.update(epoch, 0);
@@ -111,9 +122,9 @@ impl<T: Number> Trainer<T> {
         let chosen: Vec<usize> = (0..count.min(data.train.count)).collect();
         self.fill(&data.train, &chosen)?;
         let pass = pass(None, &self.experiment, self.steps, &(0..chosen.len()), true);
-        self.network.fprop(&pass, &self.inputs);
-        let loss = self.network.value(&pass, &self.targets) / chosen.len() as f64;
-        self.network.bprop(&pass, &self.inputs, &self.targets, chosen.len(), 0);
+        self.network.fprop(&pass, &self.inputs)?;
+        let loss = self.network.value(&pass, &self.targets)? / chosen.len() as f64;
+        self.network.bprop(&pass, &self.inputs, &self.targets, chosen.len(), 0)?;
         Ok(loss)
     }
 }
@@ -122,7 +133,6 @@ impl<T: Number> Trainer<T> {
 mod tests {
     use super::*;
     use crate::experiment::Experiment;
-    use unisono::Error;
     use unisono::testing::spawn;
 
     const SPARSE: &str = "
@@ -153,12 +163,13 @@ model:
                 let own = topology.local_samples(4);
                 trainer.fill(&data.train, &own.clone().collect::<Vec<_>>()).expect("all is in memory");
                 if fails {
-                    topology.comm.guard(|| Err(Error::internal("test", "a broken call")));
+                    topology.data.group.revoke();
                 }
                 let before = trainer.network.layers()[0].weights()[0].values.clone();
                 let pass = pass(Some(&topology), &experiment, 0, &own, true);
                 let pretraining = trainer.pretraining.as_mut().expect("the model has it");
-                pretraining.learn(&mut trainer.network, &pass, &trainer.inputs, (0, 0, 4));
+                let costs = pretraining.learn(&mut trainer.network, &pass, &trainer.inputs, (0, 0, 4));
+                assert_eq!(costs.is_err(), fails);
                 assert_eq!(trainer.network.layers()[0].weights()[0].values == before, fails);
             });
         }

@@ -46,7 +46,7 @@ fn newest(path: &Path) -> Result<PathBuf> {
             "predict",
             "a checkpoint",
             received,
-            "give a file of its folder checkpoints, after a training",
+            "train first, then give a file of its folder `checkpoints`",
         )
     })
 }

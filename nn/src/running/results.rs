@@ -47,7 +47,7 @@ pub(super) fn write<T: Number>(
         let mut stimuli = Vec::new();
         for spot in &found {
             let stream = Stream::new(experiment.seed, "stimulus").branch(spot.unit as u64);
-            stimuli.push(stimulus(&mut trainer.network, layers, spot.unit, (length, stream)));
+            stimuli.push(stimulus(&mut trainer.network, layers, spot.unit, (length, stream))?);
         }
         if let Some(picture) = sheet(&stimuli, trainer.data().shape, (SHOWN, SCALE), LevelRange::Own) {
             folder.picture("stimuli", &picture)?;
@@ -76,8 +76,8 @@ fn reconstructions<T: Number>(experiment: &Experiment, trainer: &mut Trainer<T>)
     let inputs: Vec<T> = samples(trainer, test, &chosen)?;
     let pass = Pass::alone(chosen.len(), false, 0);
     let images = match (&experiment.model, &mut trainer.pretraining) {
-        (ModelKind::Autoencoder, _) => trainer.network.fprop(&pass, &inputs).to_vec(),
-        (_, Some(pretraining)) => pretraining.reconstruct(&mut trainer.network, &pass, &inputs),
+        (ModelKind::Autoencoder, _) => trainer.network.fprop(&pass, &inputs)?.to_vec(),
+        (_, Some(pretraining)) => pretraining.reconstruct(&mut trainer.network, &pass, &inputs)?,
         _ => return Ok(None),
     };
     let shape = trainer.data().shape;
@@ -108,7 +108,7 @@ fn responses<T: Number>(trainer: &mut Trainer<T>, test: bool) -> Result<Response
         let chosen: Vec<usize> = (first..count.min(first + BATCH)).collect();
         let inputs: Vec<T> = samples(trainer, test, &chosen)?;
         let pass = Pass::alone(chosen.len(), false, 0);
-        let outputs = trainer.network.fprop_through(&pass, &inputs, layers);
+        let outputs = trainer.network.fprop_through(&pass, &inputs, layers)?;
         found.units = outputs.len() / chosen.len();
         found.values.extend(outputs.iter().map(|value| value.double() as f32));
         found.classes.extend(chosen.iter().filter_map(|sample| split(trainer, *sample)));

@@ -38,12 +38,7 @@ pub(super) fn load_data(experiment: &Experiment) -> Result<DataSet> {
         data.test = data.test.choose(&(0..count).collect::<Vec<_>>());
     }
     if data.train.count == 0 {
-        return Err(data_place(experiment).error(
-            "data",
-            "samples to learn from",
-            "none",
-            "take a larger `sample`",
-        ));
+        return Err(data_place(experiment).error("data", "training samples", "none", "increase `sample`"));
     }
     Ok(data)
 }
@@ -66,7 +61,7 @@ pub(super) fn must_have_targets(experiment: &Experiment, data: &DataSet) -> Resu
         ("test_targets", &data.test, "add it, or leave `test_inputs` for `unisono predict`"),
     ] {
         if split.count > 0 && matches!(split.targets, Targets::Unknown) {
-            let expected = format!("a key `{key}`: what this model shall say of its samples");
+            let expected = format!("a key `{key}`: the targets of its samples");
             return Err(data_place(experiment).error("data", expected, "none", advice));
         }
     }

@@ -10,7 +10,7 @@ const MAY_CHANGE: &[&str] = &["epochs", "threads", "test_every", "save_every", "
 
 /// Rejects resuming a run with different settings: `old` is the text of the file `name` in its folder.
 pub(super) fn must_continue(name: &str, old: &str, experiment: &Experiment) -> Result<()> {
-    let refused = |[expected, received]: [String; 2], advice: String| {
+    let rejected = |[expected, received]: [String; 2], advice: String| {
         Err(Error::usage(format!("resume {name}"), expected, received, advice))
     };
     // Both are parsed from text, so that both have the same rounding and order.
@@ -22,7 +22,7 @@ pub(super) fn must_continue(name: &str, old: &str, experiment: &Experiment) -> R
     if after.epochs < before.epochs && !is_explicit {
         let [before, after] = [before.epochs, after.epochs];
         let words = [format!("at least `epochs: {before}`, as before"), format!("`epochs: {after}`")];
-        return refused(words, format!("say --set epochs={before} again, or give another --out"));
+        return rejected(words, format!("pass --set epochs={before} again, or give another --out"));
     }
     let [old, new] = [before.resolved, after.resolved].map(|mut settings| {
         if let NodeValue::Map(entries) = &mut settings.value {
@@ -32,7 +32,7 @@ pub(super) fn must_continue(name: &str, old: &str, experiment: &Experiment) -> R
     });
     match first_difference("", Some(&old), Some(&new)) {
         Some(words) => {
-            refused(words, format!("only {} may change, or give another --out", MAY_CHANGE.join(", ")))
+            rejected(words, format!("only {} may change, or give another --out", MAY_CHANGE.join(", ")))
         }
         None => Ok(()),
     }
@@ -101,7 +101,7 @@ mod tests {
             (&[], &[layer], "no `model.layers.0.rule`", "`model.layers.0.rule: {type: adam"),
             (&["epochs=4"], &[], "at least `epochs: 4`", "`epochs: 3`"),
         ] {
-            let message = shown(before, after).expect("it must be refused");
+            let message = shown(before, after).expect("it must be rejected");
             let (start, end) = message.split_once("received").expect("all errors say it");
             assert!(start.contains(expected) && end.contains(received), "{message}");
         }

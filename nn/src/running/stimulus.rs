@@ -1,5 +1,7 @@
 //! Finds the input of a given norm to which a unit responds most.
 
+use unisono::Result;
+
 use crate::layers::Pass;
 use crate::models::Network;
 use crate::number::Number;
@@ -14,9 +16,9 @@ fn unit_response<T: Number>(
     layers: usize,
     unit: usize,
     input: &[T],
-) -> (f64, Vec<T>) {
+) -> Result<(f64, Vec<T>)> {
     let pass = Pass::alone(1, false, 0);
-    let outputs = network.fprop_through(&pass, input, layers);
+    let outputs = network.fprop_through(&pass, input, layers)?;
     let value = outputs[unit].double();
     let mut error = vec![T::ZERO; outputs.len()];
     error[unit] = T::ONE;
@@ -24,10 +26,10 @@ fn unit_response<T: Number>(
         let seen = if index == 0 { input.to_vec() } else { network.outputs_of(index - 1).to_vec() };
         let outputs = network.outputs_of(index).to_vec();
         let mut below = vec![T::ZERO; seen.len()];
-        network.layers()[index].bprop(&pass, &seen, &outputs, &error, Some(&mut below));
+        network.layers()[index].bprop(&pass, &seen, &outputs, &error, Some(&mut below))?;
         error = below;
     }
-    (value, error)
+    Ok((value, error))
 }
 
 fn scale<T: Number>(values: &mut [T], length: f64) {
@@ -43,21 +45,21 @@ pub(super) fn stimulus<T: Number>(
     layers: usize,
     unit: usize,
     (length, stream): (f64, Stream),
-) -> Vec<f64> {
+) -> Result<Vec<f64>> {
     let mut input: Vec<T> =
         (0..network.input().size()).map(|index| T::of(stream.normal(index as u64))).collect();
     scale(&mut input, length);
     // Positions outside the unit's receptive field have a zero gradient: starting with the gradient leaves them out.
-    input = unit_response(network, layers, unit, &input).1;
+    input = unit_response(network, layers, unit, &input)?.1;
     scale(&mut input, length);
-    let (mut best, mut slope) = unit_response(network, layers, unit, &input);
+    let (mut best, mut slope) = unit_response(network, layers, unit, &input)?;
     let mut step = length / 2.0;
     for _ in 0..STEPS {
         let mut ahead = slope.clone();
         scale(&mut ahead, step);
         ahead.iter_mut().zip(&input).for_each(|(ahead, input)| *ahead += *input);
         scale(&mut ahead, length);
-        let (value, next) = unit_response(network, layers, unit, &ahead);
+        let (value, next) = unit_response(network, layers, unit, &ahead)?;
         if value > best {
             (best, slope, input) = (value, next, ahead);
             step *= 1.5;
@@ -65,7 +67,7 @@ pub(super) fn stimulus<T: Number>(
             step /= 2.0;
         }
     }
-    input.iter().map(|value| value.double()).collect()
+    Ok(input.iter().map(|value| value.double()).collect())
 }
 
 #[cfg(test)]
@@ -84,7 +86,8 @@ mod tests {
         let weight = Weight::new("weights", vec![2, 3], weights, rule, Spread::Split);
         let layer = FullyConnected::new("linear", Shape::flat(3), weight, None);
         let mut network: Network<f64> = Network::new(vec![Box::new(layer)], Cost::SumOfSquares);
-        let found = stimulus(&mut network, 1, 1, (5.0, Stream::new(0, "start")));
+        let found =
+            stimulus(&mut network, 1, 1, (5.0, Stream::new(0, "start"))).expect("one process has no peers");
         for (found, expected) in found.iter().zip([3.0, 0.0, -4.0]) {
             assert!((found - expected).abs() < 1e-3, "{found} {expected}");
         }

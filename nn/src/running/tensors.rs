@@ -120,7 +120,7 @@ pub(super) fn read(path: &Path) -> Result<(TensorMap, Option<String>)> {
         });
         return Ok((tensors.collect(), None));
     }
-    let advice = "say where it is with `initial_weights`";
+    let advice = "set `initial_weights` to its path";
     let bytes = std::fs::read(path)
         .map_err(|error| Error::io("read weights", path.display().to_string(), error, advice))?;
     unpack(path, &bytes)

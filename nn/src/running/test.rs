@@ -5,6 +5,8 @@ use unisono::Result;
 use super::Trainer;
 use super::learn::Costs;
 use super::samples::{count_misclassified, pass};
+use crate::data::Split;
+use crate::layers::Pass;
 use crate::number::Number;
 
 impl<T: Number> Trainer<T> {
@@ -19,9 +21,10 @@ impl<T: Number> Trainer<T> {
             let own = self.local_samples(chosen.len());
             self.fill_or_record_error(test, &chosen[own.clone()]);
             let pass = pass(topology.as_deref(), &self.experiment, self.steps, &own, false);
-            let outputs = self.network.fprop(&pass, &self.inputs);
-            costs.wrong += count_misclassified(outputs, test, &chosen[own]);
-            costs.loss += self.network.value(&pass, &self.targets);
+            let scored = self.score(&pass, test, &chosen[own]);
+            let (wrong, loss) = self.finish_batch(scored)?;
+            costs.wrong += wrong;
+            costs.loss += loss;
         }
         let (count, has_classes) = (test.count as f64, self.has_classes(test));
         if count == 0.0 {
@@ -29,6 +32,13 @@ impl<T: Number> Trainer<T> {
         }
         let [wrong] = self.sum_counts([costs.wrong])?;
         Ok((Some(costs.loss / count), has_classes.then_some(100.0 * wrong / count)))
+    }
+
+    /// The number of misclassified samples of this rank, and the cost, summed over all ranks.
+    fn score(&mut self, pass: &Pass<'_, T>, split: &Split, chosen: &[usize]) -> Result<(f64, f64)> {
+        let outputs = self.network.fprop(pass, &self.inputs)?;
+        let wrong = count_misclassified(outputs, split, chosen);
+        Ok((wrong, self.network.value(pass, &self.targets)?))
     }
 
     /// The outputs for the test samples: `each` gets a sample's index, its outputs and its class.
@@ -39,7 +49,7 @@ impl<T: Number> Trainer<T> {
         for chosen in all.chunks(self.experiment.batch_size) {
             self.fill(test, chosen)?;
             let pass = pass(None, &self.experiment, self.steps, &(0..chosen.len()), false);
-            let outputs = self.network.fprop(&pass, &self.inputs);
+            let outputs = self.network.fprop(&pass, &self.inputs)?;
             let width = outputs.len() / chosen.len();
             for (sample, outputs) in chosen.iter().zip(outputs.chunks(width)) {
                 each(*sample, outputs, test.class(*sample));

@@ -154,7 +154,7 @@ fn load_newest<T: Number>(trainer: &mut Trainer<T>, saved: &[PathBuf]) -> Result
         let whole = older.iter().rev().find(|path| checkpoint::load(trainer, path).is_ok());
         if let Error::Usage { advice, .. } = &mut error {
             *advice = match whole {
-                Some(whole) => format!("move it away to continue from {}, which is whole", whole.display()),
+                Some(whole) => format!("move it away to continue from {}, which is intact", whole.display()),
                 None => format!("{advice}; without checkpoints, --resume begins again with the first epoch"),
             };
         }
@@ -173,8 +173,8 @@ fn prepare<T: Number>(
     let saved = if resume { folder.resumable(experiment)? } else { Vec::new() };
     let CheckpointProgress { epochs, steps } = load_newest(&mut trainer, &saved)?;
     if epochs > trainer.epochs() {
-        let expected = format!("at least {epochs} epochs, as many as are done");
-        let advice = "say as many or more, or give another --out";
+        let expected = format!("at least {epochs} epochs, the number already completed");
+        let advice = "set `epochs` to at least that number, or give another --out";
         return Err(Error::usage("resume", expected, trainer.epochs().to_string(), advice));
     }
     if resume {

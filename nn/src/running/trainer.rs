@@ -183,9 +183,13 @@ impl<T: Number> Trainer<T> {
         self.experiment.model != ModelKind::Autoencoder && matches!(split.targets, Targets::Classes(_))
     }
 
-    /// Returns the first communication error, if any.
-    pub(super) fn check(&self) -> Result<()> {
-        self.topology.as_ref().map_or(Ok(()), |topology| topology.comm.check())
+    /// Passes on the result of this rank's work on a batch. After an error, the ranks that wait for this one stop waiting;
+    /// a read error, after which this rank went on with zeros, is the more likely cause.
+    pub(super) fn finish_batch<R>(&mut self, result: Result<R>) -> Result<R> {
+        result.map_err(|error| {
+            self.topology.iter().for_each(|topology| topology.revoke_subgroups());
+            self.read_error.take().unwrap_or(error)
+        })
     }
 
     /// Sums counts over all ranks; fails on all ranks if one could not read its samples. All ranks must call this.

@@ -76,16 +76,16 @@ impl Bench {
     }
 
     /// Forward, backward and update; returns the cost before the update.
-    fn step(&mut self, pass: &Pass<'_, f32>) -> f64 {
-        self.network.fprop(pass, &self.inputs);
-        let cost = self.network.value(pass, &self.targets);
-        self.network.bprop(pass, &self.inputs, &self.targets, pass.batch, 0);
+    fn step(&mut self, pass: &Pass<'_, f32>) -> unisono::Result<f64> {
+        self.network.fprop(pass, &self.inputs)?;
+        let cost = self.network.value(pass, &self.targets)?;
+        self.network.bprop(pass, &self.inputs, &self.targets, pass.batch, 0)?;
         self.network.update(0, 0);
-        cost
+        Ok(cost)
     }
 
     /// The minimum seconds that each layer takes forward, backward and for its update, over `rounds` passes.
-    fn layers(&mut self, pass: &Pass<'_, f32>, rounds: u32) -> Vec<(String, [f64; 3])> {
+    fn layers(&mut self, pass: &Pass<'_, f32>, rounds: u32) -> unisono::Result<Vec<(String, [f64; 3])>> {
         let mut inputs = self.inputs.clone();
         let mut seconds = Vec::new();
         for (index, layer) in self.network.layers().iter_mut().enumerate() {
@@ -94,23 +94,27 @@ impl Bench {
             let mut error = vec![0.0; inputs.len()];
             let mut spent = [f64::INFINITY; 3];
             for _ in 0..rounds {
-                let mut time = |at: usize, work: &mut dyn FnMut()| {
+                let mut time = |at: usize, work: &mut dyn FnMut() -> unisono::Result<()>| {
                     let started = now(pass.threads);
-                    work();
+                    let done = work();
                     spent[at] = spent[at].min(now(pass.threads) - started);
+                    done
                 };
-                time(0, &mut || layer.fprop(pass, &inputs, &mut outputs));
+                time(0, &mut || layer.fprop(pass, &inputs, &mut outputs))?;
                 let wanted = index > 0;
                 time(1, &mut || {
                     layer.bprop(pass, &inputs, &outputs, &outputs, wanted.then_some(&mut error[..]))
-                });
+                })?;
                 layer.weights().into_iter().for_each(|weight| weight.gradient.fill(0.0));
-                time(2, &mut || layer.update(0));
+                time(2, &mut || {
+                    layer.update(0);
+                    Ok(())
+                })?;
             }
             seconds.push((layer.name().to_string(), spent));
             inputs = outputs;
         }
-        seconds
+        Ok(seconds)
     }
 }
 
@@ -163,13 +167,13 @@ fn measure_networks(options: &NnBenchArgs) -> unisono::Result<Vec<Json>> {
     stdout::line(format_args!("{:<10} {:>12} {:>12} {:>14}", "network", "best", "median", "samples/s"));
     for (name, shape, text) in NETWORKS {
         let mut bench = Bench::new(text, *shape, options.batch)?;
-        let first = bench.step(&pass);
+        let first = bench.step(&pass)?;
         let mut times = Vec::new();
         let started = now(options.threads);
         let mut costs = Vec::new();
         while times.len() < 5 || now(options.threads) - started < options.seconds {
             let begin = now(options.threads);
-            costs.push(bench.step(&pass));
+            costs.push(bench.step(&pass)?);
             times.push(now(options.threads) - begin);
         }
         // Not only the last cost: on random numbers it may be rising.
@@ -195,7 +199,7 @@ fn measure_networks(options: &NnBenchArgs) -> unisono::Result<Vec<Json>> {
             ("steps", times.len().into()),
         ]));
         if options.layers {
-            for (layer, [forward, backward, update]) in bench.layers(&pass, 10) {
+            for (layer, [forward, backward, update]) in bench.layers(&pass, 10)? {
                 let [forward, backward, update] = [forward, backward, update].map(|seconds| seconds * 1e3);
                 stdout::line(format_args!("  {layer:<20} {forward:>8.2} {backward:>8.2} {update:>8.2} ms"));
             }

@@ -98,7 +98,7 @@ fn body_offset(response: &Response<Body>, requested: u64) -> Result<u64, String>
         StatusCode::OK => Ok(0),
         StatusCode::PARTIAL_CONTENT => first_byte(response)
             .filter(|first| *first <= requested)
-            .ok_or_else(|| format!("the server does not send the bytes from {requested} on")),
+            .ok_or_else(|| format!("the server does not send the bytes from offset {requested}")),
         status => Err(format!("the server answers `{status}` for {}", response.get_uri())),
     }
 }

@@ -9,7 +9,7 @@ use unisono::error::nearest::advice;
 /// The word of a list that matches, or an error.
 pub(super) fn one_of(node: &Node, what: &str, word: &str, words: &[&'static str]) -> Result<&'static str> {
     words.iter().find(|known| **known == word).copied().ok_or_else(|| {
-        let advice = advice(word, words.iter().copied(), "this program does not know it");
+        let advice = advice(word, words.iter().copied(), "this program does not support it");
         node.place.error(what, format!("one of {}", words.join(", ")), format!("`{word}`"), advice)
     })
 }

@@ -179,7 +179,7 @@ fn data(experiment: &NeonObject<'_>) -> Result<(Node, Option<Node>)> {
     }
     let none = |share: &&Node| share.value == Value::Null || share.number() == Some(0.0);
     if let Some(share) = object.maybe("validation_pct").filter(|share| !none(share)) {
-        let expected = "no `validation_pct`: there are samples to learn from and samples to test on";
+        let expected = "no `validation_pct`: there are training samples and test samples";
         return Err(share.place.error(object.class, expected, share.to_string(), "remove it"));
     }
     entries.extend(object.maybe("num_test_sample").map(|count| ("test_samples", count.clone())));

@@ -27,7 +27,7 @@ impl<'a> NeonObject<'a> {
         match classes.iter().find(|class| **class == given || **class == plain) {
             Some(class) => Ok(NeonObject { class, node }),
             None => {
-                let advice = advice(given, classes.iter().copied(), "this program does not know it");
+                let advice = advice(given, classes.iter().copied(), "this program does not support it");
                 Err(node.place.error(
                     "neon file",
                     format!("one of {}", classes.join(", ")),
