@@ -108,11 +108,15 @@ impl<'a> BorrowedArray<'a> {
         with_shape: bool,
         allowed: AllowedMemory,
     ) -> PyResult<BorrowedArray<'a>> {
+        // The usual case, with a single look at the type.
+        if x.is_exact_instance_of::<PyUntypedArray>() {
+            // SAFETY: the type was just checked.
+            let array = unsafe { x.cast_unchecked::<PyUntypedArray>() };
+            return Ok(BorrowedArray::of_numpy(array, operation, with_shape));
+        }
         match x.cast::<PyUntypedArray>() {
             Ok(array) => {
-                if !x.is_exact_instance_of::<PyUntypedArray>() {
-                    reject_mask(x, operation)?;
-                }
+                reject_mask(x, operation)?;
                 Ok(BorrowedArray::of_numpy(array, operation, with_shape))
             }
             Err(_) => {
