@@ -85,10 +85,12 @@ STAGES = [
 def environment() -> dict[str, str]:
     """Where the tests find both MPIs; Open MPI wants to be told twice that root may use it.
 
-    Keras would look for TensorFlow by itself, which is not among what is installed.
+    Keras would look for TensorFlow by itself, which is not among what is installed. Some virtual machines
+    advertise AMX and do not support it: there, half-precision layers of PyTorch end in SIGILL.
     """
     return {
         "KERAS_BACKEND": "jax",
+        "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16",
         **os.environ,
         "PATH": f"{Path(PYTHON).parent}{os.pathsep}{os.environ['PATH']}",
         "UNISONO_TEST_MPICH": str(ROOT / ".venv"),

@@ -84,7 +84,7 @@ impl Raw<'_> {
     ) -> Result<Buffers<'b>> {
         Buffers::separate(input, output).map_err(|_| {
             let expected = "arrays that are all in CUDA memory, or all in host memory";
-            let received = "a result in another place than its input";
+            let received = "an output in a different memory space from its input";
             self.reject(verb, expected, received, "move some of them: x.to(device), or x.cpu()")
         })
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::buffer::{Buffer, BufferMut, Buffers};
 use super::spec::CollectiveSpec;
-use crate::cuda::Event;
+use crate::cuda::{Event, Span};
 use crate::error::{Error, Result};
 use crate::memory::{DType, ReduceOp};
 use crate::transport::{Call, Signature, Slot, Verb};
@@ -21,7 +21,7 @@ use crate::world::Group;
 /// });
 /// ```
 ///
-/// Device memory is a [`Span`](crate::cuda::Span) in place of a slice. A call on it returns when the work on the device is
+/// Device memory is a [`Span`] in place of a slice. A call on it returns when the work on the device is
 /// done.
 ///
 /// ```
@@ -140,7 +140,14 @@ impl Raw<'_> {
         root: usize,
     ) -> Result<()> {
         let spec = CollectiveSpec::new(Verb::Reduce, dtype).operation(operation).root(root);
-        self.execute(&spec, Buffers::in_place(values.into()))
+        let buffers = match values.into() {
+            // Nothing may be written to the other members' memory.
+            BufferMut::Device(span) if self.group.rank() != root => {
+                Buffers::Device(span, Span::empty(span.device()))
+            }
+            values => Buffers::in_place(values),
+        };
+        self.execute(&spec, buffers)
     }
 
     /// Reduces the members' inputs into the root's output; outputs of other ranks are not used.

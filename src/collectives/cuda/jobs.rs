@@ -132,7 +132,7 @@ impl DeviceCollective<'_> {
             Verb::Scatter => ranks
                 .map(|to| copy(buffer_offset(root, parts[to].start), buffer_offset(to, 0), parts[to].len()))
                 .collect(),
-            _ => {
+            Verb::AllToAll => {
                 let sent = |from: usize, to: usize| all_counts[2 * from * size + to] as usize * element;
                 let before = |from: usize, to: usize| (0..to).map(|other| sent(from, other)).sum();
                 let behind = |from: usize, to: usize| (0..from).map(|other| sent(other, to)).sum();
@@ -148,6 +148,8 @@ impl DeviceCollective<'_> {
                     })
                     .collect()
             }
+            // Nothing moves, as in a barrier.
+            _ => Vec::new(),
         };
         let has_bytes = |job: &DeviceJob| match job {
             DeviceJob::Copy { bytes, .. } | DeviceJob::Fold { bytes, .. } => *bytes > 0,

@@ -98,7 +98,7 @@ impl<'a> CudaTable<'a> {
         self.add_now(&call, worker, rows, delta, options)
     }
 
-    /// As [`Cuda::add`], but any wait takes place in the background: `delta` may be reused immediately.
+    /// As [`CudaTable::add`], but any wait takes place in the background: `delta` may be reused immediately.
     pub fn add_soon(&self, rows: CudaRows, delta: Span, options: &AddOptions) -> Result<()> {
         let worker = self.check("add", rows, delta)?;
         self.table.check_options(options)?;

@@ -157,3 +157,37 @@ def _objects():
 
     gc.collect()
     return sum(len(one.objects) for one in gc.get_objects() if type(one) is Registry)
+
+
+class Copied:
+    """Makes new objects of what it holds for every pickle."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __reduce__(self):
+        return Copied, (list(self.rows),)
+
+
+def test_contents_behind_methods_and_custom_pickling_are_captured(pair):
+    table, rows, fixed = {"k": 1}, Copied([1]), np.full(3, 1.0)
+    fixed.setflags(write=False)
+    look_up, x = table.get, functions.data(np.ones(4))
+    f = functions.function(lambda x: x.sum() * look_up("k") * sum(rows.rows) * fixed[0], "sum", name="f")
+    assert f(x) == 4
+    table["k"] = 2
+    assert f(x) == 8
+    rows.rows.append(2)
+    assert f(x) == 24
+    fixed.setflags(write=True)
+    fixed[:] = 3
+    assert f(x) == 72
+
+
+def test_a_function_that_cannot_be_sent_does_not_fail_the_call_of_another(pair):
+    lock, x = threading.Lock(), functions.data(np.ones(4))
+    bad = functions.function(lambda x: lock.locked() + x.sum(), "sum", name="bad")
+    good = functions.function(lambda x: x.sum(), "sum", name="good")
+    assert good(x) == 4
+    with pytest.raises(TypeError, match="'bad' uses 'lock'"):
+        bad(x)

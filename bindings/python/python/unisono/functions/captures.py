@@ -14,11 +14,13 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable
 from operator import attrgetter
 from types import (
+    BuiltinMethodType,
     FunctionType,
     GetSetDescriptorType,
     MappingProxyType,
     MemberDescriptorType,
     MethodType,
+    MethodWrapperType,
     ModuleType,
     SimpleNamespace,
 )
@@ -46,6 +48,7 @@ _PICKLING = ("__reduce__", "__reduce_ex__", "__getstate__")
 _NOT_SENT = ("__dict__", "__weakref__", "_abc_impl", "__dataclass_fields__", "__dataclass_params__")
 """Attributes that Python and its decorators create in a class."""
 _bases, _default_factory = attrgetter("__bases__"), attrgetter("default_factory")
+_is_writable = attrgetter("flags.writeable")
 
 Digest = Callable[[Any], tuple[int, list[Any]]]
 """Pickles an object of a library: a digest of the result, and the user's functions and objects in it."""
@@ -127,6 +130,9 @@ class Captures:
             for name, value in thing.keywords.items():
                 self._add(name, value)
             self._sources.mapping(title, thing.keywords)
+        elif isinstance(thing, (BuiltinMethodType, MethodWrapperType)) and _has_owner(thing):
+            # As in `get = table.get`: pickle sends the dictionary and the method's name.
+            self._add(title, thing.__self__)
         elif isinstance(thing, (staticmethod, classmethod)):
             self._add(title, thing.__func__)
         elif isinstance(thing, property):
@@ -140,6 +146,9 @@ class Captures:
         elif (digest := _digest_of(thing)) is not None:
             self.array_bytes += thing.nbytes
             self._sources.digested.append((title, thing, digest))
+        elif isinstance(thing, np.ndarray) and not thing.dtype.hasobject and is_read_only(thing):
+            # It may be made writable again, and then changed.
+            self._sources.read(_is_writable, thing, title)
         elif not _is_constant(thing):
             self._library_object(title, thing, origin)
 
@@ -254,9 +263,20 @@ class Captures:
             parts = thing.__reduce_ex__(4)
         except Exception as error:
             raise Unsendable(kind, thing, error) from error
-        for part in parts if isinstance(parts, tuple) else ():
-            # The class says what is sent of the object; items come as iterators.
-            self._add(kind, part if not hasattr(part, "__next__") else list(part))
+        for part in _listed(parts):
+            self._add(kind, part)
+        # The class may make new objects for every pickle, so only their contents can be compared.
+        pickled = self._digest
+
+        def digest(one: Any) -> int:
+            return pickled(_listed(one.__reduce_ex__(4))[1:])[0]
+
+        try:
+            digest(thing)
+        except Exception:
+            # What cannot be pickled has been reported above, or workers take it from their own import.
+            return
+        self._sources.digested.append((kind, thing, digest))
 
     def _attributes(self, thing: Any, is_followed: bool) -> None:
         kind = type(thing)
@@ -283,6 +303,17 @@ class Captures:
         watch(thing, self._sources, self._add)
 
 
+def _has_owner(method: Any) -> bool:
+    """Whether a builtin method belongs to an object, and not to a module or a class."""
+    return not isinstance(method.__self__, (ModuleType, type, type(None)))
+
+
+def _listed(parts: Any) -> list[Any]:
+    """What a class says is sent of an object; items come as iterators."""
+    found = parts if isinstance(parts, tuple) else ()
+    return [list(part) if hasattr(part, "__next__") else part for part in found]
+
+
 def _slots_of(kind: type) -> list[str]:
     user = [one for one in kind.__mro__ if is_user_module(one.__module__)]
     return [
@@ -302,13 +333,11 @@ def _is_constant(thing: Any) -> bool:
     kind = type(thing)
     if kind.__module__.startswith("unisono.") or isinstance(thing, (np.generic, np.dtype, np.ufunc)):
         return True
-    if isinstance(thing, np.ndarray):
-        return not thing.dtype.hasobject and is_read_only(thing)
     jax = sys.modules.get("jax")
     if jax is not None and isinstance(thing, jax.Array):
         return True
     hashing: Any = kind.__hash__
-    if hashing is not None and hashing is not object.__hash__:
+    if hashing is not None and hashing is not object.__hash__ and _is_standard(kind):
         return not isinstance(thing, MappingProxyType)
     if is_importable(thing):
         return True
@@ -317,3 +346,8 @@ def _is_constant(thing: Any) -> bool:
         return isinstance(reduce(thing) if reduce is not None else thing.__reduce_ex__(4), str)
     except Exception:
         return False
+
+
+def _is_standard(kind: type) -> bool:
+    """Whether a class is Python's own: hashable objects of other libraries may be mutable all the same."""
+    return kind.__module__.partition(".")[0] in sys.stdlib_module_names

@@ -20,7 +20,7 @@ from unisono.functions.pickling import Distribute, SendEncoder, digest, pack
 from unisono.functions.variables import private_state, state_of
 
 _UNRELATED_ERRORS = (PeerLost, Timeout, Interrupted, Inactive, Unsupported)
-"""Errors unrelated to the contents, which can be sent later if there are workers then."""
+"""Errors that are not about the function: it can be sent later, once there are workers."""
 
 _LARGE_BYTES = 1 << 26
 """Captured arrays above this size take milliseconds to compare."""
@@ -37,7 +37,8 @@ class _Replica:
     is_current: bool = False
     is_first_call: bool = True
     """Whether no call has succeeded since it was sent."""
-    has_warned: bool = False
+    has_warned_of_change: bool = False
+    has_warned_of_size: bool = False
 
     def change(self) -> str | None:
         """What has changed since it was sent, or None."""
@@ -75,7 +76,13 @@ class Replication:
     def check(self, number: int) -> None:
         """Makes sure that the workers run a function as the master would; every call does this first."""
         if self._pending:
-            self.distribute()
+            try:
+                self.distribute()
+            except _UNRELATED_ERRORS:
+                raise
+            except Exception:
+                # A function that cannot be sent reports it in its own calls.
+                pass
         replica = self._replicas[number]
         if not replica.is_current or replica.change() is not None:
             self._send([replica])
@@ -86,11 +93,11 @@ class Replication:
         if not replica.is_first_call:
             return
         replica.is_first_call = False
-        if replica.has_warned:
+        if replica.has_warned_of_change:
             return
         change = replica.change()
         if change is not None:
-            replica.has_warned = True
+            replica.has_warned_of_change = True
             warnings.warn(
                 f"function {replica.definition.name!r} changed {change!r} in a call. Every call starts from "
                 "the master's values, and sends them when they have changed: what workers change there is "
@@ -109,7 +116,7 @@ class Replication:
         try:
             replica.captures = self._walk(replica)
         except Unsendable:
-            # The master needs not send it.
+            # The master need not send it.
             replica.captures = Captures(self._roots(replica), self._member.variables)
 
     def refresh(self, number: int) -> None:
@@ -159,8 +166,9 @@ class Replication:
                     pending = []
                 except _UNRELATED_ERRORS:
                     raise
-                except Exception as error:
-                    first = error
+                except Exception:
+                    # Sent one by one, each function reports its own error.
+                    pass
             while pending:
                 try:
                     self._send(pending[:1])
@@ -217,8 +225,8 @@ class Replication:
         except Unsendable as error:
             what = f" uses {error.title!r} ({type(error.value).__name__}), which"
             raise _rejection(replica, what, error.why) from error.why
-        if captures.array_bytes > _LARGE_BYTES and not replica.has_warned:
-            replica.has_warned = True
+        if captures.array_bytes > _LARGE_BYTES and not replica.has_warned_of_size:
+            replica.has_warned_of_size = True
             warnings.warn(
                 f"function {replica.definition.name!r} captures arrays of {captures.array_bytes >> 20} MiB, "
                 "and every call compares them; pass them as inputs, keep them in shared variables, or make "

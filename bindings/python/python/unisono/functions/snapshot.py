@@ -1,7 +1,7 @@
-"""Detects changes of captured values since they were sent; runs before every call.
+"""Detects changes to captured values since they were sent; runs before every call.
 
 Values are compared by identity, in C, which costs tens of nanoseconds each; arrays and objects of libraries,
-whose contents have no identity, are compared by a digest.
+whose contents can change while their identity does not, are compared by a digest.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Reads:
 
 
 class _Attributes:
-    """The names and values of a class's attributes, except for one in which pickle keeps notes."""
+    """The names and values of a class's attributes, except for one that pickle uses as a cache."""
 
     def __init__(self, kind: type) -> None:
         self._items = vars(kind).items()
@@ -46,7 +46,7 @@ class _Attributes:
 
 
 class Sources:
-    """Where captured values are stored, and how errors call them."""
+    """Where captured values are stored, and what errors call them."""
 
     def __init__(self) -> None:
         self.live: list[tuple[Callable[[int], str], Iterable[Any]]] = []
@@ -181,7 +181,7 @@ def same(now: Any, then: Any) -> bool:
 
 
 def is_read_only(array: Any) -> bool:
-    """Whether nothing can write to the memory of an array: it is read-only, and no other array has it."""
+    """Whether an array is read-only and owns its memory; views made while it was writable can still write."""
     return not array.flags.writeable and (array.base is None or isinstance(array.base, bytes))
 
 
@@ -190,6 +190,6 @@ def array_digest(array: Any) -> tuple[Any, ...]:
     kind = array.shape, array.dtype.str
     if array.nbytes <= _SMALL_BYTES:
         return *kind, array.tobytes()
-    # A checksum of 2 GB/s: it finds every change of up to 32 bits, and all but one in 2**32 of the others.
+    # A checksum, at 2 GB/s: it misses one in 2**32 changes, and none within 32 consecutive bits.
     flat: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     return *kind, zlib.crc32(flat)
