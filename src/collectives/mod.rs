@@ -1,5 +1,5 @@
 //! Layer 4: the collectives. One file each: its typed form, and its algorithms through shared memory and over messages, which
-//! work on every transport. Every call is a [`spec::CollectiveSpec`] over [`Buffer`]s: [`Raw`] builds and executes it.
+//! work on every transport. Every collective but barrier is a [`spec::CollectiveSpec`] over [`Buffer`]s: [`Raw`] builds and executes it.
 
 mod agreement;
 mod all_gather;

@@ -185,7 +185,7 @@ fn add_and_post<S: Shard>(
         posted.fold(Ok(()), Result::and)
     };
     if !base.participates || base.clock.needs_round_lock() {
-        // Joining a round can fail before anything is changed; it only copies the delta.
+        // Joining a round can fail before anything is changed, so the other hosts must not have the add yet.
         add_local(shard, call, worker, add)?;
         unsent.disarm();
         return post(requests);
