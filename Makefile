@@ -1,25 +1,25 @@
-# The two commands of the README, and the rest; `make` alone lists them.
+# All targets; `make` without arguments lists them.
 # Everything is installed inside this folder: .venv, .venv-openmpi, .tools, target.
 
 PYTHON ?= python3
 BIN := .venv/bin
-# What the wheel is made of: also kernels and experiments, which Rust takes in as text.
+# The wheel's sources. Kernels and experiments are among them: Rust includes them as text.
 SOURCES := $(shell find src nn cli bindings/python experiments -type f \
-	\( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' -o -name '*.cu' -o -name '*.yaml' \) \
+	\( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' -o -name '*.cu' -o -name '*.cpp' -o -name '*.yaml' \) \
 	-not -path '*/tests/*' 2>/dev/null) bindings/python/README.md Cargo.toml Cargo.lock
 NATIVE := bindings/python/python/unisono/_native.abi3.so
 CARGO_DENY := 0.20.2
 RANKS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour lib header pictures develop test test-gpu check bench bench-peers soak fuzz docs clean
+.PHONY: help demo tour lib header pictures develop test test-gpu test-torch check bench bench-peers soak fuzz docs clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: .venv/.wheel ## Builds, trains a network on 2 × 2 processes, then in one, and shows that both are equal.
+demo: .venv/.wheel ## Builds, trains a network on 2 × 2 processes and in one, and compares the weights.
 	@rm -rf runs/demo
 	@echo "digits on 2 x 2 processes, a quarter of every picture each"
 	@$(BIN)/unisono train experiments/mnist_convnet.yaml --grid h=2,w=2 --out runs/demo/four
@@ -28,7 +28,7 @@ demo: .venv/.wheel ## Builds, trains a network on 2 × 2 processes, then in one,
 	@$(BIN)/unisono compare runs/demo/one runs/demo/four
 	@echo "your own network: docs/guide/experiments.md; your own script: make tour"
 
-tour: .venv/.wheel ## Builds, starts 4 ranks (RANKS=n for others) and tours every collective.
+tour: .venv/.wheel ## Builds, starts 4 ranks (RANKS=n for another number) and runs every collective.
 	@$(BIN)/unisono run -n $(RANKS) -- examples/collectives/tour.py
 	@echo "your own script: . .venv/bin/activate, then unisono run -n $(RANKS) -- script.py"
 
@@ -38,24 +38,28 @@ lib: ## Builds libunisono.so, libunisono.a and libmultiverso.so into target/rele
 	@ln -f target/release/libunisono_c.a target/release/libunisono.a
 	@ln -sf libunisono.so target/release/libmultiverso.so
 
-header: ## Writes the C header anew from the source.
+header: ## Regenerates the C header from the source.
 	UNISONO_WRITE_HEADER=1 cargo test --quiet --package unisono-c --test header
 
-pictures: .venv/.test .venv/.wheel ## Draws the pictures of the README and the guide anew.
+pictures: .venv/.test .venv/.wheel ## Redraws the pictures of the README and the guide.
 	$(BIN)/python scripts/pictures
 
-develop: .venv/.demo ## Builds the native module into bindings/python/python, for work on the package without a wheel after every change.
+develop: .venv/.demo ## Builds the native module into bindings/python/python, to test Python changes without rebuilding the wheel.
 	PYO3_PYTHON=$(CURDIR)/$(BIN)/python cargo build --release --package unisono-python
 	@install target/release/lib_native.so $(NATIVE)
 	@echo "use it with: export PYTHONPATH=$(CURDIR)/bindings/python/python"
 
-test: .venv/.test $(if $(filter none,$(FRAMEWORKS)),,.venv/.frameworks) .venv/.wheel .venv-openmpi/.wheel ## Installs what the tests need and runs all of them (FRAMEWORKS=none without PyTorch, JAX and the like).
+test: .venv/.test $(if $(filter none,$(FRAMEWORKS)),,.venv/.frameworks) .venv/.wheel .venv-openmpi/.wheel ## Installs the test requirements and runs all tests (FRAMEWORKS=none leaves out PyTorch, JAX and the others).
 	@FRAMEWORKS=$(FRAMEWORKS) $(BIN)/python scripts/test.py
 
-test-gpu: ## Tests everything on CUDA memory with the unisono of PYTHON, which needs PyTorch, CuPy and JAX; fails without a device.
+test-gpu: ## Tests everything on CUDA memory, with the unisono that PYTHON has; needs PyTorch, CuPy, JAX and a device.
 	@$(PYTHON) scripts/test_gpu.py
 
-check: .venv/.check .tools/.cargo-deny-$(CARGO_DENY) ## Formatting, lints, the repository's rules, the licences and sources of dependencies.
+test-torch: .venv/.frameworks .venv/.wheel ## Runs PyTorch's own tests of process groups over the backend unisono, on 2 ranks (RANKS=n for others), and compares them with Gloo.
+	@$(BIN)/python -m unisono.torch.distributed.native
+	@$(BIN)/python scripts/test_torch.py $(if $(filter file,$(origin RANKS)),,--ranks $(RANKS))
+
+check: .venv/.check .tools/.cargo-deny-$(CARGO_DENY) ## Checks formatting, lints, the repository's rules, and the licences and sources of dependencies.
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	$(BIN)/ruff format --check --quiet .
@@ -63,7 +67,7 @@ check: .venv/.check .tools/.cargo-deny-$(CARGO_DENY) ## Formatting, lints, the r
 	cargo test --quiet --test tidy
 	.tools/bin/cargo-deny --log-level error check bans licenses sources
 
-bench: .venv/.wheel .venv/.frameworks ## Measures the collectives, the tables, PyTorch's models and halos with real processes against this machine's memory bandwidth.
+bench: .venv/.wheel .venv/.frameworks ## Measures collectives, tables, frameworks, functions, halos and experiments with real processes, against this machine's memory bandwidth.
 	@$(BIN)/unisono bench collectives
 	@$(BIN)/unisono bench tables
 	@$(BIN)/unisono bench frameworks
@@ -71,12 +75,13 @@ bench: .venv/.wheel .venv/.frameworks ## Measures the collectives, the tables, P
 	@$(BIN)/unisono bench halo
 	@$(BIN)/unisono bench nn
 
-bench-peers: .venv/.test .venv/.frameworks .venv/.wheel .venv-openmpi/.wheel ## Measures all_reduce in turns with MPICH, Open MPI and Gloo, and training steps in turns with PyTorch.
+bench-peers: .venv/.test .venv/.frameworks .venv/.wheel .venv-openmpi/.wheel ## Compares all_reduce with MPICH, Open MPI and Gloo, process groups with Gloo, and training steps with PyTorch, in turns.
 	@$(BIN)/python benches/peers/run.py $(PEERS)
+	@$(BIN)/python benches/peers/process_groups.py
 	@$(BIN)/python benches/peers/training.py
 	@$(BIN)/python benches/peers/networks.py
 
-soak: .venv/.test .venv/.wheel ## Kills ranks at random moments in 3000 jobs (SOAK=jobs), and makes calls on threads with signals for 20 minutes (STRESS=seconds).
+soak: .venv/.test .venv/.wheel ## Kills ranks at random times in 3000 jobs (SOAK=jobs), then calls from many threads under signals for 20 minutes (STRESS=seconds).
 	UNISONO_SOAK=$(or $(SOAK),3000) cargo test --release --test processes soak -- --nocapture
 	UNISONO_STRESS=$(or $(STRESS),1200) UNISONO_STRESS_SEED=$$(date +%s) \
 		$(BIN)/python -m pytest -q -s -p no:cacheprovider bindings/python/tests/test_stress.py
@@ -84,7 +89,7 @@ soak: .venv/.test .venv/.wheel ## Kills ranks at random moments in 3000 jobs (SO
 fuzz: .venv/.test .venv/.wheel ## Feeds every parser a million damaged inputs (FUZZ=inputs for another number).
 	@$(BIN)/python scripts/fuzz.py $(or $(FUZZ),1000000)
 
-# Libraries alone: the program has the name of one of them, and would take its place.
+# Only libraries: the program has the same name as one of them, and its pages would replace that library's.
 docs: ## Builds the Rust documentation into target/doc.
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --lib
 
@@ -92,7 +97,7 @@ clean: ## Removes everything that was built or installed here.
 	rm -rf target .venv .venv-openmpi .tools runs $(NATIVE)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# One stamp for each thing that is installed; a second run finds them newer than what they were made from.
+# One stamp file per installation step; make skips a step whose stamp is newer than its requirements.
 
 .tools/.cargo-deny-$(CARGO_DENY):
 	@echo "installing cargo-deny into .tools (minutes, once)"

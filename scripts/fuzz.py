@@ -1,11 +1,11 @@
-"""Runs every fuzz test: those in Rust under libFuzzer, guided by coverage, then the C and the Python one.
+"""Runs every fuzz test: the Rust tests under libFuzzer, guided by coverage, then the C and the Python test.
 
 Usage: python scripts/fuzz.py [RUNS [WORD]]
 
 Each test gets RUNS inputs (a million by default); with WORD, only tests whose names contain it run.
-What reaches new code is kept in target/fuzz/corpus, where the next run continues. An input that fails
-is kept beside its test, in a folder `__fuzz__/TEST/crashes`: commit it, and `make test` tries it from
-then on. Prints a line whenever a test has made progress, a table at the end, and fails if any test does.
+Inputs that reach new code are kept in target/fuzz/corpus, from which the next run continues. An input that
+fails is kept next to its test, in a folder `__fuzz__/TEST/crashes`: commit it, and `make test` replays it
+from then on. The script prints the progress of each test and a final table, and fails if any test does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "target" / "fuzz"
 
-# What libFuzzer needs of the compiler. Build scripts are not instrumented: `--target` keeps them apart.
+# Compiler options that libFuzzer needs. Build scripts are not instrumented: `--target` separates them.
 COVERAGE = ["inline-8bit-counters", "level=4", "pc-table", "trace-compares", "stack-depth"]
 FLAGS = " ".join(
     [
@@ -31,7 +31,7 @@ FLAGS = " ".join(
         *(f"-Cllvm-args=-sanitizer-coverage-{option}" for option in COVERAGE),
     ]
 )
-# For bolero alone: other crates that know of fuzzing leave out the checksums that these tests rely on.
+# Only for bolero: under this cfg, other crates skip the checksums that these tests rely on.
 WRAPPER = """#!/bin/sh
 case "$*" in
     *"--crate-name bolero "*) exec "$@" --cfg fuzzing ;;
@@ -61,7 +61,7 @@ PROGRESS = 30.0
 
 @dataclass
 class Outcome:
-    """What became of a test."""
+    """The result of a test."""
 
     test: str
     survived: bool
@@ -70,7 +70,7 @@ class Outcome:
     new: int | None = None
 
     def line(self) -> str:
-        """One row of the table."""
+        """Returns one row of the table."""
         rate = self.inputs / self.seconds if self.seconds else 0
         new = "-" if self.new is None else f"{self.new:,}"
         state = "ok" if self.survived else "FAILED"
@@ -100,25 +100,25 @@ def binaries() -> list[str]:
 
 
 def fuzz_tests(binary: str) -> list[str]:
-    """The fuzz tests of a binary: by their names, they are about what is damaged or forged."""
+    """Returns the fuzz tests of a binary: those whose names begin with `damaged_` or `forged_`."""
     listed = subprocess.run([binary, "--list"], stdout=subprocess.PIPE, check=True, text=True).stdout
     names = [line.removesuffix(": test") for line in listed.splitlines() if line.endswith(": test")]
     return [name for name in names if name.rsplit("::", 1)[-1].startswith(("damaged_", "forged_"))]
 
 
 def folder_of(binary: str, test: str) -> Path:
-    """Where `make test` looks for inputs of a test that failed before."""
+    """Returns the folder in which `make test` looks for inputs that failed before."""
     command = [binary, test, "--exact", "--nocapture"]
     environment = {**os.environ, "CARGO_BOLERO_SELECT": "all"}
     listed = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True, text=True)
     lines = [line for line in listed.stdout.splitlines() if "__bolero_target" in line]
     if not lines:
-        sys.exit(f"{test} is named as a fuzz test and is none")
+        sys.exit(f"{test} has the name of a fuzz test but is not one")
     return Path(json.loads(lines[0][lines[0].index("{") :])["work_dir"])
 
 
 def files_in(folder: Path) -> int:
-    """How many files a folder has."""
+    """Counts the files in a folder."""
     return sum(1 for _ in folder.iterdir())
 
 
@@ -156,7 +156,7 @@ def run(binary: str, test: str, runs: int) -> Outcome:
 def follow(
     command: list[str], environment: dict[str, str], test: str
 ) -> tuple[int, subprocess.CompletedProcess[str]]:
-    """Runs libFuzzer and prints its progress; gives the number of inputs and the end of its output."""
+    """Runs libFuzzer and prints its progress; returns the number of inputs and the end of its output."""
     inputs, shown, lines = 0, time.monotonic(), []
     with subprocess.Popen(
         command,
@@ -178,14 +178,14 @@ def follow(
 
 
 def run_elsewhere(name: str, command: list[str], folder: Path, runs: int) -> Outcome:
-    """Runs a fuzz test of another language, which takes the number of inputs from the environment."""
+    """Runs a fuzz test in another language, which reads the number of inputs from the environment."""
     started = time.monotonic()
     ended = subprocess.run(command, cwd=folder, env={**os.environ, "UNISONO_FUZZ": str(runs)})
     survived = ended.returncode == 0
     return Outcome(name, survived, runs if survived else 0, time.monotonic() - started)
 
 
-# Tests of what C and Python pass in.
+# Tests of arguments from C and Python.
 ELSEWHERE = {
     "c_arguments": (
         ["cargo", "test", "--quiet", "--release", "--package", "unisono-c", "--test", "programs", "hostile"],
@@ -199,7 +199,7 @@ ELSEWHERE = {
 
 
 def main() -> int:
-    """Runs all, and reports at the end."""
+    """Runs all tests, and prints a table at the end."""
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     word = sys.argv[2] if len(sys.argv) > 2 else ""
     outcomes = []

@@ -1,6 +1,6 @@
-"""Runs every test of the repository, stage by stage; its last lines say what failed and what was left out.
+"""Runs every test of the repository, stage by stage, and ends with a summary of failures and skipped tests.
 
-All stages run even when one fails; the exit status is 1 when any did.
+All stages run even if one fails; the exit status is 1 if any failed.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ ROOT = Path(__file__).resolve().parent.parent
 PYTHON = sys.executable
 PACKAGE = "bindings/python"
 
-# No stage may take longer, whatever hangs. The first one builds everything, and some machines are slow.
+# The time limit of a stage. The first one builds everything, and some machines are slow.
 STAGE_SECONDS = 45 * 60
 
-# How much of a failed stage is shown again at the end, where a reader looks first.
+# The number of lines of a failed stage that are repeated at the end, where a reader looks first.
 LAST_LINES = 40
 
 
 @dataclass
 class Stage:
-    """One command, what it is called, and where it runs."""
+    """A command, with a name and a working directory."""
 
     name: str
     command: list[str]
@@ -41,7 +41,7 @@ PYTEST = [PYTHON, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
 DOCSTRINGS = ["--doctest-modules", "--doctest-ignore-import-errors"]
 FRAMEWORK_EXAMPLES = "tests/python/test_framework_examples.py"
 FRAMEWORK_TESTS = [f"{PACKAGE}/tests/frameworks", FRAMEWORK_EXAMPLES]
-# Tests that have a stage of their own.
+# Folders of tests that run in separate stages.
 APART = ["frameworks", "functions", "halo_torch"]
 PACKAGES = ["unisono", "multiverso", "synkhronos"]
 
@@ -56,22 +56,22 @@ PROTOCOLS = [
 ]
 LOOM = ["--lib", "--target-dir", "target/loom", "--", *PROTOCOLS]
 
-# These need PyTorch and its like; mypy reads what PyTorch says of its types.
+# Stages that need PyTorch and other frameworks; mypy reads PyTorch's type annotations.
 NEED_FRAMEWORKS = ["frameworks", "modules on grids", "Python types"]
 
 STAGES = [
     Stage("system packages", ["scripts/system-packages"]),
-    # The extension module has no Rust tests: an interpreter must load it.
+    # The extension module has no Rust tests: it must be loaded by an interpreter.
     Stage("Rust", [*CARGO, "--workspace", "--exclude", "unisono-python", "--", "--show-output"]),
-    # Links between items that lead nowhere are errors there.
+    # Broken links between items are errors in this stage.
     Stage("Rust documentation", ["make", "--no-print-directory", "docs"]),
-    # Loom tries every order in which threads can meet at a flag, a lock, a lane or a clock; it replaces the
-    # atomics, so it builds apart. The switch is not called "loom": a dependency has a switch of that name.
+    # Loom explores all interleavings of threads at a flag, a lock, a buffer or a clock. It replaces the
+    # atomics, so it has its own build. The cfg is not called "loom": a dependency has a cfg of that name.
     Stage("loom", ["env", "RUSTFLAGS=--cfg unisono_loom", *CARGO, *LOOM]),
     Stage("Python", [*PYTEST, *(f"--ignore=tests/{folder}" for folder in APART), "tests"], PACKAGE),
-    # Apart, because a process that has imported JAX must not be forked, as some tests of the world do.
+    # A separate stage: a process that has imported JAX must not fork, and some tests of the world fork.
     Stage("functions", [*PYTEST, "tests/functions"], PACKAGE),
-    # Docstrings of frameworks that are not installed cannot run.
+    # Docstrings for frameworks that are not installed are skipped.
     Stage("Python docstrings", [*PYTEST, *DOCSTRINGS, "--pyargs", *PACKAGES], PACKAGE),
     Stage("Python types", [PYTHON, "-m", "mypy"], PACKAGE),
     Stage("type stubs", [PYTHON, "-m", "mypy.stubtest", "unisono._native"]),
@@ -83,10 +83,10 @@ STAGES = [
 
 
 def environment() -> dict[str, str]:
-    """Where the tests find both MPIs; Open MPI wants to be told twice that root may use it.
+    """Returns the environment of a stage, with the paths of both MPIs and the right to run Open MPI as root.
 
-    Keras would look for TensorFlow by itself, which is not among what is installed. Some virtual machines
-    advertise AMX and do not support it: there, half-precision layers of PyTorch end in SIGILL.
+    Without KERAS_BACKEND, Keras would look for TensorFlow, which is not installed. Some virtual machines
+    advertise AMX but do not support it: PyTorch's half-precision layers would end in SIGILL there.
     """
     return {
         "KERAS_BACKEND": "jax",
@@ -102,15 +102,15 @@ def environment() -> dict[str, str]:
 
 @dataclass
 class Listener:
-    """Passes on what one stage says, but for what passing Rust tests print; remembers what matters."""
+    """Forwards the output of a stage, except that of passing Rust tests, and keeps lines for the summary."""
 
     left_out: list[str]
     failures: list[str] = field(default_factory=list)
     last: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
     part: str = ""
 
-    def hear(self, line: str) -> None:
-        """Takes one line."""
+    def handle(self, line: str) -> None:
+        """Handles one line."""
         if line.startswith(("successes:", "failures:")):
             self.part = line.split(":")[0]
         elif line.startswith("test result:"):
@@ -123,12 +123,12 @@ class Listener:
         (self.failures if self.part == "failures" else self.last).append(line)
 
     def why(self) -> str:
-        """The failures that Rust's tests named, and the last lines."""
+        """Returns the failures that Rust tests listed, and the last lines."""
         return "".join([*self.failures[-5 * LAST_LINES :], *self.last])
 
 
 def run(stage: Stage, listener: Listener) -> bool:
-    """Runs one stage, and lets the listener hear what it says."""
+    """Runs one stage, and passes its output to the listener."""
     print(f"\n=== {stage.name}: {' '.join(stage.command)}", flush=True)
     process = subprocess.Popen(
         stage.command,
@@ -145,7 +145,7 @@ def run(stage: Stage, listener: Listener) -> bool:
     try:
         assert process.stdout is not None
         for line in process.stdout:
-            listener.hear(line)
+            listener.handle(line)
         return process.wait() == 0
     except KeyboardInterrupt:
         end(process, stage)
@@ -155,7 +155,7 @@ def run(stage: Stage, listener: Listener) -> bool:
 
 
 def end(process: subprocess.Popen, stage: Stage) -> None:
-    """Ends a stage and everything that it started."""
+    """Kills a stage and all processes that it started."""
     print(f"{stage.name}: ended by the test runner (limit {STAGE_SECONDS} s)", flush=True)
     os.killpg(process.pid, signal.SIGKILL)
 

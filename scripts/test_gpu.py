@@ -1,7 +1,7 @@
 """Tests everything on CUDA memory, with ranks that share a device of this machine.
 
-It needs Python with unisono, NumPy, PyTorch, CuPy and JAX, and nothing to build: a wheel will do. On a
-machine without a device it says so and fails. Arguments choose tests by words of their names.
+It needs Python with unisono, NumPy, PyTorch, CuPy and JAX; an installed wheel is enough. Without a device
+it reports so and fails. Arguments select tests by words in their names.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ROOT / "bindings/python/tests/gpu"
 
-# Tests at a time: starting Python and compiling kernels takes longer than what the device has to do.
+# The number of concurrent tests: most of their time goes to starting Python and compiling kernels.
 TESTS = int(os.environ.get("TESTS", "4"))
 
 
 @dataclass
 class Test:
-    """A program on some ranks, and how long all of it may take."""
+    """A program, its number of ranks and its time limit."""
 
     name: str
     ranks: int
@@ -34,13 +34,13 @@ class Test:
     environment: dict[str, str] = field(default_factory=dict)
     seconds: float = 150.0
     alone: bool = False
-    """Whether it measures the device's memory or time, which other tests would change."""
-    says: list[str] = field(default_factory=list)
-    """What must be printed where ranks die on purpose, whatever the launcher then thinks of the job."""
+    """Whether it measures the device's memory or time, which other tests would disturb."""
+    expected: list[str] = field(default_factory=list)
+    """Required output, instead of exit status 0, of tests whose ranks die on purpose."""
 
 
 def tests() -> list[Test]:
-    """All tests, those that take longest first."""
+    """Returns all tests, the longest first."""
     found = []
     for ranks in (4, 2, 1):
         for path in ("ipc", "staged"):
@@ -63,16 +63,16 @@ def tests() -> list[Test]:
         found.append(_by(path, "order of streams", 2, "order.py"))
         found.append(_by(path, "mistakes", 2, "trouble.py", "mistakes"))
         late = _by(path, "a late rank", 2, "trouble.py", "late")
-        late.says = ["a late rank was given up"]
+        late.expected = ["a late rank was given up"]
         killed = _by(path, "a killed rank", 2 if path == "nccl" else 3, "trouble.py", "killed")
-        killed.says = [f"rank {rank}: the lost rank was named" for rank in range(killed.ranks - 1)]
+        killed.expected = [f"rank {rank}: the lost rank was named" for rank in range(killed.ranks - 1)]
         found += [late, killed]
     for path in ("ipc", "staged"):
         found.append(_by(path, "lifetimes, a withdrawn send", 2, "lifetimes.py", "send"))
         found.append(_by(path, "lifetimes, CUDA graphs", 2, "lifetimes.py", "graphs"))
     alone = [_by("ipc", f"lifetimes, {part}", 2, "lifetimes.py", part) for part in ("freed", "halos")]
     kernel = _by("ipc", "lifetimes, a late kernel", 2, "lifetimes.py", "kernel")
-    kernel.says = ["rank 1: untouched after its error"]
+    kernel.expected = ["rank 1: untouched after its error"]
     for test in [*alone, kernel]:
         test.alone = True
         found.append(test)
@@ -83,7 +83,7 @@ def tests() -> list[Test]:
             found.append(_by(path, f"in the background, {part}", 2, "background.py", part))
     found.append(Test("in the background, a table's lock", 2, ["background.py", "table"]))
     exhausted = _by("ipc", "no memory for a result", 2, "background.py", "exhausted")
-    exhausted.says = [f"rank {rank}: no call was taken for another" for rank in range(2)]
+    exhausted.expected = [f"rank {rank}: no call was mistaken for another" for rank in range(2)]
     found.append(exhausted)
     for ranks in (4, 2, 1):
         for part in ("updaters", "alike", "checkpoints", "arrays", "mistakes"):
@@ -93,8 +93,8 @@ def tests() -> list[Test]:
     for library in ("cupy", "jax"):
         found.append(Test(f"tables, {library}", 2, ["tables.py", "libraries", library]))
     found.append(Test("tables, threads", 0, ["table_threads.py", "3"]))
-    says = [f"rank {rank}: the table's memory is lost" for rank in (1, 2)]
-    found.append(Test("tables, a lost device", 3, ["tables.py", "lost"], says=says))
+    expected = [f"rank {rank}: the table's memory is lost" for rank in (1, 2)]
+    found.append(Test("tables, a lost device", 3, ["tables.py", "lost"], expected=expected))
     return found
 
 
@@ -108,8 +108,8 @@ def _halos() -> list[Test]:
         found += [_by(path, f"networks in space, {ranks} ranks", ranks, "spatial.py") for ranks in (4, 2)]
         found.append(_by(path, "mistakes in halos", 2, "halo_trouble.py", "mistakes"))
         killed = _by(path, "a rank killed among halos", 3, "halo_trouble.py", "killed")
-        # The rank in the middle is its only neighbour; the other learns it from that one.
-        killed.says = ["rank 1: the lost rank was named"]
+        # The rank in the middle is its only neighbour; the other learns of the loss from that one.
+        killed.expected = ["rank 1: the lost rank was named"]
         found.append(killed)
     return found
 
@@ -119,7 +119,7 @@ def _by(path: str, name: str, ranks: int, *program: str) -> Test:
 
 
 def missing_device() -> str | None:
-    """Why there is no device to test on; None where there is one."""
+    """Returns why there is no device to test on; None if there is one."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -132,13 +132,13 @@ def missing_device() -> str | None:
 
 
 def run(test: Test) -> tuple[Test, bool, float, str]:
-    """Runs one test; whatever happens, nothing is left running."""
+    """Runs one test, and leaves no process running."""
     launcher = ["-m", "unisono", "run", "-n", str(test.ranks), "--"] if test.ranks else []
     environment = {
         **os.environ,
         "PYTHONUNBUFFERED": "1",
         "UNISONO_TIMEOUT": "60",
-        # JAX would take most of the device for each of its processes.
+        # By default, JAX reserves most of the device's memory in each process.
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         **test.environment,
     }
@@ -159,7 +159,7 @@ def run(test: Test) -> tuple[Test, bool, float, str]:
         os.killpg(process.pid, signal.SIGKILL)
         output, _ = process.communicate()
         return test, False, time.monotonic() - begin, f"{output}\nended after {test.seconds} s"
-    passed = all(words in output for words in test.says) if test.says else process.returncode == 0
+    passed = all(words in output for words in test.expected) if test.expected else process.returncode == 0
     return test, passed, time.monotonic() - begin, output
 
 

@@ -1,11 +1,14 @@
 //! The library's error type: it names the rank, the operation, what was expected, what happened and what to do next.
 
+mod io_text;
 #[doc(hidden)]
 pub mod nearest;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 /// The result of every fallible call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -52,7 +55,7 @@ impl Kind {
 }
 
 /// A rank that others are waiting for, and its known state.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
     /// The world rank.
     pub rank: usize,
@@ -74,7 +77,7 @@ impl Missing {
 }
 
 /// A lost rank, and how the loss was detected.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost {
     /// The world rank.
     pub rank: usize,
@@ -101,7 +104,7 @@ impl Lost {
 /// assert_eq!(error.kind(), Kind::Usage);
 /// assert!(error.to_string().contains("expected equal lengths"));
 /// ```
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Error {
     /// An invalid call.
@@ -174,6 +177,7 @@ pub enum Error {
         /// The object that it failed on.
         what: String,
         /// The system's error.
+        #[serde(with = "io_text")]
         source: Arc<std::io::Error>,
         /// What to do.
         advice: String,
@@ -288,6 +292,19 @@ impl Error {
             _ => {}
         }
         self
+    }
+
+    /// The error of an operation that was not made, because this error of an earlier one has broken the group.
+    pub(crate) fn after_failure(self, made: &str) -> Error {
+        match &self {
+            Error::Timeout { operation, .. } | Error::PeerLost { operation, .. } => {
+                let words = format!(
+                    "{made} (not made: this group failed earlier, in {operation}; use another group, or restart the job)"
+                );
+                self.during(&words)
+            }
+            _ => self,
+        }
     }
 
     /// The same error, with the calling rank filled in if it was unknown.

@@ -63,7 +63,7 @@ impl Job {
             let (expected, received) = (format!("a rank below {}", self.size), rank.to_string());
             return Err(Error::usage("join", expected, received, "the job has no more ranks"));
         }
-        World::join(self.arena.clone(), rank, options)
+        World::join_arena(self.arena.clone(), rank, options)
     }
 
     /// Announces to the other ranks that this one would be restarted up to `more` times if it failed: while it

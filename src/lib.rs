@@ -35,6 +35,15 @@ pub use memory::{DType, Element, ReduceOp};
 pub use transport::{ArenaBuffer, Interrupt, POLL_INTERVAL, WholeArena};
 pub use world::{Group, InitOptions, Pending, Series, World};
 
+/// The calls of all layers, which the transport compares and prints without knowing them.
+static VERBS: transport::VerbTable = transport::VerbTable::new(&[
+    transport::VERBS,
+    world::verbs::VERBS,
+    collectives::verbs::VERBS,
+    halo::verbs::VERBS,
+    tables::VERBS,
+]);
+
 /// The README's Rust code, compiled as a doctest.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -19,7 +19,7 @@ fn every_verb_works_on_a_subgroup() {
 }
 
 #[test]
-fn split_gives_each_color_a_group_in_the_order_of_keys() {
+fn split_creates_a_group_per_color_ordered_by_key() {
     spawn(6, |group| {
         let rank = group.rank();
         let color = (rank != 5).then_some(rank as u64 % 2);
@@ -33,7 +33,7 @@ fn split_gives_each_color_a_group_in_the_order_of_keys() {
 }
 
 #[test]
-fn groups_that_come_and_go_give_their_memory_back() {
+fn dropped_groups_free_their_memory() {
     spawn(2, |group| {
         for _ in 0..3000 {
             let pair = group.subgroup(&[1, 0]).unwrap().unwrap();
@@ -43,7 +43,7 @@ fn groups_that_come_and_go_give_their_memory_back() {
 }
 
 #[test]
-fn ranks_of_several_hosts_that_combine_differently_are_told() {
+fn different_operations_on_several_hosts_are_detected() {
     use unisono::{Error, ReduceOp, testing};
     let hosts = testing::spawn_on_hosts(4, 2, |world| {
         let group = world.group().with_timeout(std::time::Duration::from_secs(60));

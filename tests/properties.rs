@@ -162,20 +162,20 @@ proptest! {
     }
 
     #[test]
-    fn gathering_scattered_parts_gives_the_whole(counts in prop::collection::vec(0usize..60_000, 1..=6), seed: u64) {
-        let whole = inputs(1, counts.iter().sum(), seed).remove(0);
+    fn gathering_scattered_parts_gives_the_full_array(counts in prop::collection::vec(0usize..60_000, 1..=6), seed: u64) {
+        let full = inputs(1, counts.iter().sum(), seed).remove(0);
         let root = seed as usize % counts.len();
         spawn(counts.len(), |group| {
             let mut part = vec![0; counts[group.rank()]];
-            let input = (group.rank() == root).then_some(&whole[..]);
+            let input = (group.rank() == root).then_some(&full[..]);
             group.scatter_varied(input, &counts, &mut part, root).unwrap();
-            assert!(part == parts(&whole, &counts)[group.rank()]);
-            let mut again = vec![0; whole.len()];
+            assert!(part == parts(&full, &counts)[group.rank()]);
+            let mut again = vec![0; full.len()];
             group.all_gather_varied(&part, &mut again, &counts).unwrap();
-            assert!(again == whole);
-            let mut at_root = vec![0; whole.len()];
+            assert!(again == full);
+            let mut at_root = vec![0; full.len()];
             group.gather_varied(&part, Some(&mut at_root), &counts, root).unwrap();
-            assert!(group.rank() != root || at_root == whole);
+            assert!(group.rank() != root || at_root == full);
         });
     }
 

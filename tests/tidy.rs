@@ -1,4 +1,4 @@
-//! The repository's rules as an ordinary test: layers, addresses of `unsafe` and of globals, file sizes, docstrings, links, words.
+//! The repository's rules as an ordinary test: layers, files that may use `unsafe` and globals, file sizes, docstrings, links, words.
 
 #[path = "tidy/layers.rs"]
 mod layers;
@@ -21,7 +21,7 @@ mod unsafety;
 
 use tree::{Breach, Source};
 
-/// Applies one rule to every file of the repository and fails with all breaches, one a line.
+/// Applies one rule to every file of the repository and fails with all breaches, one per line.
 fn everywhere(rule: impl Fn(&Source) -> Vec<Breach>) {
     let breaches: Vec<String> = tree::sources()
         .iter()
@@ -37,28 +37,28 @@ fn lower_layers_do_not_use_higher_ones() {
 }
 
 #[test]
-fn unsafe_stays_at_its_addresses() {
+fn unsafe_is_used_only_in_listed_files() {
     everywhere(unsafety::check_address);
 }
 
 #[test]
-fn unsafe_addresses_are_in_use() {
+fn files_listed_for_unsafe_use_it() {
     let breaches = unsafety::unused_addresses(&tree::sources());
     assert!(breaches.is_empty(), "remove these from the list in tests/tidy/unsafety.rs: {breaches:?}");
 }
 
 #[test]
-fn every_unsafe_says_why_it_is_sound() {
+fn every_unsafe_block_has_a_safety_comment() {
     everywhere(unsafety::check_reason);
 }
 
 #[test]
-fn globals_stay_at_their_addresses() {
+fn globals_are_only_in_listed_files() {
     everywhere(statics::check);
 }
 
 #[test]
-fn addresses_of_globals_are_in_use() {
+fn files_listed_for_globals_have_some() {
     let breaches = statics::unused_addresses(&tree::sources());
     assert!(breaches.is_empty(), "remove these from the list in tests/tidy/statics.rs: {breaches:?}");
 }
@@ -74,12 +74,12 @@ fn files_are_small() {
 }
 
 #[test]
-fn no_word_is_out_of_place() {
+fn no_word_is_misplaced() {
     everywhere(text::check_words);
 }
 
 #[test]
-fn types_that_leave_their_files_have_names_of_their_own() {
+fn types_visible_outside_their_file_have_unique_names() {
     let breaches = names::check_types(&tree::sources());
     assert!(breaches.is_empty(), "\n{}\n", breaches.join("\n"));
 }
@@ -90,7 +90,7 @@ fn retired_words_do_not_come_back() {
 }
 
 #[test]
-fn the_product_knows_no_path_of_its_builder() {
+fn the_product_contains_no_build_paths() {
     everywhere(text::check_builders_paths);
 }
 
@@ -100,16 +100,16 @@ fn make_targets_have_help() {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn links_are_not_broken() {
     everywhere(|file| pages::check_links(file, &|path| tree::root().join(path).exists()));
 }
 
 #[test]
-fn paths_on_pages_for_contributors_lead_somewhere() {
+fn paths_on_contributor_pages_exist() {
     everywhere(|file| pages::check_paths(file, &|path| tree::root().join(path).exists()));
 }
 
 #[test]
-fn the_changelog_is_open() {
+fn the_changelog_has_an_unreleased_section() {
     everywhere(pages::check_changelog);
 }

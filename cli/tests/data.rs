@@ -117,7 +117,7 @@ fn damaged_data_ends_with_2_one_line_and_nothing_written() {
         ("arrays", "y.npy", longer),
     ] {
         let path = folder.0.join(kind).join(name);
-        let whole = std::fs::read(&path).unwrap();
+        let intact = std::fs::read(&path).unwrap();
         std::fs::write(&path, damage(&path)).unwrap();
         let file = folder.path("bad.yaml");
         std::fs::write(&file, experiment(&folder, kind)).unwrap();
@@ -129,7 +129,7 @@ fn damaged_data_ends_with_2_one_line_and_nothing_written() {
             assert!(words && message.trim_end().lines().count() == 1, "{kind} {name} {spread:?}: {message}");
             assert!(!folder.0.join("run").exists(), "{kind} {name}");
         }
-        std::fs::write(&path, whole).unwrap();
+        std::fs::write(&path, intact).unwrap();
     }
     // The undamaged files can be trained on.
     for kind in ["mnist", "packed", "cifar", "images", "arrays"] {

@@ -16,7 +16,7 @@ int cuInit(unsigned flags) { return 0; }
 int cuDriverGetVersion(int *version) { *version = 13000; return 0; }
 int cuDeviceGetCount(int *count) { *count = 2; return 0; }
 int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return 0; }
-int cuDeviceGetName(char *name, int length, int device) { strcpy(name, "Pretended"); return 0; }
+int cuDeviceGetName(char *name, int length, int device) { strcpy(name, "Simulated"); return 0; }
 int cuDeviceGetUuid_v2(char *uuid, int device) { uuid[0] = device; return 0; }
 int cuDeviceTotalMem_v2(size_t *bytes, int device) { *bytes = (size_t)8 << 30; return 0; }
 int cuDeviceGetAttribute(int *value, int attribute, int device) { *value = 9; return 0; }
@@ -38,13 +38,13 @@ const NAMES: &str = include_str!("../../src/cuda/driver.rs");
 /// The fake library in this folder; none without a C compiler.
 fn build(folder: &Folder) -> Option<String> {
     let names = NAMES.split("= \"").skip(1).filter_map(|rest| rest.split('"').next());
-    let refused = names.filter(|name| !DRIVER.contains(&format!("int {name}(")));
-    let refused = refused.map(|name| format!("int {name}(void) {{ return 801; }}\n"));
+    let stubs = names.filter(|name| !DRIVER.contains(&format!("int {name}(")));
+    let stubs = stubs.map(|name| format!("int {name}(void) {{ return 801; }}\n"));
     let (source, library) = (folder.path("driver.c"), folder.path("libcuda.so.1"));
-    std::fs::write(&source, DRIVER.to_string() + &refused.collect::<String>()).unwrap();
+    std::fs::write(&source, DRIVER.to_string() + &stubs.collect::<String>()).unwrap();
     let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o", &library, &source]).output();
     let Ok(compiled) = compiled else {
-        println!("left out: a driver that is pretended: there is no cc");
+        println!("left out: the simulated driver: there is no cc");
         return None;
     };
     assert!(compiled.status.success(), "{}", text(&compiled.stderr));
@@ -52,7 +52,7 @@ fn build(folder: &Folder) -> Option<String> {
 }
 
 #[test]
-fn doctor_says_how_much_memory_of_each_device_is_free() {
+fn doctor_prints_the_free_memory_of_each_device() {
     let folder = Folder::new();
     let Some(library) = build(&folder) else { return };
     let mut command = unisono(["doctor"]);
@@ -63,6 +63,6 @@ fn doctor_says_how_much_memory_of_each_device_is_free() {
         found.unwrap_or_else(|| panic!("{name} is not in {report}")).trim_start()
     };
     let (first, second) = (line("device 0 "), line("device 1 "));
-    assert!(first.starts_with("ok") && first.contains("Pretended, 2.5 of 8.0 GiB free, compute"), "{first}");
+    assert!(first.starts_with("ok") && first.contains("Simulated, 2.5 of 8.0 GiB free, compute"), "{first}");
     assert!(second.starts_with("missing") && second.contains("how much of its memory is free"), "{second}");
 }

@@ -16,6 +16,7 @@ fn mistakes_are_named() {
     assert!(text(&no_script.stderr).contains("no-such-script.py"));
     for (arguments, word) in [
         (["-n", "0"], "at least 1"),
+        (["-n", "-1"], "at least 1"),
         (["-n", "99999999999"], "at most 4096 ranks"),
         (["--env", "x"], "NAME=VALUE"),
     ] {
@@ -48,7 +49,7 @@ fn a_failing_rank_is_named_with_its_last_lines_and_ends_the_others() {
 }
 
 #[test]
-fn the_others_have_time_for_their_own_error() {
+fn other_ranks_get_time_to_raise_their_own_error() {
     let script = "[ $UNISONO_RANK = 0 ] && exit 7; sleep 0.3; echo my own error >&2; exit 9";
     let output = finish(run_shell(&["-n", "2"], script));
     assert_eq!(output.status.code(), Some(7));
@@ -57,7 +58,7 @@ fn the_others_have_time_for_their_own_error() {
 }
 
 #[test]
-fn a_rank_that_does_not_listen_is_killed() {
+fn a_rank_that_ignores_sigterm_is_killed() {
     let folder = Folder::new();
     let file = format!("FILE={}", folder.path("deaf"));
     // The first rank fails once the other ignores the signal.
@@ -71,7 +72,7 @@ fn a_rank_that_does_not_listen_is_killed() {
 }
 
 #[test]
-fn a_rank_that_ends_well_does_not_disturb_the_others() {
+fn a_rank_that_exits_with_0_does_not_affect_the_others() {
     let output =
         finish(run_shell(&["-n", "2", "--grace", "0"], "[ $UNISONO_RANK = 0 ] || sleep 0.3; echo done"));
     assert_eq!(output.status.code(), Some(0));
@@ -80,13 +81,13 @@ fn a_rank_that_ends_well_does_not_disturb_the_others() {
 }
 
 #[test]
-fn quiet_prints_only_what_ranks_print() {
+fn quiet_prints_only_the_output_of_ranks() {
     let output = finish(run_shell(&["-n", "2", "--quiet"], "exit 3"));
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(3), String::new()));
 }
 
 #[test]
-fn a_killed_rank_gives_its_signal() {
+fn the_exit_status_is_that_of_the_signal() {
     let output =
         finish(run_shell(&["-n", "2", "--grace", "0.1"], "[ $UNISONO_RANK = 0 ] && kill -9 $$; sleep 1000"));
     assert_eq!(output.status.code(), Some(137));
@@ -95,7 +96,7 @@ fn a_killed_rank_gives_its_signal() {
 }
 
 #[test]
-fn the_time_limit_ends_the_job_and_tells_what_ranks_did() {
+fn the_time_limit_ends_the_job_and_reports_what_ranks_were_doing() {
     let mark = mark();
     let output =
         finish(run_shell(&["-n", "2", "--timeout", "0.3", "--env", &mark], "sleep 1000 & sleep 1000"));
@@ -109,7 +110,7 @@ fn the_time_limit_ends_the_job_and_tells_what_ranks_did() {
 }
 
 #[test]
-fn a_stopped_rank_is_ended_too() {
+fn a_stopped_rank_is_terminated() {
     let output = finish(run_shell(&["-n", "2", "--timeout", "0.5"], "kill -STOP $$"));
     assert_eq!(output.status.code(), Some(124));
 }
@@ -138,7 +139,7 @@ fn a_second_interrupt_kills() {
 }
 
 #[test]
-fn terminate_and_hang_up_are_passed_on() {
+fn sigterm_and_sighup_are_forwarded() {
     for (signal, status) in [("TERM", 143), ("HUP", 129)] {
         let mut command = run_shell(&["-n", "2"], "echo ready; exec sleep 1000");
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -149,7 +150,7 @@ fn terminate_and_hang_up_are_passed_on() {
 }
 
 #[test]
-fn what_ranks_leave_behind_is_ended() {
+fn processes_left_by_ranks_are_killed() {
     let mark = mark();
     // One child in the rank's process group, one in its own session, one that ignores signals.
     let script =
@@ -176,7 +177,7 @@ fn a_killed_launcher_leaves_no_process() {
 }
 
 #[test]
-fn a_launcher_killed_at_any_moment_leaves_no_process() {
+fn a_launcher_killed_at_any_time_leaves_no_process() {
     let mark = mark();
     for moment in 0..20 {
         let mut command = run_shell(&["-n", "2", "--env", &mark], "setsid sleep 1000 & sleep 1000 & wait");

@@ -12,7 +12,7 @@ fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn the_page_does_what_it_says() {
+fn the_commands_of_the_guide_run() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let page = std::fs::read_to_string(root.join("docs/guide/experiments.md")).unwrap();
     let folder = Folder::new();
@@ -51,7 +51,7 @@ fn the_page_does_what_it_says() {
 }
 
 #[test]
-fn the_page_has_every_key() {
+fn the_guide_lists_every_key() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/experiments.md");
     let page = std::fs::read_to_string(page).unwrap();
     let tables = text(&finish(unisono(["schema", "--markdown"])).stdout);

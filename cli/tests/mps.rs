@@ -116,7 +116,7 @@ fn nothing_is_left_after_a_failing_rank() {
 }
 
 #[test]
-fn a_rank_that_is_started_again_finds_the_same_daemon() {
+fn a_restarted_rank_finds_the_same_daemon() {
     let job = Job::new();
     let script = telling(
         "[ $UNISONO_RANK$UNISONO_RESTARTS = 00 ] && kill -9 $$; [ -p $CUDA_MPS_PIPE_DIRECTORY/control ]",
@@ -144,7 +144,7 @@ fn nothing_is_left_after_a_signal() {
 }
 
 #[test]
-fn a_launcher_killed_at_any_moment_leaves_no_daemon() {
+fn a_launcher_killed_at_any_time_leaves_no_daemon() {
     let job = Job::new();
     for moment in 0..15 {
         let mut command = job.run(&[], "exec sleep 1000");
@@ -158,7 +158,7 @@ fn a_launcher_killed_at_any_moment_leaves_no_daemon() {
 }
 
 #[test]
-fn a_daemon_that_does_not_listen_is_killed() {
+fn an_unresponsive_daemon_is_killed() {
     let job = Job::new();
     let mut command = job.run(&[], &telling("true"));
     command.env("DAEMON", "deaf");
@@ -168,7 +168,7 @@ fn a_daemon_that_does_not_listen_is_killed() {
 }
 
 #[test]
-fn a_daemon_that_dies_meanwhile_is_told() {
+fn a_daemon_that_dies_is_reported() {
     let job = Job::new();
     let mut child = job
         .run(&[], &telling("until [ -e $CUDA_MPS_PIPE_DIRECTORY/go ]; do sleep 0.01; done"))
@@ -226,7 +226,7 @@ fn a_signal_ends_the_wait_for_a_daemon() {
 }
 
 #[test]
-fn a_daemon_that_is_there_is_used() {
+fn an_existing_daemon_is_used() {
     let job = Job::new();
     let theirs = job.programs.path("");
     let mut command = job.run(&[], &telling("true"));
@@ -242,7 +242,7 @@ fn a_daemon_that_is_there_is_used() {
 }
 
 #[test]
-fn a_missing_program_is_an_error_before_any_rank() {
+fn a_missing_program_is_an_error_before_any_rank_starts() {
     if ["/usr/local/nvidia/bin", "/usr/bin"]
         .iter()
         .any(|folder| Path::new(folder).join("nvidia-cuda-mps-control").exists())
@@ -259,7 +259,7 @@ fn a_missing_program_is_an_error_before_any_rank() {
 }
 
 #[test]
-fn doctor_says_whether_there_is_a_daemon() {
+fn doctor_reports_whether_a_daemon_runs() {
     let job = Job::new();
     let folder = job.programs.path("daemon");
     let line = || {

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 
 #[test]
-fn every_line_has_its_rank_and_goes_where_it_went() {
+fn every_line_has_its_rank_and_keeps_its_stream() {
     let output = finish(run_shell(&["-n", "3"], "echo out $UNISONO_RANK of $UNISONO_SIZE; echo error >&2"));
     assert!(output.status.success());
     assert_eq!(sorted_lines(&output), ["[0] out 0 of 3", "[1] out 1 of 3", "[2] out 2 of 3"]);
@@ -13,7 +13,7 @@ fn every_line_has_its_rank_and_goes_where_it_went() {
 }
 
 #[test]
-fn prefixes_are_aligned_and_without_colour_in_a_pipe() {
+fn prefixes_are_aligned_and_uncoloured_in_a_pipe() {
     let output = finish(run_shell(&["-n", "11"], "echo x"));
     let lines = sorted_lines(&output);
     assert_eq!((lines[0].as_str(), lines[10].as_str()), ("[ 0] x", "[10] x"));
@@ -26,13 +26,13 @@ fn the_separator_may_be_left_out_and_the_program_keeps_its_options() {
 }
 
 #[test]
-fn a_last_line_without_an_end_is_shown() {
+fn a_last_line_without_a_newline_is_shown() {
     let output = finish(run_shell(&["-n", "2"], "printf 'first\\nlast'"));
     assert_eq!(sorted_lines(&output), ["[0] first", "[0] last", "[1] first", "[1] last"]);
 }
 
 #[test]
-fn bytes_that_are_no_text_pass_unchanged() {
+fn bytes_that_are_not_utf8_pass_unchanged() {
     let output = finish(run_shell(&["-n", "1"], "printf '\\377\\376 \\200\\n'"));
     assert_eq!(output.stdout, b"[0] \xff\xfe \x80\n");
 }
@@ -56,15 +56,15 @@ fn many_lines_are_never_mixed() {
     let output = finish(run_shell(&["-n", "2"], "seq 100000"));
     for rank in 0..2 {
         let prefix = format!("[{rank}] ");
-        let whole = text(&output.stdout);
-        let own = whole.lines().filter_map(|line| line.strip_prefix(&prefix));
+        let all = text(&output.stdout);
+        let own = all.lines().filter_map(|line| line.strip_prefix(&prefix));
         assert!(own.map(|line| line.parse::<u32>().unwrap()).eq(1..=100_000));
     }
     assert_eq!(output.stdout.iter().filter(|&&byte| byte == b'\n').count(), 200_000);
 }
 
 #[test]
-fn logs_hold_everything_without_prefixes() {
+fn logs_contain_all_output_without_prefixes() {
     let folder = Folder::new();
     let logs = folder.0.join("new/logs");
     let script = "echo out $UNISONO_RANK; echo error >&2; printf 'no end'";
@@ -81,14 +81,14 @@ fn logs_hold_everything_without_prefixes() {
 }
 
 #[test]
-fn a_log_folder_that_cannot_be_made_is_an_error() {
+fn a_log_folder_that_cannot_be_created_is_an_error() {
     let output = finish(run_shell(&["-n", "1", "--log-dir", "/dev/null/logs"], "echo started"));
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("/dev/null/logs") && output.stdout.is_empty());
 }
 
 #[test]
-fn ranks_read_nothing_and_have_their_variables() {
+fn ranks_have_empty_input_and_their_variables() {
     let script = "cat; echo $COLOUR-$UNISONO_TIMEOUT-$PYTHONUNBUFFERED";
     let arguments = ["-n", "1", "--env", "COLOUR=blue=green", "--wait-timeout", "2.5"];
     let mut command = run_shell(&arguments, script);
@@ -129,7 +129,7 @@ fn a_full_disk_is_an_error() {
 }
 
 #[test]
-fn a_reader_that_leaves_ends_the_job() {
+fn a_closed_output_pipe_ends_the_job() {
     let mut child = run_shell(&["-n", "2"], "yes").stdout(std::process::Stdio::piped()).spawn().unwrap();
     await_lines(&mut child, 2, |line| line.ends_with("] y\n"));
     drop(child.stdout.take());

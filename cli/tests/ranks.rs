@@ -16,7 +16,7 @@ fn ranks_find_each_other_over_shared_memory() {
 }
 
 #[test]
-fn a_job_that_hangs_tells_what_ranks_were_doing() {
+fn a_job_that_hangs_reports_what_ranks_were_doing() {
     let script = format!("[ $UNISONO_RANK = 0 ] && exec sleep 1000; {CHECK}");
     // On a busy machine, programs start slowly.
     for seconds in ["1", "5", "25"] {
@@ -31,7 +31,7 @@ fn a_job_that_hangs_tells_what_ranks_were_doing() {
         }
         assert!(does("rank 1 ", "init"), "{summary}");
     }
-    panic!("rank 1 never came to a call");
+    panic!("rank 1 never reached a call");
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn doctor_finds_shared_memory_working() {
 }
 
 #[test]
-fn doctor_speaks_json() {
+fn doctor_prints_json() {
     let output = finish(unisono(["doctor", "--json"]));
     let report = text(&output.stdout);
     assert!(

@@ -99,7 +99,7 @@ fn a_rank_that_fails_twice_and_then_succeeds_succeeds() {
 }
 
 #[test]
-fn without_restarts_left_it_is_as_without_restarts() {
+fn a_failure_after_the_last_restart_ends_the_job() {
     let mark = mark();
     let script = "[ $UNISONO_RANK = 1 ] || exec sleep 1000; printf 'try %s' $UNISONO_RESTARTS; exit 6";
     let output = finish(run_shell(&["-n", "2", "--restart", "2", "--grace", "0", "--env", &mark], script));
@@ -115,14 +115,14 @@ fn without_restarts_left_it_is_as_without_restarts() {
 }
 
 #[test]
-fn restarts_are_counted_for_the_whole_job() {
+fn restarts_are_counted_for_the_entire_job() {
     let script = "[ $UNISONO_RESTARTS = 1 ] || exit 4";
     assert_eq!(finish(run_shell(&["-n", "3", "--restart", "3"], script)).status.code(), Some(0));
     assert_eq!(finish(run_shell(&["-n", "3", "--restart", "2"], script)).status.code(), Some(4));
 }
 
 #[test]
-fn quiet_restarts_say_nothing() {
+fn quiet_restarts_print_nothing() {
     let output = finish(run_shell(&["-n", "2", "--restart", "2", "--quiet"], FAILS_TWICE));
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
 }
@@ -136,7 +136,7 @@ fn a_rank_that_fails_before_init_joins_the_others() {
 }
 
 #[test]
-fn what_a_failed_rank_left_is_gone_before_it_is_started_again() {
+fn processes_of_a_failed_rank_are_killed_before_its_restart() {
     // The second process would find the child of the first. (A zombie has no executable any more.)
     let script = "[ $UNISONO_RANK = 0 ] && exit 0
         if [ $UNISONO_RESTARTS = 0 ]; then sleep 1000 & echo $! > $FILE; kill -9 $$; fi
@@ -148,7 +148,7 @@ fn what_a_failed_rank_left_is_gone_before_it_is_started_again() {
 }
 
 #[test]
-fn a_job_whose_rank_dies_between_calls_goes_on() {
+fn a_job_whose_rank_dies_between_calls_continues() {
     let mark = mark();
     let output = finish(run_ranks(&["-n", "3", "--restart", "5", "--env", &mark], 5));
     let errors = text(&output.stderr);
@@ -156,9 +156,9 @@ fn a_job_whose_rank_dies_between_calls_goes_on() {
     assert_eq!(errors.matches("failed: SIGKILL").count(), 3, "{errors}");
     assert_eq!(errors.matches("failed: exit status 101").count(), 2, "{errors}");
     // On one core, the test program prints its own name before it.
-    let told = text(&output.stdout);
-    let is_told = |line: &str| line.starts_with("[1] ") && line.ends_with("process of restart 4 dies");
-    assert!(told.lines().any(is_told), "{told}");
+    let printed = text(&output.stdout);
+    let is_reported = |line: &str| line.starts_with("[1] ") && line.ends_with("process of restart 4 dies");
+    assert!(printed.lines().any(is_reported), "{printed}");
     assert!(marked(&mark).is_empty());
     let used_up = finish(run_ranks(&["-n", "3", "--restart", "4", "--env", &mark], 5));
     assert_eq!(used_up.status.code(), Some(137));
@@ -191,7 +191,7 @@ fn a_job_of_rounds_ends_with_the_first_worker_that_fails() {
 }
 
 #[test]
-fn an_interrupt_is_no_failure() {
+fn an_interrupt_is_not_a_failure() {
     let mut command = run_shell(&["-n", "2", "--restart", "9"], "echo ready; exec sleep 1000");
     let mut child =
         command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();

@@ -29,9 +29,9 @@ fn an_experiment_trains_and_predicts() {
     assert_eq!(text(&newest.stdout), lines, "{}", text(&newest.stderr));
     let empty = folder.path("empty");
     std::fs::create_dir_all(&empty).unwrap();
-    let refused = finish(unisono(["predict", &settings, &empty]));
-    assert_eq!(refused.status.code(), Some(2));
-    let errors = text(&refused.stderr);
+    let rejected = finish(unisono(["predict", &settings, &empty]));
+    assert_eq!(rejected.status.code(), Some(2));
+    let errors = text(&rejected.stderr);
     assert!(
         errors.contains("expected a checkpoint, received the folder") && errors.contains("empty"),
         "{errors}"
@@ -47,7 +47,7 @@ fn an_experiment_trains_and_predicts() {
 }
 
 #[test]
-fn the_first_run_needs_no_file_but_its_own() {
+fn the_first_run_needs_only_its_own_file() {
     let folder = Folder::new();
     let experiment = "epochs: 1\nbatch_size: 20\ndata: {type: mnist, sample: 2}\nmodel:\n  type: network\n  \
                       cost: softmax_cross_entropy\n  layers: [{type: fully_connected, outputs: 10}]\n";
@@ -71,7 +71,7 @@ fn wrong_files_end_with_2_one_line_and_nothing_written() {
         ("missing data", good.replace("{type: iris}", "{type: mnist, folder: nowhere}"), "bad.yaml:5"),
         ("no data", good.replace("{type: iris}", "{type: cifar10}"), "bad.yaml:5"),
         ("missing weights", format!("{good}initial_weights: none.npz\n"), "bad.yaml:13"),
-        ("negative rate", good.replace("rate: 0.01", "rate: -0.01"), "at least 0"),
+        ("negative rate", good.replace("lr: 0.01", "lr: -0.01"), "at least 0"),
         (
             "missing array",
             good.replace("{type: iris}", "{type: arrays, inputs: none.npy}"),
@@ -105,7 +105,7 @@ fn a_corrupt_checkpoint_ends_with_2_and_changes_nothing() {
     };
     assert!(train(&["epochs=2"]).status.success());
     let checkpoint = folder.path("run/checkpoints/epoch-000002.safetensors");
-    let whole = std::fs::read(&checkpoint).unwrap();
+    let intact = std::fs::read(&checkpoint).unwrap();
     let state = || -> Vec<(PathBuf, Vec<u8>)> {
         let entries = std::fs::read_dir(folder.0.join("run")).unwrap().flatten().map(|entry| entry.path());
         let mut files: Vec<PathBuf> = entries.filter(|path| path.is_file()).collect();
@@ -113,10 +113,10 @@ fn a_corrupt_checkpoint_ends_with_2_and_changes_nothing() {
         files.into_iter().map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
     };
     let before = state();
-    let mut flipped = whole.clone();
+    let mut flipped = intact.clone();
     let last = flipped.len() - 5;
     flipped[last] ^= 16;
-    for bad in [flipped, whole[..whole.len() / 2].to_vec(), Vec::new()] {
+    for bad in [flipped, intact[..intact.len() / 2].to_vec(), Vec::new()] {
         std::fs::write(&checkpoint, &bad).unwrap();
         let resumed = [train(&["epochs=4", "--resume"]), train(&["epochs=4", "--resume", "-n", "4"])];
         for output in &resumed {
@@ -131,7 +131,7 @@ fn a_corrupt_checkpoint_ends_with_2_and_changes_nothing() {
             assert!(message.contains("epoch-000002.safetensors"), "{message}");
             assert_eq!(message.trim_end().lines().count(), 1, "{message}");
         }
-        assert!(state() == before, "a refused run changed its folder");
+        assert!(state() == before, "a rejected run changed its folder");
     }
 }
 
@@ -157,8 +157,8 @@ fn a_killed_run_resumes_to_the_same_weights() {
             ["train", file.as_str()].into_iter().chain(settings).chain([out]).chain(more.iter().copied());
         unisono(arguments.map(String::from).collect::<Vec<_>>())
     };
-    let (whole, killed) = (folder.path("whole"), folder.path("killed"));
-    assert!(finish(train(&whole, &[])).status.success());
+    let (complete, killed) = (folder.path("complete"), folder.path("killed"));
+    assert!(finish(train(&complete, &[])).status.success());
     let mut child = train(&killed, &[]).spawn().unwrap();
     let saved = folder.0.join("killed/checkpoints/epoch-000002.safetensors");
     let deadline = Instant::now() + DEADLINE;
@@ -172,7 +172,7 @@ fn a_killed_run_resumes_to_the_same_weights() {
     let output = finish(train(&killed, &["--resume"]));
     assert!(output.status.success(), "{}", text(&output.stderr));
     let weights = |out: &str| std::fs::read(format!("{out}/checkpoints/epoch-000006.safetensors")).unwrap();
-    assert!(weights(&whole) == weights(&killed), "other weights after a resumption");
+    assert!(weights(&complete) == weights(&killed), "different weights after resuming");
 }
 
 /// A small experiment whose results have the same bits on any number of processes.
@@ -244,7 +244,7 @@ fn many_processes_learn_the_same_weights() {
 }
 
 #[test]
-fn check_offers_no_option_that_it_refuses() {
+fn check_offers_no_option_that_it_rejects() {
     let help = text(&finish(unisono(["check", "--help"])).stdout);
     assert!(help.contains("[possible values: data, halo, vector]"), "{help}");
     assert!(!help.contains("table") && !help.contains("--consistency"), "{help}");
@@ -299,8 +299,8 @@ fn killed_processes_resume_to_the_same_weights() {
     let train = |file: &str, out: &str, more: &[&str]| {
         unisono(["train", file, "--quiet", "--out", out].iter().chain(more))
     };
-    let whole = |file: &str, grid: &str| {
-        let out = folder.path(&format!("whole-{grid}-{}", file == bits));
+    let complete = |file: &str, grid: &str| {
+        let out = folder.path(&format!("complete-{grid}-{}", file == bits));
         if !Path::new(&out).exists() {
             assert!(finish(train(file, &out, &["--grid", grid])).status.success());
         }
@@ -339,10 +339,10 @@ fn killed_processes_resume_to_the_same_weights() {
         eventually("all are gone", || marked(&mark).is_empty());
         let output = finish(train(file, &out, &["--resume", "--grid", then]));
         assert!(output.status.success(), "{}", text(&output.stderr));
-        let expected = whole(file, first);
+        let expected = complete(file, first);
         let name = format!("{first} {after} {then}");
         if first == then || *file == bits {
-            assert!(last_weights(&expected) == last_weights(&out), "{name}: other bits after a resumption");
+            assert!(last_weights(&expected) == last_weights(&out), "{name}: different bits after resuming");
         } else {
             let output = finish(unisono(["compare", &expected, &out, "--within", "1e-10"]));
             assert!(output.status.success(), "{name}: {}", text(&output.stdout));
@@ -365,7 +365,7 @@ fn the_schema_is_json_and_the_benchmark_runs() {
 }
 
 #[test]
-fn a_folder_of_other_files_is_refused_and_stays_as_it_is() {
+fn a_folder_of_other_files_is_rejected_and_unchanged() {
     let folder = Folder::new();
     let (file, out) = (folder.path("small.yaml"), folder.path("project"));
     std::fs::write(&file, SMALL).unwrap();
@@ -383,7 +383,7 @@ fn a_folder_of_other_files_is_refused_and_stays_as_it_is() {
 }
 
 #[test]
-fn a_folder_need_not_be_text() {
+fn a_folder_name_need_not_be_utf8() {
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
     let folder = Folder::new();
     let file = folder.path("small.yaml");
@@ -400,7 +400,7 @@ fn a_folder_need_not_be_text() {
 }
 
 #[test]
-fn gradients_that_are_no_numbers_end_with_1() {
+fn nan_gradients_exit_with_1() {
     let folder = Folder::new();
     let file = folder.path("small.yaml");
     std::fs::write(&file, SMALL).unwrap();

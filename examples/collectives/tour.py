@@ -1,7 +1,7 @@
-"""A tour of every collective: each verb runs on all ranks, has its result checked and is timed.
+"""A tour of every collective: runs each verb on all ranks, checks its result and times it.
 
 Run it on any number of ranks: `unisono run -n 4 -- examples/collectives/tour.py`, `mpirun -n 4 python …`,
-`torchrun --nproc-per-node 4 …` or plain `python …`. It ends with an error when any result is wrong.
+`torchrun --nproc-per-node 4 …` or plain `python …`. It fails if any result is wrong.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ world = uni.init()
 rank, size = world.rank, world.size
 left, right = (rank - 1) % size, (rank + 1) % size
 
-everyone = np.arange(1, size + 1, dtype=np.float32)  # rank r brings the value r + 1
+everyone = np.arange(1, size + 1, dtype=np.float32)  # rank r contributes r + 1
 total = everyone.sum()
 rows = np.arange(4 * size + 1, dtype=np.float32)  # one too many to split evenly
 my_rows = np.array_split(rows, size)[rank]
@@ -31,16 +31,16 @@ shared = uni.empty(ELEMENTS, np.float32)
 received = np.empty(ELEMENTS, np.float32)
 even = world.group(list(range(0, size, 2))) if rank % 2 == 0 else None
 
-# Each stop gets an array full of rank + 1 and returns its result and what that must be equal to.
+# Each stop gets an array filled with rank + 1 and returns its result and the expected one.
 
 
 def barrier(x):
-    """Waits for everybody."""
+    """Waits for all ranks."""
     return uni.barrier(), None
 
 
 def broadcast(x):
-    """Copies rank 0's array to all."""
+    """Copies rank 0's array to all ranks."""
     return uni.broadcast(x, root=0), 1
 
 
@@ -60,7 +60,7 @@ def all_gather(x):
 
 
 def reduce(x):
-    """Takes the largest of each element, on rank 0."""
+    """Takes the maximum of each element, on rank 0."""
     return uni.reduce(x, op="max", root=0), size if rank == 0 else rank + 1
 
 
@@ -70,7 +70,7 @@ def all_reduce(x):
 
 
 def all_reduce_shared(x):
-    """Adds arrays that lie in shared memory: no copy."""
+    """Adds arrays in shared memory, without a copy."""
     return uni.all_reduce(shared), total
 
 
@@ -80,7 +80,7 @@ def reduce_scatter(x):
 
 
 def all_to_all(x):
-    """Sends block r of everybody's array to rank r."""
+    """Sends block r of every array to rank r."""
     return uni.all_to_all(x[: blocks.size]), blocks
 
 
@@ -100,7 +100,7 @@ def pending(x):
 
 
 def group(x):
-    """Adds among the even ranks alone."""
+    """Adds the arrays of the even ranks only."""
     return (even.all_reduce(x), everyone[::2].sum()) if even else (x, rank + 1)
 
 
@@ -121,30 +121,30 @@ def visit(stop: Callable) -> None:
         result, expected = stop(x)
         seconds = time.perf_counter() - begin
         good = result is None or bool((result == expected).all())
-        everybody_good = uni.all_reduce(np.array([good], np.uint8), op="min")[0]
-        if not everybody_good:
+        all_good = uni.all_reduce(np.array([good], np.uint8), op="min")[0]
+        if not all_good:
             sys.exit(
-                f"rank {rank}: {stop.__name__} gave {result!r}, expected {expected!r}" if not good else 1
+                f"rank {rank}: {stop.__name__} returned {result!r}, expected {expected!r}" if not good else 1
             )
         fastest = min(fastest, uni.all_reduce(np.array([seconds]), op="max")[0])
     moves_arrays = size > 1 and stop not in (barrier, scatter)
     speed = f"{ELEMENTS * 4 / fastest / 1e9:.2f}" if moves_arrays else ""
-    say(f"{stop.__name__:<18} {stop.__doc__:<53} right {fastest * 1e3:9.3f} {speed:>7}")
+    show(f"{stop.__name__:<18} {stop.__doc__:<53} right {fastest * 1e3:9.3f} {speed:>7}")
 
 
-def say(text: str) -> None:
-    """Prints once, not once a rank."""
+def show(text: str) -> None:
+    """Prints on rank 0 only."""
     if rank == 0:
         print(text, flush=True)
 
 
 ranks = f"{size} {'ranks' if size > 1 else 'rank'}"
-say(f"{ranks}, transport {world.transport}, {ELEMENTS * 4 / 1e6:.0f} MB on every rank")
-say(f"{'verb':<18} {'what it does':<53} {'check':<5} {'ms':>9} {'GB/s':>7}")
+show(f"{ranks}, transport {world.transport}, {ELEMENTS * 4 / 1e6:.0f} MB on every rank")
+show(f"{'verb':<18} {'what it does':<53} {'check':<5} {'ms':>9} {'GB/s':>7}")
 for stop in STOPS:
     visit(stop)
 cores = len(os.sched_getaffinity(0))
 if size > cores:
-    say(f"{size} ranks share {cores} cores here: with a core for each, all of this is faster")
-say("ms: fastest of 5 runs, slowest rank; GB/s: the bytes of one rank's array over that time")
+    show(f"{size} ranks share {cores} cores here: with one core per rank, every call is faster")
+show("ms: fastest of 5 runs, slowest rank; GB/s: the bytes of one rank's array over that time")
 uni.shutdown()

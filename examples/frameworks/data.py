@@ -1,7 +1,7 @@
-"""Handwritten digits (MNIST) and small photographs (CIFAR-10) as arrays, for the examples beside this file.
+"""Handwritten digits (MNIST) and small photographs (CIFAR-10) as arrays, for the examples in this folder.
 
-A small part of MNIST lies in examples/data. For the whole, and for CIFAR-10, give a folder that has the
-files, or fetch them once:
+A small part of MNIST is in examples/data. For all of it, and for CIFAR-10, pass a folder that contains the
+files, or download them once:
 
     python examples/frameworks/data.py mnist FOLDER
     python examples/frameworks/data.py cifar10 FOLDER
@@ -23,7 +23,7 @@ import numpy as np
 SAMPLE = Path(__file__).resolve().parents[1] / "data/mnist"
 
 MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
-# What the files hold when they are unpacked.
+# Digests of the decompressed files.
 MNIST_SHA256 = {
     "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
     "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
@@ -31,11 +31,11 @@ MNIST_SHA256 = {
     "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
 }
 CIFAR10 = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
-CIFAR10_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"  # the one that the page of the data set names
+CIFAR10_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"  # as published on the data set's page
 
 
 class Data(NamedTuple):
-    """Images and labels, to train with and to test with."""
+    """Images and labels, for training and for testing."""
 
     images: np.ndarray
     """float32 from 0 to 1: (number, 28, 28) for digits, (number, 3, 32, 32) for photographs."""
@@ -46,10 +46,10 @@ class Data(NamedTuple):
 
 
 def mnist(folder: str | Path | None = None) -> Data:
-    """Handwritten digits.
+    """Reads handwritten digits.
 
     Args:
-        folder: Where MNIST's four files are, packed with gzip or not; by default the sample of this
+        folder: The folder of MNIST's four files, gzipped or not; by default the sample in this
             repository.
 
     Returns:
@@ -64,10 +64,10 @@ def mnist(folder: str | Path | None = None) -> Data:
 
 
 def cifar10(folder: str | Path) -> Data:
-    """Small photographs of ten kinds of things.
+    """Reads small photographs of ten classes.
 
     Args:
-        folder: Where the binary version's files are (data_batch_1.bin and so on), packed with gzip or not. A
+        folder: The folder of the binary version (data_batch_1.bin and so on), gzipped or not. A
             file may hold fewer photographs than the original.
 
     Returns:
@@ -78,18 +78,18 @@ def cifar10(folder: str | Path) -> Data:
     training = [_content(folder, name) for name in names if _find(folder, name) is not None]
     if not training:
         raise SystemExit(
-            f"{folder} has no {names[0]}; fetch it: python examples/frameworks/data.py cifar10 {folder}"
+            f"{folder} has no {names[0]}; download it: python examples/frameworks/data.py cifar10 {folder}"
         )
     images, labels = _records(b"".join(training))
     return Data(images, labels, *_records(_content(folder, "test_batch.bin")))
 
 
 def fetch(name: str, folder: Path) -> None:
-    """Downloads a data set, unless it is there, and checks that it is the right one.
+    """Downloads a data set, unless it exists, and checks its digest.
 
     Args:
         name: "mnist" or "cifar10".
-        folder: Where the files go.
+        folder: The folder for the files.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if name == "mnist":
@@ -109,14 +109,14 @@ def fetch(name: str, folder: Path) -> None:
 
 
 def _idx(content: bytes) -> np.ndarray:
-    """MNIST's own format: four bytes that say how many axes, their lengths, then bytes."""
+    """Parses MNIST's format: a magic number that ends with the number of axes, their lengths, then bytes."""
     axes = content[3]
     shape = np.frombuffer(content, ">u4", count=axes, offset=4)
     return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)
 
 
 def _records(content: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """CIFAR-10's binary format: a label, then a plane for each colour."""
+    """Parses CIFAR-10's binary format: a label, then a plane for each colour."""
     records = np.frombuffer(content, np.uint8).reshape(-1, 1 + 3 * 32 * 32)
     images = records[:, 1:].reshape(-1, 3, 32, 32).astype(np.float32) / 255
     return images, records[:, 0].astype(np.int64)
@@ -129,7 +129,9 @@ def _find(folder: Path, name: str) -> Path | None:
 def _content(folder: Path, name: str) -> bytes:
     path = _find(folder, name)
     if path is None:
-        raise SystemExit(f"{folder} has no {name}; the head of {Path(__file__).name} says how to get it")
+        raise SystemExit(
+            f"{folder} has no {name}; the docstring of {Path(__file__).name} explains how to download it"
+        )
     return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
 
 
@@ -148,7 +150,7 @@ def _check(name: str, found: str, expected: str) -> None:
 
 
 def _keep(path: Path, content: bytes) -> None:
-    """Writes under another name first: a file that has its name is complete."""
+    """Writes to a temporary file and renames it, so that a file with the final name is complete."""
     unfinished = path.with_suffix(path.suffix + ".part")
     unfinished.write_bytes(content)
     unfinished.replace(path)

@@ -4,12 +4,11 @@
     python examples/functions/mnist.py --model cnn --workers 4
     python examples/functions/mnist.py --model mlp --library pytensor --data workers
 
-With --data master the images lie in the master's shared memory and every step names its rows: workers fetch
-their own. With --data workers each worker keeps its part of the images. Both train on the same batches, and
-both learn exactly what one worker alone would, because workers count by their rows (weighted=True).
+With --data master the images are in shared memory, and every step selects rows, which the workers fetch
+themselves. With --data workers each worker keeps its part of the images. Both train on the same batches, and
+both learn exactly what one worker would, because workers are weighted by their rows (weighted=True).
 
-A small part of MNIST lies in examples/data. Give the whole with --images FOLDER, or with the variable
-MNIST.
+A small part of MNIST is in examples/data. For all of it, pass --images FOLDER or set the variable MNIST.
 """
 
 import argparse
@@ -90,7 +89,7 @@ def pytensor_parts(model: str, hidden: int, x: object, y: object) -> tuple:
     if model == "mlp":
         features = pt.maximum(x @ w1 + b1, 0)
     else:
-        # PyTensor has no convolution of batches: it is a product with what lies under the filters.
+        # PyTensor has no batched convolution, so it is a matrix product with the patches under the filters.
         corner, inside = np.indices((24, 24)).reshape(2, -1, 1), np.indices((5, 5)).reshape(2, 1, -1)
         rows, columns = corner + inside
         maps = pt.maximum(x[:, 28 * rows + columns] @ w1 + b1, 0)
@@ -102,13 +101,13 @@ def pytensor_parts(model: str, hidden: int, x: object, y: object) -> tuple:
 
 
 def weights(model: str, hidden: int, shared: object) -> list:
-    """The weights of a network of two layers, the same at every start."""
+    """Returns the weights of a network of two layers, the same in every run."""
     random = np.random.default_rng(1)
 
     def matrix(rows: int, columns: int) -> np.ndarray:
         return (random.standard_normal((rows, columns)) / np.sqrt(rows)).astype("float32")
 
-    # A convolution has some filters of 5 by 5; its 24 by 24 places are pooled to 12 by 12.
+    # A convolution with 5 by 5 filters; its 24 by 24 outputs are pooled to 12 by 12.
     filters = hidden // 8
     inputs, width, features = (784, hidden, hidden) if model == "mlp" else (25, filters, 144 * filters)
     values = [matrix(inputs, width), np.zeros(width, "float32")]
@@ -154,7 +153,7 @@ def train(workers: int, options: argparse.Namespace) -> tuple[list[float], float
         for start in range(0, len(order), options.batch):
             rows = order[start : start + options.batch]
             if in_workers:
-                # The same rows, by who has them.
+                # The same rows, by the worker that holds them.
                 own = [
                     rows[(rows >= first) & (rows < end)] - first
                     for first, end in zip([0, *ends], ends, strict=False)
@@ -168,7 +167,7 @@ def train(workers: int, options: argparse.Namespace) -> tuple[list[float], float
 
 
 def arguments(words: list[str] | None = None) -> argparse.Namespace:
-    """What the command line says."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workers", type=int, default=2, help="how many processes work")
     parser.add_argument("--model", choices=["mlp", "cnn"], default="mlp")
@@ -186,7 +185,7 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> None:
-    """Trains and tells how it went."""
+    """Trains and prints the results."""
     options = arguments()
     losses, seconds = train(options.workers, options)
     first, last = losses[0], np.mean(losses[-3:])

@@ -1,4 +1,4 @@
-"""Made-up micrographs for the example: bright cells on a noisy ground, and masks of where they are."""
+"""Synthetic micrographs for the example: bright cells on a noisy background, and their masks."""
 
 import os
 from pathlib import Path
@@ -8,13 +8,13 @@ import torch
 
 
 def write(folder: Path, number: int, side: int, seed: int = 0) -> tuple[Path, Path]:
-    """Writes images and masks, one sample at a time, unless they are there.
+    """Writes images and masks, one sample at a time, unless they exist.
 
     Args:
-        folder: Where to put them.
-        number: How many samples.
-        side: Their height and width.
-        seed: Where the cells come from.
+        folder: The folder for the files.
+        number: The number of samples.
+        side: The height and width of an image.
+        seed: The seed of the random cells.
 
     Returns:
         The files: images (number, 1, side, side) of float32, and masks like them.
@@ -22,7 +22,7 @@ def write(folder: Path, number: int, side: int, seed: int = 0) -> tuple[Path, Pa
     folder.mkdir(parents=True, exist_ok=True)
     images, masks = (folder / f"{name}-{number}x{side}.npy" for name in ("images", "masks"))
     if not masks.exists():
-        # Under other names first, so that no reader finds half a file.
+        # Written to temporary files and renamed, so that no reader finds a partial file.
         unfinished = [path.with_suffix(f".{os.getpid()}") for path in (images, masks)]
         _write(*unfinished, (number, 1, side, side), np.random.default_rng(seed))
         for path, final in zip(unfinished, (images, masks), strict=True):
@@ -31,10 +31,10 @@ def write(folder: Path, number: int, side: int, seed: int = 0) -> tuple[Path, Pa
 
 
 def load(file: Path) -> torch.Tensor:
-    """All samples of a file.
+    """Opens a file of samples.
 
     Args:
-        file: One of those that `write` has written.
+        file: A file written by `write`.
 
     Returns:
         The samples.

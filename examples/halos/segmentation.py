@@ -1,4 +1,4 @@
-"""Finds cells in large images by a U-shaped network, in one process.
+"""Finds cells in large images with a U-shaped network, in one process.
 
     python examples/halos/segmentation.py --side 1024
 
@@ -40,7 +40,7 @@ class Block(nn.Sequential):
 
 
 class Network(nn.Module):
-    """Down twice and up again; on each level the way up sees what the way down has seen."""
+    """A U-Net with two levels; skip connections pass features from the encoder to the decoder."""
 
     def __init__(self, width: int = 8) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Network(nn.Module):
         self.last = nn.Conv2d(width, 1, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The logarithm of how likely each pixel is a cell's."""
+        """Returns the logit of each pixel being part of a cell."""
         seen = []
         for block in self.down:
             x = block(x)

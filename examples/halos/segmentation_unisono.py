@@ -1,9 +1,9 @@
-"""Finds cells in large images by a U-shaped network, on a grid of processes that divide every image.
+"""Finds cells in large images with a U-shaped network, on a grid of processes that divide every image.
 
     unisono run -n 4 -- examples/halos/segmentation_unisono.py --side 1024
 
-It is segmentation.py with the lines that are marked, and learns what that learns: each process reads, holds
-and computes its own part of an image, and gets its neighbours' pixels where a convolution needs them.
+It is segmentation.py with the marked lines changed, and learns the same: each process reads, holds and
+computes its own part of an image, and gets its neighbours' pixels where a convolution needs them.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, StackDataset
 
-# UNISONO: import it
+# UNISONO: import the package
 import unisono as uni
 from unisono.torch import RegionDataset, SpatialSampler, spatial
 
@@ -50,7 +50,7 @@ class Block(nn.Sequential):
 
 
 class Network(nn.Module):
-    """Down twice and up again; on each level the way up sees what the way down has seen."""
+    """A U-Net with two levels; skip connections pass features from the encoder to the decoder."""
 
     def __init__(self, width: int = 8) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Network(nn.Module):
         self.last = nn.Conv2d(width, 1, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The logarithm of how likely each pixel is a cell's."""
+        """Returns the logit of each pixel being part of a cell."""
         seen = []
         for block in self.down:
             x = block(x)
@@ -80,33 +80,33 @@ uni.barrier()
 files = cells.write(options.data, options.images, options.side)
 # UNISONO: each rank reads its own region of them
 dataset = StackDataset(*(RegionDataset(file, grid) for file in files))
-# UNISONO: in one order for all
+# UNISONO: in the same order on all ranks
 order = SpatialSampler(dataset, grid)
 
 torch.manual_seed(0)
 model = Network()
-# UNISONO: let it work on parts; its weights keep their names
+# UNISONO: make it work on parts; its weights keep their names
 model = spatial(model, grid)
 optimizer = torch.optim.SGD(model.parameters(), lr=options.rate, momentum=0.9)
 
 for epoch in range(options.epochs):
-    # UNISONO: another order for each epoch
+    # UNISONO: a new order in each epoch
     order.set_epoch(epoch)
     for images, masks in DataLoader(dataset, options.batch, sampler=order):
         optimizer.zero_grad()
         output = model(images)
-        # UNISONO: masks are parts of the whole, as images are
+        # UNISONO: masks are parts, as images are
         masks = model.part(masks, output.shape)
         loss = functional.binary_cross_entropy_with_logits(output, masks)
         loss.backward()
         optimizer.step()
     with torch.no_grad():
         wrong = ((output > 0) != (masks > 0)).float().mean().item()
-    # UNISONO: one rank speaks for all
+    # UNISONO: only one rank prints
     if world.rank == 0:
         print(f"epoch {epoch + 1}: loss {loss.item():.6f}, wrong pixels {wrong:.1%}")
 
-# UNISONO: and saves for all
+# UNISONO: and saves the model
 if options.save and world.rank == 0:
     torch.save(model.state_dict(), options.save)
 assert wrong <= options.most, f"{wrong:.1%} of the pixels are wrong, more than {options.most:.0%}"

@@ -1,4 +1,4 @@
-/* Linear regression on as many workers as there are: each has data of its own, and all share the weights in a table.
+/* Linear regression on any number of workers: each has its own data, and all share the weights in a table.
  *
  * Build and start it:
  *     make lib
@@ -13,10 +13,10 @@
 
 enum { WEIGHTS = 3, BATCH = 32, STEPS = 400 };
 
-/* What the data follow: a bias and two slopes. The regression has to find them. */
+/* The true parameters, a bias and two slopes, which the regression has to find. */
 static const double truth[WEIGHTS] = {0.5, 3.0, -2.0};
 
-/* Ends the program with the library's text if a call fails. */
+/* Ends the program with the library's message if a call fails. */
 static void check(int32_t status) {
     if (status != UNISONO_OK) {
         fprintf(stderr, "%s\n", unisono_last_error());
@@ -41,7 +41,7 @@ int main(void) {
     check(unisono_worker_id(&worker));
     check(unisono_workers(&workers));
 
-    /* An add subtracts the gradient; nobody reads values that are more than two steps of another worker behind. */
+    /* An add subtracts the gradient; a get misses at most two steps of any worker. */
     check(unisono_options_new(&options));
     check(unisono_options_set_text(options, "name", "weights"));
     check(unisono_options_set_text(options, "updater", "sgd"));

@@ -1,11 +1,11 @@
-"""Recognises handwritten digits by logistic regression, with the weights in a table that all workers share.
+"""Recognises handwritten digits with logistic regression, with the weights in a table that all workers share.
 
 On one worker or on several, with a consistency of your choice:
 
     python examples/tables/logistic_regression.py
     unisono run -n 4 -- examples/tables/logistic_regression.py --consistency ssp:3
 
-A small part of MNIST lies in examples/data. Give the whole with --data FOLDER, or with the variable MNIST.
+A small part of MNIST is in examples/data. For all of it, pass --data FOLDER or set the variable MNIST.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import os
 import sys
 from pathlib import Path
 
-# Workers compute beside each other: one thread each, or they hold each other up.
+# Workers run concurrently: with more than one thread each, they would slow each other down.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
@@ -26,7 +26,7 @@ PIXELS = 28 * 28
 
 
 def read(folder: Path, name: str) -> np.ndarray:
-    """One file in MNIST's own format: four bytes that say how many axes, their lengths, then bytes."""
+    """Reads a file in MNIST's format: a magic number with the number of axes, their lengths, then bytes."""
     path = folder / name
     content = path.read_bytes() if path.exists() else gzip.decompress((folder / f"{name}.gz").read_bytes())
     axes = content[3]
@@ -35,28 +35,28 @@ def read(folder: Path, name: str) -> np.ndarray:
 
 
 def load(folder: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
-    """Images with values from 0 to 1 and a constant 1 for the bias, and their labels."""
+    """Returns images with values from 0 to 1 and a constant 1 for the bias, and their labels."""
     images = read(folder, f"{part}-images-idx3-ubyte").reshape(-1, PIXELS)
     ones = np.ones((len(images), 1), dtype="float32")
     return np.hstack([images / np.float32(255), ones]), read(folder, f"{part}-labels-idx1-ubyte")
 
 
 def probabilities(images: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """How likely each image is each digit."""
+    """Returns the probability of each digit for each image."""
     scores = images @ weights
     scores = np.exp(scores - scores.max(axis=1, keepdims=True))
     return scores / scores.sum(axis=1, keepdims=True)
 
 
 def gradient(images: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The gradient of the mean cross-entropy."""
+    """Returns the gradient of the mean cross-entropy."""
     error = probabilities(images, weights)
     error[np.arange(len(labels)), labels] -= 1
     return images.T @ error / np.float32(len(labels))
 
 
 def test_error(images: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> float:
-    """The fraction of images that are taken for another digit."""
+    """Returns the fraction of misclassified images."""
     return float((probabilities(images, weights).argmax(axis=1) != labels).mean())
 
 
@@ -81,7 +81,7 @@ def train(options: argparse.Namespace, world: uni.World) -> float:
             if world.rank == 0 and sys.stdout.isatty():
                 print(f"\repoch {epoch + 1}: batch {step + 1} of {batches}", end="", flush=True)
         uni.barrier()
-        # Every worker gets, though one would do: with bsp they must make the same calls.
+        # Every worker calls get, although one would be enough: with bsp they must make the same calls.
         table.get(out=weights)
         error = test_error(*tests, weights)
         if world.rank == 0:
@@ -96,7 +96,7 @@ def train(options: argparse.Namespace, world: uni.World) -> float:
 
 
 def main() -> None:
-    """Trains with the options of the command line and checks what was learned."""
+    """Trains with the options of the command line and checks the test error."""
     sample = Path(__file__).parents[1] / "data/mnist"
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
@@ -105,8 +105,10 @@ def main() -> None:
     parser.add_argument("--consistency", default="async", help="async, bsp or ssp:N")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch", type=int, default=25, help="images in a batch of one worker")
-    parser.add_argument("--rate", type=float, default=0.1, help="how large a step is")
-    parser.add_argument("--most", type=float, default=0.18, help="the test error that must be reached")
+    parser.add_argument("--rate", type=float, default=0.1, help="the learning rate")
+    parser.add_argument(
+        "--most", type=float, default=0.18, help="the highest test error that counts as success"
+    )
     options = parser.parse_args()
     world = uni.init()
     error = train(options, world)

@@ -1,9 +1,9 @@
-//! A table of one's own: which words occur most often in a stream that many workers read, in memory that does not grow.
+//! A user-defined table: the most frequent words of a stream that many workers read, in constant memory.
 //!
 //! `cargo run --example user_defined` runs it on threads; `unisono run -n 4 -- target/debug/examples/user_defined` on
 //! processes. Each shard keeps a fixed number of counters (Metwally, Agrawal and El Abbadi 2005, "space-saving"): a new word
 //! takes over the smallest counter, and with it the smallest count. So no count is too small, and none is too large by more
-//! than the words of the shard divided by its counters. Beside it, an updater of one's own keeps the longest line of each worker.
+//! than the words of the shard divided by its counters. A user-defined updater keeps the longest line of each worker.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ const COUNTERS: usize = 64;
 const VOCABULARY: u64 = 2000;
 const LINES: usize = 400;
 
-/// A word and how often it was seen, in shared memory.
+/// A word and its count, in shared memory.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct Counter {
     word: u64,
-    /// Zero: the counter is free.
+    /// Zero if the counter is free.
     count: u64,
 }
 
-/// The half that keeps the counters.
+/// The server half, which keeps the counters.
 struct Shard;
 
 impl ServerHalf for Shard {
@@ -53,7 +53,7 @@ impl ServerHalf for Shard {
         Ok(())
     }
 
-    /// The request is how many of the most frequent words are wanted.
+    /// The request is the number of most frequent words to return.
     fn get(&self, memory: &mut [u8], _worker: usize, request: &[u8], reply: &mut Vec<u8>) -> Result<()> {
         let wanted: u64 = bytemuck::try_pod_read_unaligned(request)
             .map_err(|_| Error::usage("get", "8 bytes", format!("{}", request.len()), "ask for a number"))?;
@@ -65,7 +65,7 @@ impl ServerHalf for Shard {
     }
 }
 
-/// The half that workers call: a word belongs to the server that is its remainder.
+/// The worker half: word w belongs to server w modulo the number of servers.
 struct Reader;
 
 impl WorkerHalf for Reader {
@@ -97,7 +97,7 @@ impl WorkerHalf for Reader {
     }
 }
 
-/// An updater: a value becomes the largest of all that was added to it.
+/// An updater that keeps the maximum of all values added.
 struct Largest;
 
 impl Updater<i64> for Largest {
@@ -110,7 +110,7 @@ impl Updater<i64> for Largest {
     }
 }
 
-/// A worker's text: words are numbers, and word w comes about as often as 1 / (w + 1).
+/// A worker's text: words are numbers, and the frequency of word w is about proportional to 1 / (w + 1).
 fn lines(worker: usize) -> impl Iterator<Item = Vec<u64>> {
     let mut state = 1 + worker as u64;
     let mut uniform = move || {
@@ -123,7 +123,7 @@ fn lines(worker: usize) -> impl Iterator<Item = Vec<u64>> {
     })
 }
 
-/// What every rank does.
+/// Runs one rank.
 pub fn run(world: &World) -> Result<()> {
     let tables = Tables::join(world, Role::Both)?;
     let words = CustomTable::create(&tables, "words", Shard, Reader, Consistency::Async)?;
@@ -140,7 +140,7 @@ pub fn run(world: &World) -> Result<()> {
     }
     tables.barrier()?;
 
-    // Every rank can count the whole text itself, because the example is small.
+    // The example is small, so every rank can count the full text itself.
     let mut truth: HashMap<u64, u64> = HashMap::new();
     (0..tables.workers()).flat_map(lines).flatten().for_each(|word| *truth.entry(word).or_default() += 1);
     let total: u64 = truth.values().sum();

@@ -1,7 +1,7 @@
---- A network of two inputs, four hidden neurons and one output learns exclusive or, on as many workers as there are.
+--- A network of two inputs, four hidden neurons and one output learns exclusive or, on any number of workers.
 --
 -- The weights are a table that all workers share. Each worker takes some of the four samples, adds its part of the
--- gradient, and fetches what all have added. Start it with: unisono run -n 4 -- luajit examples/tables/xor.lua
+-- gradient, and fetches the new weights. Start it with: unisono run -n 4 -- luajit examples/tables/xor.lua
 
 local unisono = require 'unisono'
 
@@ -15,7 +15,7 @@ local OUTPUT = HIDDEN * 3
 local function sigmoid(x) return 1 / (1 + math.exp(-x)) end
 local function tanh(x) return 2 * sigmoid(2 * x) - 1 end
 
---- The hidden neurons' values and the output, for two inputs.
+--- Returns the values of the hidden neurons and the output, for two inputs.
 local function forward(w, x1, x2)
     local hidden, sum = {}, w[OUTPUT + 1]
     for j = 1, HIDDEN do
@@ -26,7 +26,7 @@ local function forward(w, x1, x2)
     return hidden, sigmoid(sum)
 end
 
---- Adds the gradient of one sample's cross entropy; its derivative by the output's sum is simply output - target.
+--- Adds the gradient of one sample's cross entropy; its derivative with respect to the output's sum is output - target.
 local function backward(w, gradient, x1, x2, target)
     local hidden, output = forward(w, x1, x2)
     local error_out = output - target
@@ -44,7 +44,7 @@ end
 unisono.init()
 local workers, id = unisono.workers(), unisono.worker_id()
 
--- First values between -1 and 1, the same in every run; those of worker 0 win.
+-- Initial values between -1 and 1, the same in every run; worker 0's are used.
 local first, seed = {}, 7
 for i = 1, COUNT do
     seed = (seed * 16807) % 2147483647
@@ -55,7 +55,7 @@ local weights = unisono.ArrayTable:new(COUNT, first)
 for _ = 1, EPOCHS do
     local w, step = weights:get(), {}
     for i = 1, COUNT do step[i] = 0 end
-    unisono.barrier() -- Nobody adds before all have fetched.
+    unisono.barrier() -- No worker adds before all have fetched.
     for number, sample in ipairs(SAMPLES) do
         if number % workers == id then backward(w, step, unpack(sample)) end
     end

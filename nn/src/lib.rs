@@ -40,7 +40,7 @@ pub use layers::{
 pub use models::{Network, Phase, Phases, PretrainCost, Pretraining};
 pub use number::Number;
 pub use random::Stream;
-pub use rules::{Method, Rule, Schedule};
+pub use rules::{Rule, Schedule};
 pub use running::{
     Comparison, EpochMetrics, GradientCheck, Prediction, Progress, Summary, TrainOptions, Trainer, Watch,
     check, check_gradients, compare, predict, train, train_in_world, train_on,

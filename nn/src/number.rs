@@ -11,7 +11,7 @@ use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssi
 /// assert_eq!(f32::of(0.5).square_root().double(), f64::from(0.5_f32.sqrt()));
 /// ```
 pub trait Number:
-    unisono::tables::TableElement
+    unisono::tables::TableElement<State = Self>
     + Display
     + Default
     + PartialOrd

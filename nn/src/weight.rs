@@ -55,9 +55,8 @@ impl Cut {
 /// A learned weight of a layer.
 ///
 /// ```
-/// use unisono_nn::{Method, Rule, Schedule, Spread, Weight};
-/// let rule = Rule { method: Method::GradientDescent, rate: Schedule::Constant(1.0), decay: 0.0 };
-/// let mut weight = Weight::new("weights", vec![2], vec![1.0_f32, 2.0], rule, Spread::Everywhere);
+/// use unisono_nn::{Rule, Spread, Weight};
+/// let mut weight = Weight::new("weights", vec![2], vec![1.0_f32, 2.0], Rule::sgd(1.0), Spread::Everywhere);
 /// weight.gradient.copy_from_slice(&[0.5, 0.5]);
 /// weight.update(0);
 /// assert_eq!(weight.values, [0.5, 1.5]);

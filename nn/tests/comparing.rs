@@ -50,7 +50,7 @@ fn with(text: String, name: &str, line: usize) -> String {
 }
 
 #[test]
-fn every_figure_is_compared_but_times() {
+fn every_figure_except_times_is_compared() {
     let folder = Folder::new("figures");
     let one = run(&folder.0.join("one"), &[]);
     for figure in ["loss", "train_error", "test_loss", "test_error"] {
@@ -66,7 +66,7 @@ fn every_figure_is_compared_but_times() {
 }
 
 #[test]
-fn what_one_run_has_alone_is_named_from_either_side() {
+fn entries_of_only_one_run_are_named_from_either_side() {
     let folder = Folder::new("alone");
     let one = run(&folder.0.join("one"), &[]);
     let assert_reported = |other: &Path, words: [&str; 2]| {
@@ -74,7 +74,7 @@ fn what_one_run_has_alone_is_named_from_either_side() {
             [(&*one, other, words), (other, &*one, [words[1], words[0]])]
         {
             let error = compare(one, other, 1e9).expect_err("they differ in kind").to_string();
-            let (before, after) = error.split_once("received").expect("all errors say it");
+            let (before, after) = error.split_once("received").expect("all errors contain it");
             let (expected, received) = match (expected, received) {
                 (entry, "") => ("the same in both", format!("{entry} in {} alone", one.display())),
                 ("", entry) => ("the same in both", format!("{entry} in {} alone", other.display())),
@@ -92,8 +92,11 @@ fn what_one_run_has_alone_is_named_from_either_side() {
     for (number, (change, words)) in [
         ("test_every=2", ["test_loss of epoch 1", ""]),
         ("epochs=3", ["", "epoch 3 of full after batch 6"]),
-        ("rule={type: gradient_descent}", ["`output/bias.velocity` of shape [2]", ""]),
-        ("rule={type: adam}", ["`output/bias.velocity` of shape [2]", "`output/bias.average` of shape [2]"]),
+        ("rule={type: gradient_descent}", ["`output/bias.momentum_buffer` of shape [2]", ""]),
+        (
+            "rule={type: adam}",
+            ["`output/bias.momentum_buffer` of shape [2]", "`output/bias.average` of shape [2]"],
+        ),
         ("model.layers.0.bias=false", ["`output/bias` of shape [2]", ""]),
         ("data.shape=[1, 4, 5]", ["`output/weights` of shape [2, 16]", "`output/weights` of shape [2, 20]"]),
     ]
@@ -105,7 +108,7 @@ fn what_one_run_has_alone_is_named_from_either_side() {
 }
 
 #[test]
-fn checkpoints_of_other_epochs_are_told_apart() {
+fn checkpoints_of_different_epochs_are_distinguished() {
     let folder = Folder::new("newest");
     let [one, other] = ["one", "other"].map(|name| run(&folder.0.join(name), &[]));
     std::fs::remove_file(other.join("checkpoints/epoch-000002.safetensors")).expect("it was saved");
@@ -114,7 +117,7 @@ fn checkpoints_of_other_epochs_are_told_apart() {
 }
 
 #[test]
-fn a_damaged_line_is_refused() {
+fn a_damaged_line_is_rejected() {
     let folder = Folder::new("damaged");
     let one = run(&folder.0.join("one"), &[]);
     for name in ["metrics.jsonl", "batches.csv"] {

@@ -119,7 +119,7 @@ model:
 /// All tensors of a checkpoint in double precision.
 fn tensors(path: &Path) -> BTreeMap<String, (Vec<usize>, Vec<f64>)> {
     let bytes = std::fs::read(path).expect("it was saved");
-    let file = SafeTensors::deserialize(&bytes).expect("it is whole");
+    let file = SafeTensors::deserialize(&bytes).expect("it is intact");
     let numbers = |name: &str| {
         let tensor = file.tensor(name).expect("it is listed");
         let values = match tensor.dtype() {
@@ -203,18 +203,18 @@ fn samples_split_between_ranks_give_the_same_network() {
 }
 
 #[test]
-fn towers_give_the_same_network() {
+fn partitioned_layers_give_the_same_network() {
     let grids = ["h=1,w=2", "h=2,w=2", "h=2,w=3", "w=3,h=3", "h=13,w=1", "h=1,w=1,data=2"];
     compare("halo", CONVNET, &[], &grids, 1e-10);
 }
 
 #[test]
-fn products_of_teams_and_samples_give_the_same_network() {
+fn spatial_groups_times_samples_give_the_same_network() {
     compare("product", CONVNET, &[], &["data=2,h=2,w=2", "h=2,data=3,w=1"], 1e-10);
 }
 
 #[test]
-fn single_precision_differs_by_rounding_alone() {
+fn single_precision_differs_only_by_rounding() {
     compare("single", CONVNET, &["precision=f32", "epochs=1"], &["data=2", "h=2,w=2"], 1e-5);
 }
 
@@ -238,7 +238,7 @@ model:
 ";
 
 #[test]
-fn rounding_of_single_precision_stays_small_where_nothing_decides() {
+fn rounding_stays_small_without_rectifiers_and_max_pooling() {
     compare("smooth", SMOOTH, &[], &["data=2", "h=2,w=2"], 1e-5);
 }
 
@@ -273,17 +273,18 @@ fn shipped_files_learn_the_same_on_their_grids() {
 }
 
 #[test]
-fn outputs_that_are_parts_come_together() {
+fn outputs_split_between_ranks_are_gathered() {
     compare("autoencoder", AUTOENCODER, &[], &["h=2,w=2", "data=2,h=3,w=1", "data=3"], 1e-10);
 }
 
 #[test]
-fn a_run_goes_on_with_another_grid() {
+fn a_run_resumes_on_another_grid() {
     let folder = Folder::new("resume");
     for (number, text) in [CONVNET, SPARSE].into_iter().enumerate() {
-        let (whole, part) = (folder.0.join(format!("whole{number}")), folder.0.join(format!("part{number}")));
+        let (uninterrupted, part) =
+            (folder.0.join(format!("uninterrupted{number}")), folder.0.join(format!("part{number}")));
         let settings = ["epochs=3".to_string(), "keep=100".into()];
-        let one = single(text, &settings, &whole);
+        let one = single(text, &settings, &uninterrupted);
         let other = spread(text, &settings, "h=2,w=2", &part, false);
         assert_same("before", &one, &other, 1e-10);
         let last = other.metrics.len();
@@ -310,7 +311,7 @@ impl Watch for Remover {
 }
 
 #[test]
-fn first_weights_are_not_needed_where_a_checkpoint_replaces_them() {
+fn initial_weights_are_not_needed_if_a_checkpoint_replaces_them() {
     let folder = Folder::new("first");
     let (file, out) = (folder.0.join("first.safetensors"), folder.0.join("run"));
     let drawn = single(AUTOENCODER, &["epochs=0".into()], &folder.0.join("drawn"));
@@ -330,7 +331,7 @@ fn first_weights_are_not_needed_where_a_checkpoint_replaces_them() {
 }
 
 #[test]
-fn what_cannot_work_ends_everywhere_with_one_voice_and_writes_nothing() {
+fn impossible_runs_fail_on_all_ranks_with_one_error_and_write_nothing() {
     let folder = Folder::new("wrong");
     let out = folder.0.join("out");
     for (setting, words) in [
@@ -373,12 +374,12 @@ fn assert_bits(name: &str, text: &str, settings: &[&str], grids: &[&str]) {
     for grid in grids {
         let other = spread(text, &settings, grid, &folder.0.join(grid), false);
         assert_same(&format!("{name} {grid}"), &one, &other, 0.0);
-        assert!(bytes(&one) == bytes(&other), "{name} {grid}: other bits");
+        assert!(bytes(&one) == bytes(&other), "{name} {grid}: different bits");
         assert_eq!(curve(&one), curve(&other), "{name} {grid}");
     }
     let threads: Vec<String> = settings.iter().cloned().chain(["threads=3".to_string()]).collect();
     let threaded = single(text, &threads, &folder.0.join("threads"));
-    assert!(bytes(&one) == bytes(&threaded), "{name}: other bits with threads");
+    assert!(bytes(&one) == bytes(&threaded), "{name}: different bits with threads");
     // The same experiment, up to rounding.
     settings.push("deterministic=false".into());
     let free = single(text, &settings, &folder.0.join("free"));

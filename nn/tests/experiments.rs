@@ -98,7 +98,7 @@ fn every_shipped_file_loads_and_fits_its_data() {
 }
 
 #[test]
-fn twins_are_the_same_experiment() {
+fn serial_and_distributed_files_are_the_same_experiment() {
     for (spread, serial) in [
         ("mnist_distarray_numpy_cnn-20-50-500-10.yaml", "mnist_numpy_cnn-20-50-500-10.yaml"),
         ("mnist_distarray_numpy_gb.yaml", "mnist_numpy_gb.yaml"),
@@ -124,7 +124,7 @@ fn twins_are_the_same_experiment() {
 }
 
 #[test]
-fn sparse_autoencoders_of_pictures_cost_less_with_every_epoch() {
+fn the_cost_of_sparse_autoencoders_decreases_with_every_epoch() {
     let folder = Folder::new("pictures");
     // Noise is as demanding for the learning rate as photographs are.
     let noise =
@@ -162,7 +162,7 @@ fn the_convnet_learns_digits() {
         assert!(summary.out.join(name).is_file(), "{name}");
     }
     let saved = Experiment::read(&summary.out.join("experiment.yaml"), &[]).expect("it reads back");
-    let predictions = predict(&saved, &summary.checkpoint).expect("the checkpoint is whole");
+    let predictions = predict(&saved, &summary.checkpoint).expect("the checkpoint is intact");
     let wrong = predictions.iter().filter(|one| one.class != Some(one.predicted as u32)).count();
     assert!((100.0 * wrong as f64 / predictions.len() as f64 - error).abs() < 1e-9);
 }
@@ -189,32 +189,32 @@ fn an_interrupted_run_continues_to_the_same_weights() {
             settings.push("model.tied_weights=false".into());
         }
         let experiment = Experiment::parse("x.yaml", text, &settings).expect("it is right");
-        let whole = run(&experiment, &folder.0.join("whole"), false).expect("it trains");
+        let uninterrupted = run(&experiment, &folder.0.join("uninterrupted"), false).expect("it trains");
         // A killed run leaves the checkpoints and tables of the completed epochs; here all later ones are removed.
         let part = folder.0.join("part");
         let mut keeps_all = settings.clone();
         keeps_all.push("keep=100".into());
         let again = Experiment::parse("x.yaml", text, &keeps_all).expect("it is right");
         run(&again, &part, false).expect("it trains");
-        for epoch in cut + 1..=whole.metrics.len() {
+        for epoch in cut + 1..=uninterrupted.metrics.len() {
             std::fs::remove_file(part.join(format!("checkpoints/epoch-{epoch:06}.safetensors")))
                 .expect("it was saved");
         }
         let resumed = run(&experiment, &part, true).expect("it continues");
         let bytes = |summary: &unisono_nn::Summary| std::fs::read(&summary.checkpoint).expect("it was saved");
-        assert!(bytes(&whole) == bytes(&resumed), "{name}: other weights");
-        assert_eq!(resumed.metrics.len(), whole.metrics.len());
-        for (one, other) in whole.metrics.iter().zip(&resumed.metrics) {
+        assert!(bytes(&uninterrupted) == bytes(&resumed), "{name}: different weights");
+        assert_eq!(resumed.metrics.len(), uninterrupted.metrics.len());
+        for (one, other) in uninterrupted.metrics.iter().zip(&resumed.metrics) {
             assert_eq!((one.loss, one.test_loss), (other.loss, other.test_loss));
         }
         let text =
             |folder: &Path| std::fs::read_to_string(folder.join("batches.csv")).expect("it was written");
-        assert_eq!(text(&whole.out), text(&part));
+        assert_eq!(text(&uninterrupted.out), text(&part));
     }
 }
 
 #[test]
-fn threads_change_nothing_but_rounding() {
+fn threads_change_only_rounding() {
     let folder = Folder::new("threads");
     let losses = |threads: usize| {
         let settings = [format!("threads={threads}")];
@@ -242,7 +242,7 @@ fn pretraining_lowers_the_cost_of_every_group() {
 }
 
 #[test]
-fn gradients_of_whole_networks_are_right() {
+fn gradients_of_full_networks_are_right() {
     for text in [SMALL, SPARSE] {
         let experiment = Experiment::parse("x.yaml", text, &[]).expect("it is right");
         for check in check_gradients(&experiment, 10).expect("it can be checked") {
@@ -273,7 +273,7 @@ fn weights_can_come_from_a_file() {
     let second = run(&experiment, &folder.0.join("second"), false).expect("a checkpoint has the weights");
     let read = |path: &Path| {
         let bytes = std::fs::read(path).expect("it was saved");
-        let tensors = safetensors::SafeTensors::deserialize(&bytes).expect("it is whole");
+        let tensors = safetensors::SafeTensors::deserialize(&bytes).expect("it is intact");
         let tensors = tensors.iter().map(|(name, view)| (name.to_string(), view.data().to_vec()));
         tensors.collect::<std::collections::BTreeMap<String, Vec<u8>>>()
     };
@@ -315,7 +315,7 @@ fn zip(name: &str, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn wrong_files_are_refused_with_their_line() {
+fn wrong_files_are_rejected_with_their_line() {
     let line =
         |text: &str, part: &str| 1 + text.lines().position(|line| line.contains(part)).expect("it is there");
     for (part, wrong, words) in [

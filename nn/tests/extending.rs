@@ -54,7 +54,7 @@ fn the_model_learns_the_same_on_any_number_of_ranks() {
 }
 
 #[test]
-fn what_nobody_added_is_refused_with_its_line() {
+fn unregistered_kinds_are_rejected_with_their_line() {
     let line = |part: &str| 1 + TEXT.lines().position(|line| line.contains(part)).expect("it is there");
     for (part, wrong, words) in [
         ("kind: gate}", "kind: gat}", "did you mean `gate`?"),
@@ -95,7 +95,7 @@ fn the_program_runs() {
 }
 
 #[test]
-fn a_layer_of_ones_own_computes_in_parts() {
+fn a_user_defined_layer_computes_on_parts() {
     let text = "
 name: same
 epochs: 2

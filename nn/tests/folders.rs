@@ -32,8 +32,8 @@ fn run(experiment: &Experiment, out: &Path, resume: bool) -> unisono::Result<Sum
     train(experiment, &TrainOptions { out: out.into(), resume, trace: None }, &mut ())
 }
 
-fn refused(experiment: &Experiment, out: &Path, resume: bool) -> String {
-    run(experiment, out, resume).expect_err("it must be refused").to_string()
+fn rejected(experiment: &Experiment, out: &Path, resume: bool) -> String {
+    run(experiment, out, resume).expect_err("it must be rejected").to_string()
 }
 
 /// Creates the user's files in a folder, each with its own content.
@@ -62,7 +62,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn files_of_others_stay_as_they_are() {
+fn unrelated_files_are_not_changed() {
     let folder = Folder::new("others");
     // A path that looks like an event file makes no difference.
     let out = folder.0.join("events.out.tfevents.all");
@@ -79,7 +79,7 @@ fn files_of_others_stay_as_they_are() {
     assert_unchanged(&out, &theirs);
     assert_eq!(summary.checkpoint, out.join("checkpoints/epoch-000003.safetensors"));
     assert_eq!(names(&out.join("checkpoints")).len(), 5, "one checkpoint is kept");
-    let resumed = run(&experiment(&["epochs=4"]), &out, true).expect("it goes on with its own checkpoint");
+    let resumed = run(&experiment(&["epochs=4"]), &out, true).expect("it resumes from its own checkpoint");
     assert_unchanged(&out, &theirs);
     assert_eq!(resumed.metrics.len(), 4);
     assert_eq!(names(&out).iter().filter(|name| name.ends_with(".unisono")).count(), 1, "one file of events");
@@ -90,7 +90,7 @@ fn files_of_others_stay_as_they_are() {
 }
 
 #[test]
-fn a_folder_with_files_that_a_run_writes_is_refused() {
+fn a_folder_with_files_of_a_run_is_rejected() {
     let folder = Folder::new("taken");
     for (number, name) in [
         "metrics.csv",
@@ -106,7 +106,7 @@ fn a_folder_with_files_that_a_run_writes_is_refused() {
         let out = folder.0.join(number.to_string());
         put(&out, &[name, "notes.txt"]);
         let before = names(&out);
-        let message = refused(&experiment(&[]), &out, false);
+        let message = rejected(&experiment(&[]), &out, false);
         assert!(message.contains(name) && message.contains("another --out"), "{message}");
         assert!(!message.contains("notes.txt"), "{message}");
         assert_unchanged(&out, &[name, "notes.txt"]);
@@ -115,20 +115,20 @@ fn a_folder_with_files_that_a_run_writes_is_refused() {
     // Resuming without a run is also rejected without leaving a trace.
     let out = folder.0.join("0");
     let before = names(&out);
-    refused(&experiment(&[]), &out, true);
+    rejected(&experiment(&[]), &out, true);
     assert_eq!(names(&out), before);
 }
 
 /// Tries to train into the same folder during a run.
 struct Intruder {
     out: PathBuf,
-    refused: Vec<String>,
+    rejected: Vec<String>,
 }
 
 impl Watch for Intruder {
     fn epoch(&mut self, _: &EpochMetrics) {
         for resume in [true, false] {
-            self.refused.push(refused(&experiment(&[]), &self.out, resume));
+            self.rejected.push(rejected(&experiment(&[]), &self.out, resume));
         }
     }
 }
@@ -137,11 +137,11 @@ impl Watch for Intruder {
 fn one_process_at_a_time_writes_a_folder() {
     let folder = Folder::new("locked");
     let (out, alone) = (folder.0.join("run"), folder.0.join("alone"));
-    let mut intruder = Intruder { out: out.clone(), refused: Vec::new() };
+    let mut intruder = Intruder { out: out.clone(), rejected: Vec::new() };
     let options = TrainOptions { out: out.clone(), resume: false, trace: None };
     let summary = train(&experiment(&[]), &options, &mut intruder).expect("it is not disturbed");
-    assert_eq!(intruder.refused.len(), 6);
-    let message = &intruder.refused[0];
+    assert_eq!(intruder.rejected.len(), 6);
+    let message = &intruder.rejected[0];
     assert!(message.contains("another process") && message.contains(&out.display().to_string()), "{message}");
     let expected = run(&experiment(&[]), &alone, false).expect("it trains");
     let read = |path: &Path| std::fs::read(path).expect("it was saved");
@@ -187,13 +187,15 @@ fn tables_grow_line_by_line() {
 #[test]
 fn a_run_that_was_killed_while_it_wrote_ends_with_the_same_files() {
     let folder = Folder::new("half");
-    let whole = folder.0.join("whole");
-    run(&experiment(&["name=same", "epochs=4", "keep=9"]), &whole, false).expect("it trains");
+    let uninterrupted = folder.0.join("uninterrupted");
+    run(&experiment(&["name=same", "epochs=4", "keep=9"]), &uninterrupted, false).expect("it trains");
     // Times differ between runs; all other contents must be equal.
     let untimed = |out: &Path| -> Vec<String> {
         let read = |name: &str| std::fs::read_to_string(out.join(name)).expect("it was written");
-        let rows: Vec<EpochMetrics> =
-            read("metrics.jsonl").lines().map(|line| serde_json::from_str(line).expect("whole")).collect();
+        let rows: Vec<EpochMetrics> = read("metrics.jsonl")
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("a full line"))
+            .collect();
         let rows = rows.into_iter().map(|row| {
             format!(
                 "{:?}",
@@ -204,7 +206,7 @@ fn a_run_that_was_killed_while_it_wrote_ends_with_the_same_files() {
         let csv = csv.lines().map(|line| line.split(',').take(8).collect::<Vec<_>>().join(","));
         rows.chain(csv).chain([read("batches.csv"), read("loss.svg"), read("experiment.yaml")]).collect()
     };
-    let expected = untimed(&whole);
+    let expected = untimed(&uninterrupted);
     let settings = ["name=same", "epochs=4", "keep=9"];
     let (killed, part) = (folder.0.join("killed"), folder.0.join("part"));
     run(&experiment(&settings), &killed, false).expect("it trains");
@@ -225,7 +227,7 @@ fn a_run_that_was_killed_while_it_wrote_ends_with_the_same_files() {
                 std::fs::copy(killed.join(&name), part.join(&name)).expect("it can be copied");
             }
             std::fs::write(part.join(name), &text[..length]).expect("it can be written");
-            run(&experiment(&settings), &part, true).expect("it goes on");
+            run(&experiment(&settings), &part, true).expect("it resumes");
             assert_eq!(untimed(&part), expected, "{name} was cut after {length} bytes");
         }
     }
@@ -251,7 +253,7 @@ fn weights(path: &Path, tensors: &[(&str, &[usize], &[f32])]) {
 }
 
 #[test]
-fn first_weights_have_the_right_shape_and_are_numbers() {
+fn initial_weights_have_the_right_shape_and_are_finite() {
     let folder = Folder::new("first-weights");
     let (file, out) = (folder.0.join("first.safetensors"), folder.0.join("run"));
     let setting = format!("initial_weights={}", file.display());
@@ -262,10 +264,10 @@ fn first_weights_have_the_right_shape_and_are_numbers() {
         ("output/weights", &[64, 2][..], &fine[..], &["[2, 64]", "[64, 2]"][..]),
         ("conv/weights", &[100], &fine[..100], &["[4, 1, 5, 5]", "[100]"]),
         ("output/weights", &[2, 64], &lost, &["NaN at index 77"]),
-        ("output/weights.velocity", &[2, 64], &fine, &["output/bias"]),
+        ("output/weights.momentum_buffer", &[2, 64], &fine, &["output/bias"]),
     ] {
         weights(&file, &[(name, shape, values)]);
-        let message = refused(&experiment, &out, false);
+        let message = rejected(&experiment, &out, false);
         assert!(message.contains(name) && message.contains("first.safetensors"), "{message}");
         assert!(words.iter().all(|word| message.contains(word)), "{message}");
         assert!(!out.exists(), "{message}");
@@ -275,7 +277,7 @@ fn first_weights_have_the_right_shape_and_are_numbers() {
 }
 
 #[test]
-fn a_resumed_run_keeps_its_first_weights() {
+fn a_resumed_run_keeps_its_initial_weights() {
     let folder = Folder::new("tail");
     let (file, out) = (folder.0.join("first.safetensors"), folder.0.join("run"));
     weights(&file, &[("output/bias", &[2], &[1.0, 2.0])]);
@@ -284,17 +286,17 @@ fn a_resumed_run_keeps_its_first_weights() {
     for (number, (before, after)) in [(&[][..], &with[..]), (&with, &[])].into_iter().enumerate() {
         let out = out.join(number.to_string());
         run(&experiment(before), &out, false).expect("it trains");
-        let message = refused(&experiment(after), &out, true);
+        let message = rejected(&experiment(after), &out, true);
         assert!(message.contains("initial_weights") && message.contains("another --out"), "{message}");
         run(&experiment(before), &out, true).expect("the same settings go on");
     }
 }
 
 #[test]
-fn a_run_that_diverged_says_how_to_begin_again() {
+fn a_run_that_diverged_reports_how_to_start_over() {
     let folder = Folder::new("diverged");
     let out = folder.0.join("run");
-    let message = refused(&experiment(&["rule.rate=1e300"]), &out, false);
+    let message = rejected(&experiment(&["rule.rate=1e300"]), &out, false);
     let words = ["lower the learning rate", "another --out", "delete", &out.display().to_string()];
     assert!(words.iter().all(|word| message.contains(word)), "{message}");
     std::fs::remove_dir_all(&out).expect("the run left its folder");
@@ -302,7 +304,7 @@ fn a_run_that_diverged_says_how_to_begin_again() {
 }
 
 #[test]
-fn names_stay_in_their_folder() {
+fn names_cannot_leave_their_folder() {
     for name in [".", "..", "''", "a/b"] {
         let error = Experiment::parse("small.yaml", SMALL, &[format!("name={name}")]).expect_err(name);
         assert!(error.to_string().contains("the name of a folder"), "{error}");
@@ -311,12 +313,12 @@ fn names_stay_in_their_folder() {
 }
 
 #[test]
-fn paths_that_are_no_text_or_hard_to_write_come_back() {
+fn paths_that_are_not_utf8_or_need_quotes_round_trip() {
     use std::os::unix::ffi::OsStrExt;
     let folder = Folder::new("paths");
     let out = folder.0.join(std::ffi::OsStr::from_bytes(b"run-\xff\xfe"));
     run(&experiment(&[]), &out, false).expect("it trains");
-    let resumed = run(&experiment(&["epochs=4"]), &out, true).expect("it goes on");
+    let resumed = run(&experiment(&["epochs=4"]), &out, true).expect("it resumes");
     assert!(resumed.checkpoint.exists() && predict(&experiment(&[]), &out).is_ok());
     for name in
         ["de\u{301}but", "zero\u{200b}width", "no\u{a0}break", "delete\u{7f}", "quote\"\\'", "line\nbreak"]
@@ -331,12 +333,12 @@ fn paths_that_are_no_text_or_hard_to_write_come_back() {
         run(&experiment, &out, false).expect("the weights are found");
         let again = Experiment::read(&out.join("experiment.yaml"), &[]).expect("it reads back");
         assert_eq!(again.initial_weights, experiment.initial_weights);
-        run(&again, &out, true).expect("it goes on");
+        run(&again, &out, true).expect("it resumes");
     }
 }
 
 #[test]
-fn gradients_that_are_no_numbers_are_wrong() {
+fn nan_gradients_fail_the_check() {
     let lost = "model.layers.1.weights={type: uniform, low: 1e200, high: 1e201}";
     let checks = check_gradients(&experiment(&[lost]), 3).expect("it can be checked");
     assert!(checks.iter().any(|check| !check.passes()), "{checks:?}");

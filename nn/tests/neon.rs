@@ -1,7 +1,7 @@
 //! Files written for neon: their meaning, and which ones are rejected.
 
 use unisono_nn::{
-    Activation, Cost, Experiment, Initial, LayerKind, Method, ModelKind, Precision, Schedule, Source, Trainer,
+    Activation, Cost, Experiment, Initial, LayerKind, ModelKind, Precision, Schedule, Source, Trainer,
 };
 
 fn parse(text: &str) -> unisono::Result<Experiment> {
@@ -35,7 +35,7 @@ const OLD: &str = "
 ";
 
 #[test]
-fn the_first_anatomy_is_understood() {
+fn the_2014_format_is_read() {
     let experiment = parse(OLD).expect("it is right");
     assert_eq!((experiment.seed, experiment.epochs, experiment.batch_size), (7, 3, 20));
     assert_eq!(
@@ -47,18 +47,21 @@ fn the_first_anatomy_is_understood() {
     assert_eq!((hidden.kind.clone(), hidden.bias), (LayerKind::FullyConnected { outputs: 30 }, Some(0.3)));
     assert_eq!(hidden.weights, Initial::Normal { mean: 0.0, deviation: 0.01 });
     let line = Schedule::Linear { initial: 0.5, start: 1, saturate: 4, saturated: 0.9 };
-    assert_eq!((&hidden.rule.method, &hidden.rule.rate), (&Method::Momentum(line), &Schedule::Constant(0.1)));
-    // Layers without a bias do not use momentum; cross-entropy after a softmax is a single cost.
-    assert_eq!((&out.rule.method, out.bias), (&Method::GradientDescent, None));
     assert_eq!(
-        (out.rule.rate.clone(), out.weights.clone()),
+        (hidden.rule.updater, &hidden.rule.momentum, &hidden.rule.lr),
+        ("momentum", &line, &Schedule::Constant(0.1))
+    );
+    // Layers without a bias do not use momentum; cross-entropy after a softmax is a single cost.
+    assert_eq!((out.rule.updater, out.bias), ("sgd", None));
+    assert_eq!(
+        (out.rule.lr.clone(), out.weights.clone()),
         (Schedule::Constant(0.2), Initial::NodeNormalized { scale: 2.0 })
     );
     assert_eq!((experiment.cost, out.activation), (Cost::SoftmaxCrossEntropy, Activation::Identity));
 }
 
 #[test]
-fn the_later_anatomy_is_understood() {
+fn the_2015_format_is_read() {
     let text = "
 !obj:experiments.FitPredictErrorExperiment {
   dataset: !obj:datasets.UniformRandom { ntrain: 100, ntest: 20, nin: 12, nout: 4 },
@@ -99,15 +102,22 @@ fn the_later_anatomy_is_understood() {
     ));
     let [hidden, norm, _, out] = &experiment.layers[..] else { panic!("four layers") };
     assert_eq!((hidden.activation, norm.activation), (Activation::Identity, Activation::Leaky(0.2)));
-    assert_eq!((hidden.rule.decay, hidden.bias, out.bias), (0.005, Some(0.5), None));
-    assert_eq!(hidden.rule.rate, Schedule::Step { initial: 0.1, ratio: 0.1, epochs: 2 });
-    assert_eq!(hidden.rule.method, Method::Momentum(Schedule::Constant(0.9)));
-    assert_eq!(out.rule.method, Method::AdaDelta { rho: 0.9, epsilon: 0.001 });
+    assert_eq!((hidden.rule.weight_decay, hidden.bias, out.bias), (0.005, Some(0.5), None));
+    assert_eq!(hidden.rule.lr, Schedule::Step { initial: 0.1, ratio: 0.1, epochs: 2 });
+    assert_eq!((hidden.rule.updater, &hidden.rule.momentum), ("momentum", &Schedule::Constant(0.9)));
+    assert_eq!(
+        (out.rule.updater, out.rule.options.rho, out.rule.options.eps),
+        ("adadelta", Some(0.9), Some(0.001))
+    );
     assert_eq!((experiment.cost, experiment.model.clone()), (Cost::SumOfSquares, ModelKind::Network));
+    // neon's defaults, which are not those of the format.
+    let experiment = parse(&text.replace("rho: 0.9, epsilon: 0.001", "")).expect("it is right");
+    let options = &experiment.layers[3].rule.options;
+    assert_eq!((options.rho, options.eps), (Some(0.95), Some(1e-6)));
 }
 
 #[test]
-fn keys_that_only_hold_anchors_are_let_through() {
+fn keys_that_only_hold_anchors_are_accepted() {
     let text = "
 !obj:experiments.FitPredictErrorExperiment {
   weight_init: &weights !obj:params.UniformValGen { low: -0.1, high: 0.1 },
@@ -130,14 +140,14 @@ fn keys_that_only_hold_anchors_are_let_through() {
     let experiment = parse(text).expect("it is right");
     let [hidden, out] = &experiment.layers[..] else { panic!("two layers") };
     assert_eq!(hidden.weights, Initial::Uniform { low: -0.1, high: 0.1 });
-    assert_eq!((&hidden.rule.rate, &out.rule.rate), (&Schedule::Constant(0.05), &Schedule::Constant(0.5)));
+    assert_eq!((&hidden.rule.lr, &out.rule.lr), (&Schedule::Constant(0.05), &Schedule::Constant(0.5)));
 }
 
 #[test]
-fn the_old_constant_momentum_reads_one_key_alone() {
+fn the_old_constant_momentum_reads_only_one_key() {
     let text = OLD.replace("type: linear_monotone, initial_coef: 0.5", "type: constant, initial_coef: 0.9");
     let experiment = parse(&text).expect("it is right");
-    assert_eq!(experiment.layers[0].rule.method, Method::Momentum(Schedule::Constant(0.0)));
+    assert_eq!(experiment.layers[0].rule.momentum, Schedule::Constant(0.0));
 }
 
 #[test]
@@ -146,11 +156,11 @@ fn the_later_constant_momentum_reads_both_keys() {
         "gradient_descent_momentum, lr_params: { learning_rate: 0.1, momentum_params: { type: constant";
     let late = format!("nout: 30, lrule_init: {{ type: {rule}, initial_coef: 0.9 }} }} }},");
     let experiment = parse(&OLD.replace("nout: 30,", &late)).expect("it is right");
-    assert_eq!(experiment.layers[0].rule.method, Method::Momentum(Schedule::Constant(0.9)));
+    assert_eq!(experiment.layers[0].rule.momentum, Schedule::Constant(0.9));
 }
 
 #[test]
-fn fewer_test_samples_are_used_where_a_file_says_so() {
+fn num_test_sample_limits_the_test_samples() {
     let text = OLD.replace("repo_path: '/data', sample_pct: 0.5", "num_test_sample: 990");
     let experiment = parse(&text).expect("it is right");
     assert_eq!(experiment.test_samples, Some(990));
@@ -159,7 +169,7 @@ fn fewer_test_samples_are_used_where_a_file_says_so() {
 }
 
 #[test]
-fn what_is_not_known_is_refused_with_its_line() {
+fn unknown_keys_are_rejected_with_their_line() {
     for (part, wrong, words) in [
         ("mlp.MLP", "mlp.MPL", "did you mean `MLP`?"),
         ("mlp.MLP", "rbm.RBM", "one of MLP"),
@@ -217,7 +227,7 @@ const LATE: &str = "
 ";
 
 #[test]
-fn keys_of_inner_maps_are_refused_with_their_line() {
+fn unknown_keys_of_inner_maps_are_rejected_with_their_line() {
     parse(LATE).expect("it is right");
     for (part, wrong, words) in [
         ("high: 0.2", "hihg: 0.2", "did you mean `high`?"),
@@ -239,7 +249,7 @@ fn keys_of_inner_maps_are_refused_with_their_line() {
 }
 
 #[test]
-fn true_and_false_are_all_of_pythons_words() {
+fn booleans_are_all_of_pythons_spellings() {
     let words = [
         (true, ["True", "true", "TRUE", "yes", "Yes", "on", "ON", "1", "'True'"]),
         (false, ["False", "false", "FALSE", "no", "No", "off", "0", "null", "'False'"]),

@@ -91,7 +91,7 @@ fn files(kind: &str, folder: &Path, count: usize) -> (Source, Shape) {
 }
 
 #[test]
-fn every_file_gives_the_wanted_places_of_the_wanted_samples() {
+fn every_format_reads_the_requested_elements_of_the_requested_samples() {
     for kind in ["mnist", "cifar", "images", "arrays"] {
         for packed in [false, true].into_iter().filter(|packed| kind != "images" || !packed) {
             let folder = Folder::new(&format!("files-{kind}-{packed}"));
@@ -100,7 +100,7 @@ fn every_file_gives_the_wanted_places_of_the_wanted_samples() {
                 let entries = std::fs::read_dir(&folder.0).expect("it is there").flatten();
                 entries.for_each(|entry| pack(&entry.path()));
             }
-            let data = DataSet::load(&source, 0).expect("it is whole");
+            let data = DataSet::load(&source, 0).expect("it is intact");
             assert_eq!((data.shape, data.train.count), (shape, 13), "{kind} {packed}");
             let places: Vec<usize> = (0..shape.size()).filter(|place| place % 5 < 3).collect();
             let part = data.train.choose(&[12, 3, 3, 7]).part(&places);
@@ -152,7 +152,7 @@ model:
 ";
 
 #[test]
-fn ranks_read_their_samples_and_their_places_and_no_more() {
+fn ranks_read_only_their_own_samples_and_elements() {
     let (count, size) = (48, 2 * 12 * 16);
     // On any grid, each rank reads a quarter of all elements in each epoch.
     for grid in ["data=4", "h=2,w=2", "data=2,w=2"] {
@@ -213,7 +213,7 @@ fn run(text: &str, out: &Path, grid: Option<&str>) -> Summary {
 }
 
 #[test]
-fn runs_from_files_are_the_same_on_every_grid() {
+fn runs_from_files_are_equal_on_every_grid() {
     for kind in ["mnist", "images", "arrays"] {
         for packed in [false, true].into_iter().filter(|packed| kind != "images" || !packed) {
             let folder = Folder::new(&format!("runs-{kind}-{packed}"));

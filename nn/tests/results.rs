@@ -59,7 +59,7 @@ fn picture(out: &Path, name: &str) -> unisono_nn::Picture {
 }
 
 #[test]
-fn a_sparse_autoencoder_shows_what_its_units_know() {
+fn a_sparse_autoencoder_writes_its_spot_check_and_stimuli() {
     let folder = Folder::new("sparse");
     let out = run(SPARSE, &folder.0.join("run"), None).out;
     let table = std::fs::read_to_string(out.join("spot_check.csv")).expect("it was asked for");
@@ -82,7 +82,7 @@ fn a_sparse_autoencoder_shows_what_its_units_know() {
 }
 
 #[test]
-fn an_autoencoder_shows_its_reconstructions_and_nothing_else_is_written() {
+fn an_autoencoder_writes_only_its_reconstructions() {
     let folder = Folder::new("coder");
     let out = run(CODER, &folder.0.join("run"), None).out;
     let sheet = picture(&out, "reconstructions.png");
@@ -148,7 +148,7 @@ impl Watch for Slow {
 }
 
 #[test]
-fn all_ranks_wait_for_the_pictures_that_one_draws_longer_than_for_a_call() {
+fn the_wait_for_pictures_outlasts_the_call_timeout() {
     let folder = Folder::new("slow");
     let options = TrainOptions { out: folder.0.join("run"), resume: false, trace: None };
     let results = spawn(2, |group| {

@@ -58,7 +58,7 @@ fn assert_same(one: &Summary, other: &Summary, experiment: &Experiment) {
         assert!(near(one.test_loss.expect("it is tested"), other.test_loss.expect("it is tested")));
     }
     let outputs = |summary: &Summary| {
-        let predictions = predict(experiment, &summary.checkpoint).expect("the checkpoint is whole");
+        let predictions = predict(experiment, &summary.checkpoint).expect("the checkpoint is intact");
         predictions.into_iter().flat_map(|one| one.outputs).collect::<Vec<f64>>()
     };
     let (one, other) = (outputs(one), outputs(other));
@@ -67,7 +67,7 @@ fn assert_same(one: &Summary, other: &Summary, experiment: &Experiment) {
 }
 
 #[test]
-fn rounds_are_what_one_process_does() {
+fn rounds_equal_one_process() {
     let folder = Folder::new("rounds");
     let experiment = read(&[]);
     let alone = train(&experiment, &options(&folder.0.join("alone"), false), &mut ()).expect("it trains");
@@ -87,7 +87,7 @@ fn rounds_are_what_one_process_does() {
 }
 
 #[test]
-fn workers_at_their_own_pace_learn_too() {
+fn asynchronous_workers_learn() {
     let folder = Folder::new("pace");
     for (consistency, rule) in
         [("async", "momentum"), ("ssp:2", "momentum"), ("ssp", "adam"), ("async", "adam"), ("bsp", "adam")]
@@ -105,46 +105,48 @@ fn workers_at_their_own_pace_learn_too() {
 }
 
 #[test]
-fn a_run_goes_on_with_another_number_of_workers() {
+fn a_run_resumes_with_another_number_of_workers() {
     let folder = Folder::new("resumed");
     let plain = "rule={type: gradient_descent, rate: 0.05}";
     let layer = "model.layers.3.rule={type: gradient_descent, rate: 0.05}";
     let (short, long) = (read(&[plain, layer, "epochs=2"]), read(&[plain, layer, "epochs=4"]));
-    let whole = train(&long, &options(&folder.0.join("whole"), false), &mut ()).expect("it trains");
+    let uninterrupted =
+        train(&long, &options(&folder.0.join("uninterrupted"), false), &mut ()).expect("it trains");
     let out = folder.0.join("part");
     together(2, &short, &out, false);
     let resumed = together(3, &long, &out, true);
     assert_eq!(resumed.metrics.len(), 4);
-    assert_same(&resumed, &whole, &long);
+    assert_same(&resumed, &uninterrupted, &long);
 }
 
 #[test]
-fn every_worker_goes_on_with_what_its_rule_remembered() {
+fn every_worker_resumes_its_own_rule_state() {
     let folder = Folder::new("remembered");
-    for rule in ["{type: momentum, rate: 0.02}", "{type: adam, rate: 0.01}"] {
+    // A bias before batch normalisation has no gradient but rounding; a larger eps keeps adam from amplifying it.
+    for rule in ["{type: momentum, rate: 0.02}", "{type: adam, rate: 0.01, eps: 1e-4}"] {
         let rule = format!("rule={rule}");
         let normal = "model.layers.2={type: batch_norm}";
         let (short, long) = (read(&[&rule, normal, "epochs=2"]), read(&[&rule, normal, "epochs=4"]));
         let name = rule.len().to_string();
-        let whole = together(2, &long, &folder.0.join(format!("whole{name}")), false);
+        let uninterrupted = together(2, &long, &folder.0.join(format!("uninterrupted{name}")), false);
         let out = folder.0.join(format!("part{name}"));
         together(2, &short, &out, false);
-        assert_same(&together(2, &long, &out, true), &whole, &long);
+        assert_same(&together(2, &long, &out, true), &uninterrupted, &long);
     }
     // For a linear rule, the mean of the workers' states is that of a single process, so any number of workers can continue
     // with it.
     let (short, long) = (read(&["epochs=2"]), read(&["epochs=4"]));
-    let whole = train(&long, &options(&folder.0.join("alone"), false), &mut ()).expect("it trains");
+    let uninterrupted = train(&long, &options(&folder.0.join("alone"), false), &mut ()).expect("it trains");
     for workers in [1, 3] {
         let out = folder.0.join(format!("other{workers}"));
         together(2, &short, &out, false);
-        assert_same(&together(workers, &long, &out, true), &whole, &long);
+        assert_same(&together(workers, &long, &out, true), &uninterrupted, &long);
     }
 }
 
 #[test]
-fn what_cannot_be_shared_is_refused() {
-    let folder = Folder::new("refused");
+fn models_that_cannot_use_a_table_are_rejected() {
+    let folder = Folder::new("rejected");
     let out = folder.0.join("run");
     let experiment = read(&[]);
     let errors = spawn(2, |group| {

@@ -1,6 +1,6 @@
-"""Draws the pictures of the README and the guide anew: `make pictures`, or `python scripts/pictures`.
+"""Redraws the pictures of the README and the guide: `make pictures`, or `python scripts/pictures`.
 
-Those of halos are what `grid.show()` draws; their test writes them.
+Pictures of halos are drawn by `grid.show()`, and written by their test.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DRAWINGS = {
 
 
 def main() -> None:
-    """Writes all of them."""
+    """Writes all pictures."""
     FOLDER.mkdir(exist_ok=True)
     for name, draw in DRAWINGS.items():
         (FOLDER / name).write_text(draw())

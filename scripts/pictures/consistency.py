@@ -1,29 +1,29 @@
-"""When three workers of different speed work and wait, with `async`, `ssp` and `bsp`."""
+"""A timeline of three workers of different speed, computing and waiting, with `async`, `ssp` and `bsp`."""
 
 from __future__ import annotations
 
 from drawing import GREY, RANKS, WIDTH, Drawing
 
-# How long a step of each worker takes, and how long the picture looks.
+# The duration of each worker's step, and the end of the time axis.
 STEPS = [1.0, 1.5, 2.5]
 END = 13.0
 KINDS = [
-    ("async", None, "nobody waits; the fast worker runs ahead"),
-    ("ssp:2", 2, "a worker waits where the slowest is more than 2 steps behind it"),
-    ("bsp", 0, "every round waits for the slowest"),
+    ("async", None, "no worker waits; the fastest runs ahead"),
+    ("ssp:2", 2, "a worker waits when the slowest is more than 2 steps behind it"),
+    ("bsp", 0, "every round waits for the slowest worker"),
 ]
 Span = tuple[float, float]
 
 
 def schedule(bound: int | None) -> list[list[Span]]:
-    """When each worker's steps run: a step begins when its worker is free, and the slowest near enough."""
+    """Computes when steps run: a step begins when its worker is free and the slowest is within the bound."""
     ended: list[list[float]] = [[] for _ in STEPS]
     spans: list[list[Span]] = [[] for _ in STEPS]
     count = int(END / min(STEPS)) + 2
     for step in range(count):
         for worker, duration in enumerate(STEPS):
             free = ended[worker][-1] if step else 0.0
-            # Before step n, everybody must have ended n - bound steps.
+            # Before step n, every worker must have completed n - bound steps.
             needed = step - bound if bound is not None else 0
             others = [times[needed - 1] for times in ended] if needed > 0 else []
             begin = max([free, *others])
@@ -33,7 +33,7 @@ def schedule(bound: int | None) -> list[list[Span]]:
 
 
 def draw() -> str:
-    """The three kinds, one below the other, on one axis of time."""
+    """Draws the three kinds, one below the other, on one time axis."""
     left, right, row, strip = 96.0, 84.0, 24.0, 132.0
     scale = (WIDTH - left - right) / END
     canvas = Drawing(WIDTH, len(KINDS) * strip + 40)

@@ -1,4 +1,4 @@
-"""What the guide's pictures are drawn with: the boxes of `grid.show()`, round ones, lines and arrows."""
+"""The shapes of the guide's pictures: the boxes of `grid.show()`, rounded boxes, lines and arrows."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from unisono.halo.picture import Canvas
 RANKS = ["#8ecae6", "#ffb703", "#95d5b2", "#f4acb7"]
 """The colors of the first ranks, as in the pictures of halos."""
 PALE = ["#dceff7", "#ffedc2", "#dff3e8", "#fce4e8"]
-"""The same where they are not meant."""
+"""Paler variants, for parts that are not highlighted."""
 SUM = "#6d6a8a"
-"""The color of what comes from all ranks."""
+"""The color of values combined from all ranks."""
 INK, GREY, FAINT = "#222", "#667", "#f1f2f5"
 WIDTH = 860.0
-"""How wide a picture is: as wide as a page shows it."""
+"""The width of a picture, which is that of a page."""
 
 Point = tuple[float, float]
 
 
 class Drawing(Canvas):
-    """An image on white ground, which pages in the dark show as it is."""
+    """An image on a white background, for light and dark pages."""
 
     def _put(self, name: str, inside: str = "", **attributes: float | str) -> None:
         """Adds a shape; its attributes have hyphens where Python has underscores."""
@@ -46,13 +46,13 @@ class Drawing(Canvas):
         color: str = INK,
         bold: bool = False,
     ) -> None:
-        """Writes a line whose middle is at `y`; colored, and bold if wanted."""
+        """Writes a line of text whose vertical middle is at `y`."""
         weight = {"font_weight": "bold"} if bold else {}
         place = {"x": x, "y": y + size / 3}
         self._put("text", escape(text), **place, font_size=size, text_anchor=anchor, fill=color, **weight)
 
     def cell(self, x: float, y: float, side: float, fill: str, text: str, color: str = INK) -> None:
-        """Draws one value: a square with a letter."""
+        """Draws one value: a square with a label."""
         self.box(x, y, side, side, fill, "white 2")
         self.words(x + side / 2, y + side / 2, text, side * 0.46, "middle", color)
 

@@ -1,6 +1,6 @@
-"""What a real run leaves: the curve and the filters of `unisono train experiments/mnist_convnet.yaml`.
+"""The results of a real run: the curve and the filters of `unisono train experiments/mnist_convnet.yaml`.
 
-In double precision, so that every machine draws the same but for the last digits.
+It runs in double precision, so that all machines draw the same up to the last digits.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXPERIMENT = "experiments/mnist_convnet.yaml"
 PICTURES = {"experiments-loss.svg": "loss.svg", "experiments-filters.png": "filters.png"}
-"""The names of the guide, and those in a run's folder."""
+"""The names in the guide, and in a run's folder."""
 
 
 def draw() -> dict[str, bytes]:

@@ -1,12 +1,12 @@
-"""What each verb does to the arrays of three ranks, before and after it."""
+"""The arrays of three ranks before and after each verb."""
 
 from __future__ import annotations
 
 from drawing import FAINT, GREY, RANKS, SUM, WIDTH, Drawing
 
 LETTERS = "abc"
-# What each rank has, before and after: blocks named by their rank's letter and their number in its array.
-# "S" is what comes from all ranks, "" an array that is there to be filled, and None a rank that has nothing.
+# The blocks of each rank before and after, named by their rank's letter and their index in its array.
+# "S" is a combination over all ranks, "" an array to be filled, and None a rank without an array.
 Blocks = list[list[str] | None]
 VERBS: list[tuple[str, Blocks, Blocks]] = [
     ("broadcast", [["a"], ["b"], ["c"]], [["a"], ["a"], ["a"]]),
@@ -32,7 +32,7 @@ SMALL = str.maketrans("012S", "₀₁₂Σ")
 
 
 def blocks(canvas: Drawing, x: float, y: float, of_ranks: Blocks) -> None:
-    """Draws what each rank has, one rank a row."""
+    """Draws the blocks of each rank, one row per rank."""
     for rank, row in enumerate(of_ranks):
         top = y + rank * ROW
         if row is None:
@@ -49,7 +49,7 @@ def blocks(canvas: Drawing, x: float, y: float, of_ranks: Blocks) -> None:
 
 
 def draw() -> str:
-    """All verbs that move data, three in a row."""
+    """Draws all verbs that move data, three per row."""
     wide, tall, gap = (WIDTH - 40) / 3, 148.0, 10.0
     canvas = Drawing(WIDTH, 3 * (tall + gap) + 50)
     for number, (name, before, after) in enumerate(VERBS):
@@ -64,7 +64,7 @@ def draw() -> str:
     below = 3 * (tall + gap) + 28
     for rank in range(3):
         canvas.box(16 + rank * 18, below - 8, 16, 16, RANKS[rank])
-    canvas.words(80, below, "the rank that values come from; the root is rank 0", 12, color=GREY)
+    canvas.words(80, below, "the rank that a value comes from; the root is rank 0", 12, color=GREY)
     canvas.cell(450, below - 10, 20, SUM, "Σ", "white")
-    canvas.words(478, below, "sum, average, product, minimum or maximum over all", 12, color=GREY)
+    canvas.words(478, below, "sum, average, product, minimum or maximum over all ranks", 12, color=GREY)
     return canvas.svg()

@@ -1,4 +1,4 @@
-"""The whole in one picture: tables, functions and halos over one world of ranks."""
+"""An overview: tables, functions and halos over one world of ranks."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ TALL = 250.0
 
 
 def worker(canvas: Drawing, x: float, y: float, rank: int, side: float = 34) -> None:
-    """A rank, as everywhere in these pictures."""
+    """Draws a rank."""
     canvas.panel(x, y, side, side, RANKS[rank], 6)
     canvas.words(x + side / 2, y + side / 2, str(rank), 15, "middle")
 
 
 def tables(canvas: Drawing, x: float, y: float) -> None:
-    """Four workers get rows of a table and add to them."""
+    """Draws four workers that get rows of a table and add to them."""
     left, top, columns = x + 41, y + 66, 6
     touched = {0: 1, 1: 0, 3: 2, 4: 3}
     for row in range(5):
@@ -33,7 +33,7 @@ def tables(canvas: Drawing, x: float, y: float) -> None:
 
 
 def functions(canvas: Drawing, x: float, y: float) -> None:
-    """A master's call: the rows of a batch go to workers, and one result comes back."""
+    """Draws a master's call: workers get the rows of a batch, and the master gets one result."""
     middle = x + WIDE / 2
     canvas.panel(x + 20, y + 66, 92, 34, "white", 6)
     canvas.words(x + 66, y + 83, "f(x)", 16, "middle", bold=True)
@@ -53,7 +53,7 @@ def functions(canvas: Drawing, x: float, y: float) -> None:
 
 
 def halos(canvas: Drawing, x: float, y: float) -> None:
-    """One image on 2 by 2 ranks: rank 0's part, and the halo that it gets from the others."""
+    """Draws an image on 2 by 2 ranks: rank 0's part, and its halo from the others."""
     side, halo = 82.0, 20.0
     left, top = x + (WIDE - 2 * side) / 2, y + 68
     for rank in range(4):
@@ -63,7 +63,7 @@ def halos(canvas: Drawing, x: float, y: float) -> None:
     canvas.box(left, top + side, side, halo, RANKS[2])
     canvas.box(left + side, top + side, halo, halo, RANKS[3])
     for rank in range(4):
-        # Beside the halo, where there is one.
+        # Next to the halo, if there is one.
         across, down = rank % 2 * (side + 6), rank // 2 * (side + 6)
         canvas.words(left + across + side / 2, top + down + side / 2, str(rank), 20, "middle")
     canvas.box(left, top, side, side, "none", "#222 1.5")
@@ -73,7 +73,7 @@ def halos(canvas: Drawing, x: float, y: float) -> None:
 
 
 def draw() -> str:
-    """Three columns on one foundation."""
+    """Draws three columns on a common base."""
     canvas = Drawing(WIDTH, TALL + 190)
     parts = [
         ("Tables", "share parameters", tables),

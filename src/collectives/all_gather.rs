@@ -4,10 +4,11 @@
 
 use super::raw::HostCall;
 use super::spec::CollectiveSpec;
+use super::verbs;
 use crate::error::Result;
 use crate::memory::{DType, Element};
 use crate::transport::arena::channel::RawSlice;
-use crate::transport::{Call, Incoming, Outgoing, Signature, Verb};
+use crate::transport::{Call, Incoming, Outgoing, Signature};
 use crate::world::Group;
 
 impl Group {
@@ -56,7 +57,7 @@ impl HostCall<'_> {
         mine: &[u8],
     ) -> Result<Vec<u8>> {
         let counts = vec![mine.len(); group.size()];
-        let spec = CollectiveSpec::new(Verb::AllGather, DType::U8).counts(&counts);
+        let spec = CollectiveSpec::new(verbs::ALL_GATHER, DType::U8).counts(&counts);
         let mut all = vec![0u8; mine.len() * group.size()];
         HostCall { group, call, spec: &spec, signature }.all_gather(mine, &mut all)?;
         Ok(all)

@@ -6,10 +6,11 @@ use std::ops::Range;
 
 use super::byte_ranges;
 use super::raw::HostCall;
+use super::verbs;
 use crate::error::Result;
 use crate::memory::Element;
 use crate::transport::arena::channel::RawSlice;
-use crate::transport::{Call, Incoming, Outgoing, Signature, Verb};
+use crate::transport::{Call, Incoming, Outgoing, Signature};
 use crate::world::Group;
 
 impl Group {
@@ -18,7 +19,7 @@ impl Group {
         if !input.len().is_multiple_of(self.size()) {
             let expected = format!("a length that {} members can share equally", self.size());
             let advice = "pad the input or use the varied form";
-            return Err(self.raw().reject(Verb::AllToAll, expected, input.len().to_string(), advice));
+            return Err(self.raw().reject(verbs::ALL_TO_ALL, expected, input.len().to_string(), advice));
         }
         let counts = vec![input.len() / self.size(); self.size()];
         self.all_to_all_varied(input, &counts, output, &counts)

@@ -3,6 +3,7 @@
 use super::Raw;
 use super::buffer::{Buffer, BufferMut, Buffers};
 use super::spec::CollectiveSpec;
+use super::verbs;
 use crate::error::{Error, Result};
 use crate::memory::{DType, ReduceOp};
 use crate::transport::Verb;
@@ -16,7 +17,7 @@ impl Raw<'_> {
         received: impl Into<String>,
         advice: &str,
     ) -> Error {
-        if !matches!(verb, Verb::Send | Verb::Recv) {
+        if !matches!(verb, Verb::SEND | Verb::RECV) {
             self.group.skip_call();
         }
         let rank = self.group.members()[self.group.rank()];
@@ -35,15 +36,15 @@ impl Raw<'_> {
         }
         let (input, output) = buffers.bytes();
         let (input_count, output_count) = match spec.verb {
-            Verb::AllGather | Verb::Gather => {
+            verbs::ALL_GATHER | verbs::GATHER => {
                 let total = self.check_counts(verb, spec.counts)?;
                 (spec.counts[rank], total)
             }
-            Verb::Scatter | Verb::ReduceScatter => {
+            verbs::SCATTER | verbs::REDUCE_SCATTER => {
                 let total = self.check_counts(verb, spec.counts)?;
                 (total, spec.counts[rank])
             }
-            Verb::AllToAll => {
+            verbs::ALL_TO_ALL => {
                 (self.check_counts(verb, spec.counts)?, self.check_counts(verb, spec.receive_counts)?)
             }
             _ => {
@@ -54,20 +55,20 @@ impl Raw<'_> {
         // Only the root has the input of scatter, and the output of gather and reduce.
         let is_root = spec.root == Some(rank);
         match spec.verb {
-            Verb::Scatter if !is_root => {}
-            Verb::Scatter => {
+            verbs::SCATTER if !is_root => {}
+            verbs::SCATTER => {
                 self.check_length(verb, "an input at the root", input, input_count, spec.dtype)?
             }
             _ => self.check_length(verb, "an input", input, input_count, spec.dtype)?,
         }
         match spec.verb {
-            Verb::Gather | Verb::Reduce if !is_root => {}
-            Verb::Gather | Verb::Reduce => {
+            verbs::GATHER | verbs::REDUCE if !is_root => {}
+            verbs::GATHER | verbs::REDUCE => {
                 self.check_length(verb, "an output at the root", output, output_count, spec.dtype)?;
             }
             _ => self.check_length(verb, "an output", output, output_count, spec.dtype)?,
         }
-        if spec.verb == Verb::AllToAll && spec.counts[rank] != spec.receive_counts[rank] {
+        if spec.verb == verbs::ALL_TO_ALL && spec.counts[rank] != spec.receive_counts[rank] {
             let expected = format!("{} elements from oneself", spec.counts[rank]);
             let advice = "what a rank sends itself it also receives";
             return Err(self.reject(verb, expected, spec.receive_counts[rank].to_string(), advice));

@@ -4,8 +4,10 @@ use super::Raw;
 use super::buffer::{Buffer, BufferMut};
 use crate::error::Result;
 use crate::memory::{DType, Element};
-use crate::transport::{CancelOnDrop, Incoming, Outgoing, Signature, Slot, Ticket, Verb};
-use crate::world::{Group, Pending};
+use crate::transport::{
+    Call, CancelOnDrop, Incoming, Outgoing, POLL_INTERVAL, Signature, Slot, Ticket, Verb,
+};
+use crate::world::{Group, Pending, pending};
 
 impl Group {
     /// Sends values to a member. Returns when the buffer may be overwritten: at once for short messages, when the other side
@@ -28,8 +30,8 @@ impl Raw<'_> {
             Buffer::Host(bytes) => bytes,
             Buffer::Device(span) => return self.send_from_device(span, dtype, to, tag),
         };
-        let slot = self.message_slot(Verb::Send, bytes.len(), dtype, to, tag)?;
-        self.group.message_call(Verb::Send, |call| {
+        let slot = self.message_slot(Verb::SEND, bytes.len(), dtype, to, tag)?;
+        self.group.message_call(Verb::SEND, |call| {
             self.group.exchange(call, &slot, vec![Outgoing { to, bytes }], Vec::new())
         })
     }
@@ -46,8 +48,8 @@ impl Raw<'_> {
             BufferMut::Host(bytes) => bytes,
             BufferMut::Device(span) => return self.recv_to_device(span, dtype, from, tag),
         };
-        let slot = self.message_slot(Verb::Recv, bytes.len(), dtype, from, tag)?;
-        self.group.message_call(Verb::Recv, |call| {
+        let slot = self.message_slot(Verb::RECV, bytes.len(), dtype, from, tag)?;
+        self.group.message_call(Verb::RECV, |call| {
             self.group.exchange(call, &slot, Vec::new(), vec![Incoming { from, bytes }])
         })
     }
@@ -59,12 +61,12 @@ impl Raw<'_> {
     {
         let buffer = Box::new(buffer);
         let bytes = (*buffer).as_ref();
-        let slot = self.message_slot(Verb::Send, bytes.len(), dtype, to, tag)?;
+        let slot = self.message_slot(Verb::SEND, bytes.len(), dtype, to, tag)?;
         let to = self.group.members()[to];
-        self.group.check_peer(Verb::Send, to)?;
+        self.group.check_peer(Verb::SEND, to)?;
         // SAFETY: the buffer is boxed and moves into the work below, which keeps it until the ticket is cancelled.
-        let ticket = unsafe { self.begin(Verb::Send, &slot, &[Outgoing { to, bytes }], &mut [])? };
-        Ok(self.finish(Verb::Send, buffer, ticket))
+        let ticket = unsafe { self.begin(Verb::SEND, &slot, &[Outgoing { to, bytes }], &mut [])? };
+        Ok(self.finish(Verb::SEND, buffer, ticket))
     }
 
     /// Receives in the background, and returns the buffer when it is filled.
@@ -74,12 +76,75 @@ impl Raw<'_> {
     {
         let mut buffer = Box::new(buffer);
         let bytes = (*buffer).as_mut();
-        let slot = self.message_slot(Verb::Recv, bytes.len(), dtype, from, tag)?;
+        let slot = self.message_slot(Verb::RECV, bytes.len(), dtype, from, tag)?;
         let from = self.group.members()[from];
-        self.group.check_peer(Verb::Recv, from)?;
+        self.group.check_peer(Verb::RECV, from)?;
         // SAFETY: as in `start_send`.
-        let ticket = unsafe { self.begin(Verb::Recv, &slot, &[], &mut [Incoming { from, bytes }])? };
-        Ok(self.finish(Verb::Recv, buffer, ticket))
+        let ticket = unsafe { self.begin(Verb::RECV, &slot, &[], &mut [Incoming { from, bytes }])? };
+        Ok(self.finish(Verb::RECV, buffer, ticket))
+    }
+
+    /// Receives the next message with this tag from any member, and returns its sender; the length must equal the
+    /// sender's. No other receive with this tag may run on the group at the same time.
+    ///
+    /// ```
+    /// use unisono::{DType, testing};
+    /// testing::spawn(3, |group| match group.rank() {
+    ///     0 => {
+    ///         let mut sender = [0];
+    ///         let from = group.raw().recv_any(&mut sender, DType::U8, 7).unwrap();
+    ///         let other = group.raw().recv_any(&mut sender, DType::U8, 7).unwrap();
+    ///         assert_eq!((from + other, usize::from(sender[0])), (3, other));
+    ///     }
+    ///     rank => group.send(&[rank as u8], 0, 7).unwrap(),
+    /// });
+    /// ```
+    pub fn recv_any(&self, values: &mut [u8], dtype: DType, tag: u32) -> Result<usize> {
+        let slot = self.message_slot(Verb::RECV, values.len(), dtype, self.group.rank(), tag)?;
+        self.group.message_call(Verb::RECV, |call| {
+            let (from, bytes) = self.next_message(call, &slot)?;
+            let from = self.group.members().iter().position(|&member| member == from).unwrap_or(from);
+            if bytes.len() != values.len() {
+                let expected = format!("a message of {} bytes", values.len());
+                let received = format!("{} bytes from rank {from}", bytes.len());
+                return Err(self.reject(Verb::RECV, expected, received, "send and receive equal sizes"));
+            }
+            values.copy_from_slice(&bytes);
+            Ok(from)
+        })
+    }
+
+    /// Receives from any member in the background, and returns the buffer and the sender.
+    pub fn start_recv_any<B>(&self, mut buffer: B, dtype: DType, tag: u32) -> Pending<(B, usize)>
+    where
+        B: AsMut<[u8]> + Send + 'static,
+    {
+        self.group.start_unordered(move |group| {
+            let from = group.raw().recv_any(buffer.as_mut(), dtype, tag)?;
+            Ok((buffer, from))
+        })
+    }
+
+    /// The next message of a slot and the world rank of its sender.
+    fn next_message(&self, call: &Call, slot: &Slot) -> Result<(usize, Vec<u8>)> {
+        let transport = self.group.transport();
+        loop {
+            let limit = POLL_INTERVAL.min(call.remaining());
+            if let Some(found) = transport.receive_next(call, slot.context, slot.tag, limit)? {
+                return Ok(found);
+            }
+            self.group.check_usable(Verb::RECV.name())?;
+            call.check_interrupt()?;
+            let others = || self.group.members().iter().copied().filter(|&member| member != call.rank);
+            let lost: Vec<_> = others().filter_map(|member| transport.lost(member)).collect();
+            // A single lost rank may not be the one that was to send.
+            if !lost.is_empty() && lost.len() == others().count() {
+                return Err(call.lost(lost));
+            }
+            if call.remaining().is_zero() {
+                return Err(call.timeout(others().map(|member| transport.missing(member)).collect()));
+            }
+        }
     }
 
     /// # Safety
@@ -101,6 +166,15 @@ impl Raw<'_> {
         let waited = transport.clone();
         // The buffer must outlive the ticket, whatever happens: tuple fields are dropped in this order.
         let guarded = (CancelOnDrop(move || transport.cancel(ticket)), buffer);
+        // Short messages, and those that have arrived, need no thread.
+        let outcome = self.group.message_call(verb, |call| waited.poll(call, &ticket));
+        if !matches!(outcome, Ok(false)) {
+            let (promise, result) = pending();
+            let (cancel, buffer) = guarded;
+            drop(cancel);
+            promise.fulfil(|| outcome.map(|_| *buffer));
+            return result;
+        }
         self.group.start_unordered(move |group| {
             let (cancel, buffer) = guarded;
             let outcome = group.message_call(verb, |call| waited.complete(call, &ticket));
@@ -131,7 +205,7 @@ impl Raw<'_> {
             ));
         }
         // One signature for both sides: they are compared.
-        let signature = Signature::new(Verb::Send, 0).of(dtype, count);
+        let signature = Signature::new(Verb::SEND, 0).of(dtype, count);
         Ok(Slot { context: self.group.context(), tag, signature })
     }
 }

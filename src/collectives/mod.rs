@@ -17,6 +17,7 @@ mod reduce;
 mod reduce_scatter;
 mod scatter;
 mod spec;
+pub(crate) mod verbs;
 
 pub use buffer::{Buffer, BufferMut};
 #[allow(deprecated)]

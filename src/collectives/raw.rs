@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::buffer::{Buffer, BufferMut, Buffers};
 use super::spec::CollectiveSpec;
+use super::verbs;
 use crate::cuda::{Event, Span};
 use crate::error::{Error, Result};
 use crate::memory::{DType, ReduceOp};
@@ -114,8 +115,9 @@ impl Raw<'_> {
     }
 
     /// Copies the root's values to every member.
+    #[inline]
     pub fn broadcast<'b>(&self, values: impl Into<BufferMut<'b>>, dtype: DType, root: usize) -> Result<()> {
-        let spec = CollectiveSpec::new(Verb::Broadcast, dtype).root(root);
+        let spec = CollectiveSpec::new(verbs::BROADCAST, dtype).root(root);
         self.execute(&spec, Buffers::in_place(values.into()))
     }
 
@@ -127,7 +129,7 @@ impl Raw<'_> {
         dtype: DType,
         operation: ReduceOp,
     ) -> Result<()> {
-        let spec = CollectiveSpec::new(Verb::AllReduce, dtype).operation(operation);
+        let spec = CollectiveSpec::new(verbs::ALL_REDUCE, dtype).operation(operation);
         self.execute(&spec, Buffers::in_place(values.into()))
     }
 
@@ -139,7 +141,7 @@ impl Raw<'_> {
         operation: ReduceOp,
         root: usize,
     ) -> Result<()> {
-        let spec = CollectiveSpec::new(Verb::Reduce, dtype).operation(operation).root(root);
+        let spec = CollectiveSpec::new(verbs::REDUCE, dtype).operation(operation).root(root);
         let buffers = match values.into() {
             // Nothing may be written to the other members' memory.
             BufferMut::Device(span) if self.group.rank() != root => {
@@ -159,9 +161,9 @@ impl Raw<'_> {
         operation: ReduceOp,
         root: usize,
     ) -> Result<()> {
-        let spec = CollectiveSpec::new(Verb::Reduce, dtype).operation(operation).root(root);
+        let spec = CollectiveSpec::new(verbs::REDUCE, dtype).operation(operation).root(root);
         let output = output.filter(|_| self.group.rank() == root).map(Into::into);
-        self.execute(&spec, self.pair(Verb::Reduce, Some(input.into()), output)?)
+        self.execute(&spec, self.pair(verbs::REDUCE, Some(input.into()), output)?)
     }
 
     /// Concatenates the members' values in rank order; `counts` is the number of elements of each member.
@@ -172,8 +174,8 @@ impl Raw<'_> {
         counts: &[usize],
         dtype: DType,
     ) -> Result<()> {
-        let spec = CollectiveSpec::new(Verb::AllGather, dtype).counts(counts);
-        self.execute(&spec, self.pair(Verb::AllGather, Some(input.into()), Some(output.into()))?)
+        let spec = CollectiveSpec::new(verbs::ALL_GATHER, dtype).counts(counts);
+        self.execute(&spec, self.pair(verbs::ALL_GATHER, Some(input.into()), Some(output.into()))?)
     }
 
     /// Concatenates the members' values at the root; `counts` is the number of elements of each member. Only the root's
@@ -186,9 +188,9 @@ impl Raw<'_> {
         dtype: DType,
         root: usize,
     ) -> Result<()> {
-        let spec = CollectiveSpec::new(Verb::Gather, dtype).counts(counts).root(root);
+        let spec = CollectiveSpec::new(verbs::GATHER, dtype).counts(counts).root(root);
         let output = output.filter(|_| self.group.rank() == root).map(Into::into);
-        self.execute(&spec, self.pair(Verb::Gather, Some(input.into()), output)?)
+        self.execute(&spec, self.pair(verbs::GATHER, Some(input.into()), output)?)
     }
 
     /// Distributes parts of the root's values; `counts` is the number of elements of each part. Only the root's input is
@@ -201,9 +203,9 @@ impl Raw<'_> {
         dtype: DType,
         root: usize,
     ) -> Result<()> {
-        let spec = CollectiveSpec::new(Verb::Scatter, dtype).counts(counts).root(root);
+        let spec = CollectiveSpec::new(verbs::SCATTER, dtype).counts(counts).root(root);
         let input = input.filter(|_| self.group.rank() == root).map(Into::into);
-        self.execute(&spec, self.pair(Verb::Scatter, input, Some(output.into()))?)
+        self.execute(&spec, self.pair(verbs::SCATTER, input, Some(output.into()))?)
     }
 
     /// Reduces the members' inputs, and gives every member its part of the result; `counts` is the number of elements of
@@ -216,8 +218,8 @@ impl Raw<'_> {
         dtype: DType,
         operation: ReduceOp,
     ) -> Result<()> {
-        let spec = CollectiveSpec::new(Verb::ReduceScatter, dtype).counts(counts).operation(operation);
-        self.execute(&spec, self.pair(Verb::ReduceScatter, Some(input.into()), Some(output.into()))?)
+        let spec = CollectiveSpec::new(verbs::REDUCE_SCATTER, dtype).counts(counts).operation(operation);
+        self.execute(&spec, self.pair(verbs::REDUCE_SCATTER, Some(input.into()), Some(output.into()))?)
     }
 
     /// Sends a part to each member and receives one from each; a sender's count for a receiver must equal the receiver's
@@ -230,9 +232,9 @@ impl Raw<'_> {
         receive_counts: &[usize],
         dtype: DType,
     ) -> Result<()> {
-        let spec = CollectiveSpec::new(Verb::AllToAll, dtype).counts(send_counts);
+        let spec = CollectiveSpec::new(verbs::ALL_TO_ALL, dtype).counts(send_counts);
         let spec = CollectiveSpec { receive_counts, ..spec };
-        self.execute(&spec, self.pair(Verb::AllToAll, Some(input.into()), Some(output.into()))?)
+        self.execute(&spec, self.pair(verbs::ALL_TO_ALL, Some(input.into()), Some(output.into()))?)
     }
 
     /// The name of a call.
@@ -269,15 +271,15 @@ pub(super) struct HostCall<'a> {
 impl HostCall<'_> {
     fn execute(&self, buffers: Buffers) -> Result<()> {
         match (self.spec.verb, buffers) {
-            (Verb::AllReduce, Buffers::InPlace(bytes)) => self.all_reduce(bytes),
-            (Verb::Broadcast, Buffers::InPlace(bytes)) => self.broadcast(bytes),
-            (Verb::Reduce, Buffers::InPlace(bytes)) => self.reduce(bytes),
-            (Verb::Reduce, Buffers::Separate(input, output)) => self.reduce_to(input, output),
-            (Verb::AllGather, Buffers::Separate(input, output)) => self.all_gather(input, output),
-            (Verb::Gather, Buffers::Separate(input, output)) => self.gather(input, output),
-            (Verb::Scatter, Buffers::Separate(input, output)) => self.scatter(input, output),
-            (Verb::ReduceScatter, Buffers::Separate(input, output)) => self.reduce_scatter(input, output),
-            (Verb::AllToAll, Buffers::Separate(input, output)) => self.all_to_all(input, output),
+            (verbs::ALL_REDUCE, Buffers::InPlace(bytes)) => self.all_reduce(bytes),
+            (verbs::BROADCAST, Buffers::InPlace(bytes)) => self.broadcast(bytes),
+            (verbs::REDUCE, Buffers::InPlace(bytes)) => self.reduce(bytes),
+            (verbs::REDUCE, Buffers::Separate(input, output)) => self.reduce_to(input, output),
+            (verbs::ALL_GATHER, Buffers::Separate(input, output)) => self.all_gather(input, output),
+            (verbs::GATHER, Buffers::Separate(input, output)) => self.gather(input, output),
+            (verbs::SCATTER, Buffers::Separate(input, output)) => self.scatter(input, output),
+            (verbs::REDUCE_SCATTER, Buffers::Separate(input, output)) => self.reduce_scatter(input, output),
+            (verbs::ALL_TO_ALL, Buffers::Separate(input, output)) => self.all_to_all(input, output),
             (verb, _) => Err(Error::internal(verb.name(), "it has no form for these buffers")),
         }
     }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::byte_ranges;
+use super::verbs;
 use crate::memory::{DType, ReduceOp};
 use crate::transport::{Signature, Verb};
 
@@ -54,7 +55,7 @@ impl<'a> CollectiveSpec<'a> {
 
     /// Whether `counts` partitions the elements, in the same way on all ranks.
     fn has_parts(&self) -> bool {
-        matches!(self.verb, Verb::AllGather | Verb::Gather | Verb::Scatter | Verb::ReduceScatter)
+        matches!(self.verb, verbs::ALL_GATHER | verbs::GATHER | verbs::SCATTER | verbs::REDUCE_SCATTER)
     }
 
     /// What all ranks must agree on, for call `number`, which users know as `name`. `bytes` is the length of this rank's
@@ -63,7 +64,7 @@ impl<'a> CollectiveSpec<'a> {
     pub fn signature(&self, name: Verb, number: u64, bytes: usize, deterministic: bool) -> Signature {
         let signature = Signature::new(name, number);
         let mut signature = match self.verb {
-            Verb::AllToAll => signature.of(self.dtype, Signature::VARIES),
+            verbs::ALL_TO_ALL => signature.of(self.dtype, Signature::VARIES),
             _ if self.has_parts() => {
                 signature.of(self.dtype, self.counts.iter().sum::<usize>() as u64).parts(self.counts)
             }

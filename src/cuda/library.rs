@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     const NOWHERE: LibrarySpec = LibrarySpec {
-        title: "a library that nobody has",
+        title: "a library that does not exist",
         names: &["libunisono-nowhere.so.1"],
         variable: "UNISONO_LIBNOWHERE",
         advice: "there is no such library",
@@ -189,7 +189,9 @@ mod tests {
         let Err(error) = NOWHERE.load() else { panic!("there is no such library") };
         assert_eq!(error.kind(), crate::error::Kind::Unsupported);
         let expected = match cfg!(feature = "cuda") {
-            true => ["a library that nobody has was not found", "libunisono-nowhere.so.1 (loader's path)"],
+            true => {
+                ["a library that does not exist was not found", "libunisono-nowhere.so.1 (loader's path)"]
+            }
             false => ["this build of unisono is without CUDA", "feature `cuda`"],
         };
         assert!(expected.iter().all(|words| error.to_string().contains(words)), "{error}");

@@ -3,10 +3,11 @@
 use super::exchange::Exchange;
 use super::neighbours::StartedCall;
 use super::packing::{PackArrays, PackUnpack, Transfers};
+use super::verbs;
 use crate::error::Result;
 use crate::memory::strided::{narrow, wide_size};
 use crate::memory::{DType, Element};
-use crate::transport::{Call, Verb};
+use crate::transport::Call;
 
 impl Exchange {
     /// The adjoint of [`Exchange::forward`], as backpropagation needs it: each element of `part` becomes the sum over all
@@ -21,7 +22,7 @@ impl Exchange {
     pub fn adjoint_fields(&mut self, padded: &[&[u8]], parts: &mut [&mut [u8]]) -> Result<()> {
         self.check_adjoint(padded, parts)?;
         let group = self.group.clone();
-        group.call(Verb::HaloAdjoint, |call| {
+        group.call(verbs::ADJOINT, |call| {
             let started = self.send_padded(call, padded)?;
             self.sum_own(padded, parts);
             self.receive_sums(call, started, parts)
@@ -33,7 +34,7 @@ impl Exchange {
     pub fn begin_adjoint(&mut self, padded: &[&[u8]], parts: &mut [&mut [u8]]) -> Result<()> {
         self.check_adjoint(padded, parts)?;
         let group = self.group.clone();
-        let started = group.call(Verb::HaloAdjoint, |call| {
+        let started = group.call(verbs::ADJOINT, |call| {
             let started = self.send_padded(call, padded)?;
             self.sum_own(padded, parts);
             Ok(started)
@@ -44,12 +45,12 @@ impl Exchange {
 
     fn check_adjoint(&self, padded: &[&[u8]], parts: &[&mut [u8]]) -> Result<()> {
         self.check_idle()?;
-        self.check_lengths(padded.iter().map(|x| x.len()), self.plan.needed().elements(), "padded arrays")?;
-        self.check_lengths(parts.iter().map(|x| x.len()), self.plan.own().elements(), "parts")
+        self.check_padded(padded)?;
+        self.check_parts(parts)
     }
 
     pub(super) fn send_padded(&mut self, call: &Call, padded: &[impl AsRef<[u8]>]) -> Result<StartedCall> {
-        let started = StartedCall { verb: Verb::HaloAdjoint, number: call.number };
+        let started = StartedCall { verb: verbs::ADJOINT, number: call.number };
         let fingerprint = self.fingerprint();
         let Exchange { plan, group, wire, sends, receives, dtype, fields, .. } = self;
         let transfers = Transfers::forward(plan, (sends, receives), (dtype.size(), *fields)).reversed();

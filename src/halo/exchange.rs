@@ -6,11 +6,12 @@ use std::time::Duration;
 use super::neighbours::StartedCall;
 use super::packing::{PackArrays, ParcelTable, Transfers, UnpackArrays};
 use super::plan::{HaloParcel, Plan};
+use super::verbs;
 use super::wire::{Neighbour, Wire};
 use crate::error::{Error, Result};
 use crate::memory::strided::{value_of, wide_size};
 use crate::memory::{DType, Element};
-use crate::transport::{Call, Verb};
+use crate::transport::Call;
 use crate::world::Group;
 
 /// Options of an exchange.
@@ -139,7 +140,7 @@ impl Exchange {
     pub fn forward_fields(&mut self, parts: &[&[u8]], padded: &mut [&mut [u8]]) -> Result<()> {
         self.check_forward(parts, padded)?;
         let group = self.group.clone();
-        group.call(Verb::HaloForward, |call| {
+        group.call(verbs::FORWARD, |call| {
             let started = self.send(call, parts)?;
             self.fill_own(parts, padded);
             self.receive_padded(call, started, padded)
@@ -156,7 +157,7 @@ impl Exchange {
     /// As [`Exchange::refresh`], for all fields.
     pub fn refresh_fields(&mut self, padded: &mut [&mut [u8]]) -> Result<()> {
         self.check_idle()?;
-        self.check_lengths(padded.iter().map(|x| x.len()), self.plan.needed().elements(), "padded arrays")?;
+        self.check_padded(padded)?;
         let plan = self.plan.clone();
         let Some(in_place) = &plan.in_place else {
             let expected = "a window whose padded arrays hold all of each part";
@@ -167,8 +168,8 @@ impl Exchange {
             ));
         };
         let (group, element) = (self.group.clone(), self.dtype.size());
-        group.call(Verb::HaloForward, |call| {
-            let started = StartedCall { verb: Verb::HaloForward, number: call.number };
+        group.call(verbs::FORWARD, |call| {
+            let started = StartedCall { verb: verbs::FORWARD, number: call.number };
             let terms = (started, self.dtype, self.fingerprint);
             let transfers = Transfers::forward(&plan, (&self.sends, &self.receives), (element, self.fields));
             let sends = Some(ParcelTable(&in_place.sends, &self.sends));
@@ -186,7 +187,7 @@ impl Exchange {
     pub fn begin(&mut self, parts: &[&[u8]], padded: &mut [&mut [u8]]) -> Result<()> {
         self.check_forward(parts, padded)?;
         let group = self.group.clone();
-        let started = group.call(Verb::HaloForward, |call| {
+        let started = group.call(verbs::FORWARD, |call| {
             let started = self.send(call, parts)?;
             self.fill_own(parts, padded);
             Ok(started)
@@ -201,33 +202,28 @@ impl Exchange {
             return Err(self.reject("an exchange that has begun", "none", "call begin first"));
         };
         let group = self.group.clone();
-        match started.verb == Verb::HaloAdjoint {
-            false => {
-                self.check_lengths(
-                    outputs.iter().map(|x| x.len()),
-                    self.plan.needed().elements(),
-                    "padded arrays",
-                )?;
-                self.in_flight = None;
-                group.call(Verb::HaloEnd, |call| self.receive_padded(call, started, outputs))
-            }
-            true => {
-                self.check_lengths(outputs.iter().map(|x| x.len()), self.plan.own().elements(), "parts")?;
-                self.in_flight = None;
-                group.call(Verb::HaloEnd, |call| self.receive_sums(call, started, outputs))
-            }
+        let is_adjoint = started.verb == verbs::ADJOINT;
+        if is_adjoint {
+            self.check_parts(outputs)?
+        } else {
+            self.check_padded(outputs)?
         }
+        self.in_flight = None;
+        group.call(verbs::END, |call| match is_adjoint {
+            true => self.receive_sums(call, started, outputs),
+            false => self.receive_padded(call, started, outputs),
+        })
     }
 
     fn check_forward(&self, parts: &[&[u8]], padded: &[&mut [u8]]) -> Result<()> {
         self.check_idle()?;
-        self.check_lengths(parts.iter().map(|x| x.len()), self.plan.own().elements(), "parts")?;
-        self.check_lengths(padded.iter().map(|x| x.len()), self.plan.needed().elements(), "padded arrays")
+        self.check_parts(parts)?;
+        self.check_padded(padded)
     }
 
     /// Sends the parcels that other ranks need.
     fn send(&mut self, call: &Call, parts: &[&[u8]]) -> Result<StartedCall> {
-        let started = StartedCall { verb: Verb::HaloForward, number: call.number };
+        let started = StartedCall { verb: verbs::FORWARD, number: call.number };
         let Exchange { plan, group, wire, sends, receives, dtype, fields, fingerprint, .. } = self;
         let transfers = Transfers::forward(plan, (sends, receives), (dtype.size(), *fields));
         let mut packer = PackArrays { transfers, arrays: parts };
@@ -280,14 +276,17 @@ impl Exchange {
         }
     }
 
-    pub(super) fn check_lengths(
-        &self,
-        lengths: impl ExactSizeIterator<Item = usize>,
-        elements: usize,
-        what: &str,
-    ) -> Result<()> {
-        let (count, bytes) = (lengths.len(), elements * self.dtype.size());
-        let wrong = lengths.into_iter().find(|&length| length != bytes);
+    pub(super) fn check_parts(&self, parts: &[impl AsRef<[u8]>]) -> Result<()> {
+        self.check_lengths(parts, self.plan.own().elements(), "parts")
+    }
+
+    pub(super) fn check_padded(&self, padded: &[impl AsRef<[u8]>]) -> Result<()> {
+        self.check_lengths(padded, self.plan.needed().elements(), "padded arrays")
+    }
+
+    fn check_lengths(&self, arrays: &[impl AsRef<[u8]>], elements: usize, what: &str) -> Result<()> {
+        let (count, bytes) = (arrays.len(), elements * self.dtype.size());
+        let wrong = arrays.iter().map(|array| array.as_ref().len()).find(|&length| length != bytes);
         if count == self.fields && wrong.is_none() {
             return Ok(());
         }
@@ -310,7 +309,7 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         if let Some(started) = self.in_flight {
-            let came = if started.verb == Verb::HaloAdjoint { &self.sends } else { &self.receives };
+            let came = if started.verb == verbs::ADJOINT { &self.sends } else { &self.receives };
             self.wire.cancel(|lane| usize::from(came[lane].is_some()));
         }
     }

@@ -4,10 +4,10 @@
 use super::adjoint::SumArrays;
 use super::exchange::Exchange;
 use super::packing::{ParcelTable, Transfers};
+use super::verbs;
 use crate::error::Result;
 use crate::memory::Element;
 use crate::memory::strided::wide_size;
-use crate::transport::Verb;
 
 impl Exchange {
     /// As [`Exchange::adjoint`], with the same bits, but the sums replace the part inside `padded`; the values around it are
@@ -34,13 +34,13 @@ impl Exchange {
     /// As [`Exchange::adjoint_within`], for all fields.
     pub fn adjoint_fields_within(&mut self, padded: &mut [&mut [u8]]) -> Result<()> {
         self.check_idle()?;
-        self.check_lengths(padded.iter().map(|x| x.len()), self.plan.needed().elements(), "padded arrays")?;
+        self.check_padded(padded)?;
         let (plan, group, dtype) = (self.plan.clone(), self.group.clone(), self.dtype);
         let Some(in_place) = plan.in_place.as_ref().filter(|_| wide_size(dtype) == dtype.size()) else {
             let expected = "a window whose padded arrays hold all of each part, and no half type";
             return Err(self.reject(expected, &format!("another one, of {dtype}"), "use adjoint"));
         };
-        group.call(Verb::HaloAdjoint, |call| {
+        group.call(verbs::ADJOINT, |call| {
             let started = self.send_padded(call, padded)?;
             for array in padded.iter_mut() {
                 in_place.local.iter().for_each(|pair| pair.add_within(dtype, array));

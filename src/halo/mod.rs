@@ -18,6 +18,7 @@ mod partition;
 mod plan;
 mod region;
 mod segments;
+pub(crate) mod verbs;
 mod window;
 mod wire;
 

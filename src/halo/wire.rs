@@ -2,10 +2,11 @@
 
 use super::neighbours::{StartedCall, wait};
 use super::packing::PackUnpack;
+use super::verbs;
 use crate::error::{Error, Result};
 use crate::memory::DType;
 use crate::transport::arena::spsc::{Inbox, Outbox, STEPS};
-use crate::transport::{Call, OwnedExchange, Signature, Slot, Verb};
+use crate::transport::{Call, OwnedExchange, Signature, Slot};
 use crate::world::Group;
 
 /// A neighbour, and the buffer space that each direction needs, in bytes.
@@ -236,7 +237,7 @@ impl Wire {
 /// The sequence number of a transfer after another one. It identifies the call, because a rank may have one call rejected
 /// and go on to the next; and it tells apart the two transfers that a call may make.
 fn sequence_number(started: StartedCall, last: u64) -> u64 {
-    let call = 2 * started.number + u64::from(started.verb == Verb::HaloAdjoint);
+    let call = 2 * started.number + u64::from(started.verb == verbs::ADJOINT);
     let first = (2 * call + 1) * STEPS;
     if last == first { first + STEPS } else { first }
 }

@@ -103,7 +103,7 @@ impl StoredNumber for f16 {
     fn narrow(wide: f32) -> f16 {
         f16::from_f32(wide)
     }
-    // Converted one by one, each value would check anew which instructions the CPU has.
+    // Converted one by one, each value would check again which instructions the CPU has.
     #[inline(always)]
     fn widen_all(narrow: &[f16], wide: &mut [f32]) {
         half_floats::widen(narrow, wide);

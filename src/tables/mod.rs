@@ -32,6 +32,7 @@ pub use handle::custom::CustomTable;
 pub use handle::key_value::KeyValueTable;
 pub use handle::table::Table;
 pub use handle::typed::{ArrayTable, MatrixTable, Rowset, SparseMatrixTable};
+pub use lifecycle::creation::TablesCall;
 pub use lifecycle::tables::Tables;
 pub use remote::compress::Compression;
 pub use shard::custom::{Requests, SavedShards, ServerHalf, WorkerHalf};
@@ -42,6 +43,7 @@ pub use spec::consistency::Consistency;
 pub use spec::description::TableKind;
 pub use spec::init::Init;
 pub use spec::role::Role;
+pub(crate) use spec::verbs::VERBS;
 pub use updater::{UpdateContext, Updater, UpdaterChoice};
 
 /// The former name of [`CudaTable`].

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::mpi::MpiTransport;
 use super::wait::poll_until;
-use super::{Call, Incoming, NonblockingTransport, Outgoing, Slot, Ticket, Transport};
+use super::{Call, Delivery, Incoming, NonblockingTransport, Outgoing, Slot, Ticket, Transport};
 use crate::error::{Lost, Missing, Result};
 use crate::memory::{DType, ReduceOp};
 
@@ -84,13 +84,7 @@ impl Transport for HostsTransport {
         self.transport_to(to).post(call, to, slot, bytes)
     }
 
-    fn receive_next(
-        &self,
-        call: &Call,
-        context: u32,
-        tag: u32,
-        limit: Duration,
-    ) -> Result<Option<(usize, Vec<u8>)>> {
+    fn receive_next(&self, call: &Call, context: u32, tag: u32, limit: Duration) -> Result<Option<Delivery>> {
         // Cannot block on both transports; messages from this host wait for the next poll.
         poll_until(Instant::now() + limit, self.remote.arrival_park(), || {
             match self.local.receive_next(call, context, tag, Duration::ZERO)? {

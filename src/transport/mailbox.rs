@@ -3,7 +3,7 @@
 use super::exchanges::Exchanges;
 use super::matching::{MatchingQueues, MessageMismatch, PostedReceive, UnexpectedMessage};
 use super::message::zeroed;
-use super::{Envelope, Incoming, Slot, Ticket};
+use super::{Delivery, Envelope, Incoming, Slot, Ticket};
 
 /// Destination of an arriving message's bytes.
 pub(crate) enum ReceiveTarget {
@@ -48,7 +48,7 @@ impl Mailbox {
     }
 
     /// Takes the oldest unexpected message with this context and tag, from any source.
-    pub fn take_next(&mut self, context: u32, tag: u32) -> Option<(usize, Vec<u8>)> {
+    pub fn take_next(&mut self, context: u32, tag: u32) -> Option<Delivery> {
         self.matching.take_next(context, tag, |_| false).map(|message| (message.from, message.body))
     }
 

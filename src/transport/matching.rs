@@ -126,11 +126,11 @@ pub(crate) struct MessageMismatch {
 impl MessageMismatch {
     /// The error that a call reports for this mismatch.
     pub fn error(&self, call: &Call) -> Error {
-        if self.received.signature.is(Verb::Revoke) {
+        if self.received.signature.is(Verb::REVOKE) {
             return call.lost(vec![Lost::new(self.from, None, super::REVOKED)]);
         }
         // A sender sees a mismatch when its receiver has rejected the message.
-        let is_sender = call.operation == Verb::Send.name();
+        let is_sender = call.operation == Verb::SEND.name();
         let words = |envelope: &Envelope, is_sender: bool| {
             let signature = match is_sender {
                 true => envelope.signature,

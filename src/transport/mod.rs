@@ -15,6 +15,7 @@ mod owned_exchange;
 pub(crate) mod process;
 pub(crate) mod shm;
 mod signature;
+mod verb;
 pub(crate) mod wait;
 
 pub use arena::{ArenaBuffer, WholeArena};
@@ -25,7 +26,8 @@ pub(crate) use message::{Envelope, Incoming, Outgoing, Slot};
 pub use mpi::{MpiInterface, MpiLibrary, mpi_libraries};
 pub(crate) use nonblocking::{NonblockingTransport, Ticket};
 pub(crate) use owned_exchange::OwnedExchange;
-pub(crate) use signature::{Signature, Verb};
+pub(crate) use signature::Signature;
+pub(crate) use verb::{VERBS, Verb, VerbDescriptor, VerbTable, verbs};
 pub use wait::POLL_INTERVAL;
 
 use std::time::Duration;
@@ -35,6 +37,9 @@ use crate::memory::{DType, ReduceOp};
 
 /// Cause of loss reported for a member that no longer takes part in its group.
 pub(crate) const REVOKED: &str = "it revoked this group, or gave up on it after an error";
+
+/// A message that was received, with its sender.
+pub(crate) type Delivery = (usize, Vec<u8>);
 
 /// Carries bytes between the ranks of a world. Every rank number in this trait is a world rank.
 pub(crate) trait Transport: NonblockingTransport + Send + Sync {
@@ -77,13 +82,7 @@ pub(crate) trait Transport: NonblockingTransport + Send + Sync {
     /// `None` if none arrives within `limit`. Messages from one sender are received in the order sent. No `Incoming`
     /// may be posted for the same context and tag. The call makes progress on all exchanges of this rank, does not
     /// block the progress of other threads, and sleeps while idle. `call` serves only to identify the call in errors.
-    fn receive_next(
-        &self,
-        call: &Call,
-        context: u32,
-        tag: u32,
-        limit: Duration,
-    ) -> Result<Option<(usize, Vec<u8>)>>;
+    fn receive_next(&self, call: &Call, context: u32, tag: u32, limit: Duration) -> Result<Option<Delivery>>;
 
     /// Waits, at most for `limit`, until every posted message has left this rank; true if all have.
     fn flush(&self, call: &Call, limit: Duration) -> Result<bool>;

@@ -5,105 +5,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use bytemuck::{Pod, Zeroable};
 
+use super::Verb;
 use crate::memory::{DType, ReduceOp};
-
-/// Operations as encoded in signatures. The numbers are stable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Verb {
-    Barrier = 1,
-    Broadcast = 2,
-    Scatter = 3,
-    Gather = 4,
-    AllGather = 5,
-    Reduce = 6,
-    AllReduce = 7,
-    ReduceScatter = 8,
-    AllToAll = 9,
-    Send = 10,
-    Group = 11,
-    Recv = 12,
-    Revoke = 13,
-    HaloForward = 20,
-    HaloAdjoint = 21,
-    HaloEnd = 22,
-    CudaHaloForward = 23,
-    CudaHaloAdjoint = 24,
-    JoinTables = 30,
-    NewTable = 31,
-    SaveTables = 32,
-    LoadTables = 33,
-    TableGet = 34,
-    TableAdd = 35,
-}
-
-impl Verb {
-    const ALL: [Verb; 24] = [
-        Verb::Barrier,
-        Verb::Broadcast,
-        Verb::Scatter,
-        Verb::Gather,
-        Verb::AllGather,
-        Verb::Reduce,
-        Verb::AllReduce,
-        Verb::ReduceScatter,
-        Verb::AllToAll,
-        Verb::Send,
-        Verb::Group,
-        Verb::Recv,
-        Verb::Revoke,
-        Verb::HaloForward,
-        Verb::HaloAdjoint,
-        Verb::HaloEnd,
-        Verb::CudaHaloForward,
-        Verb::CudaHaloAdjoint,
-        Verb::JoinTables,
-        Verb::NewTable,
-        Verb::SaveTables,
-        Verb::LoadTables,
-        Verb::TableGet,
-        Verb::TableAdd,
-    ];
-
-    /// The name in the public API.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Verb::Barrier => "barrier",
-            Verb::Broadcast => "broadcast",
-            Verb::Scatter => "scatter",
-            Verb::Gather => "gather",
-            Verb::AllGather => "all_gather",
-            Verb::Reduce => "reduce",
-            Verb::AllReduce => "all_reduce",
-            Verb::ReduceScatter => "reduce_scatter",
-            Verb::AllToAll => "all_to_all",
-            Verb::Send => "send",
-            Verb::Group => "group",
-            Verb::Recv => "recv",
-            Verb::Revoke => "nothing any more",
-            Verb::HaloForward => "halo forward",
-            Verb::HaloAdjoint => "halo adjoint",
-            Verb::HaloEnd => "halo end",
-            Verb::CudaHaloForward => "halo forward in CUDA memory",
-            Verb::CudaHaloAdjoint => "halo adjoint in CUDA memory",
-            Verb::JoinTables => "the first use of tables",
-            Verb::NewTable => "new table",
-            Verb::SaveTables => "save",
-            Verb::LoadTables => "load",
-            Verb::TableGet => "a table's get",
-            Verb::TableAdd => "a table's add",
-        }
-    }
-
-    /// Whether the sizes in the signature mean something to users; in these calls they are internal to the library.
-    const fn has_sizes(self) -> bool {
-        !matches!(self, Verb::JoinTables | Verb::NewTable | Verb::SaveTables | Verb::LoadTables)
-    }
-
-    pub fn from_number(number: u8) -> Option<Verb> {
-        Verb::ALL.into_iter().find(|verb| *verb as u8 == number)
-    }
-}
 
 /// The part of a call on which all ranks must agree.
 #[derive(Clone, Copy, PartialEq, Eq, Pod, Zeroable, Default)]
@@ -132,17 +35,17 @@ impl Signature {
     pub const VARIES: u64 = u64::MAX;
 
     pub fn new(verb: Verb, number: u64) -> Signature {
-        Signature { verb: verb as u8, number, root: NO_ROOT, ..Signature::default() }
+        Signature { verb: verb.number(), number, root: NO_ROOT, ..Signature::default() }
     }
 
     pub fn is(&self, verb: Verb) -> bool {
-        self.verb == verb as u8
+        self.verb == verb.number()
     }
 
     /// The same signature with the receiver's verb: both ends of a message carry the sender's signature.
     pub fn as_received(mut self) -> Signature {
-        if self.is(Verb::Send) {
-            self.verb = Verb::Recv as u8;
+        if self.is(Verb::SEND) {
+            self.verb = Verb::RECV.number();
         }
         self
     }
@@ -190,12 +93,15 @@ impl Signature {
 
 impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verb = Verb::from_number(self.verb);
-        f.write_str(verb.map_or("an unknown call", Verb::name))?;
+        let verb = Verb::from_number(self.verb).descriptor();
+        match verb {
+            Some(verb) => f.write_str(verb.name)?,
+            None => write!(f, "an unknown call (number {})", self.verb)?,
+        }
         if self.number > 0 {
             write!(f, " #{}", self.number)?;
         }
-        if verb.is_some_and(|verb| !verb.has_sizes()) {
+        if verb.is_some_and(|verb| !verb.has_sizes) {
             return Ok(());
         }
         if let Some(operation) = ReduceOp::from_number(self.operation) {

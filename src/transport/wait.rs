@@ -145,10 +145,11 @@ impl Call<'_> {
         if is_late { Err(self.timeout(peers.missing(awaited))) } else { Ok(false) }
     }
 
-    /// As [`Call::check`], for a wait that depends on no other rank.
-    pub fn check_without_peers(&self) -> Result<()> {
+    /// As [`Call::check`], for a wait that involves no other member of the group; `missing` is the rank to name at the deadline,
+    /// if there is one.
+    pub fn check_alone(&self, missing: impl FnOnce() -> Option<Missing>) -> Result<()> {
         self.check_interrupt()?;
-        if self.remaining().is_zero() { Err(self.timeout(Vec::new())) } else { Ok(()) }
+        if self.remaining().is_zero() { Err(self.timeout(missing().into_iter().collect())) } else { Ok(()) }
     }
 }
 

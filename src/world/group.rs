@@ -364,7 +364,7 @@ impl Group {
 
     /// An unordered call on an object with its own name; only the timeout comes from the group.
     pub(crate) fn call_on<'a>(&'a self, operation: &'static str, number: u64, object: &'a str) -> Call<'a> {
-        let call = self.describe(Verb::Send, number, Instant::now());
+        let call = self.describe(Verb::SEND, number, Instant::now());
         Call { operation, group: object, members: &[], ..call }
     }
 

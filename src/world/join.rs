@@ -56,20 +56,34 @@ pub(super) fn over_shared_memory(
 ) -> Result<Joined> {
     let RankPlacement { launcher, rank, size, job, restarts, .. } = placement;
     let job = job.unwrap_or_default();
-    let (arena, host) = match launcher == OWN {
-        // The launcher listens before it starts any rank: if connecting does not succeed soon, it never will.
-        true => (shm::join(&job, deadline.min(Instant::now() + LAUNCHER_CONNECT_TIMEOUT), interrupt)?, None),
-        false => share_arena(&job, size, rank == 0, deadline, interrupt)?,
-    };
-    if arena.local_size() != size {
-        return Err(Error::usage(
-            "init",
-            format!("a job of {size} ranks"),
-            format!("shared memory for {} ranks", arena.local_size()),
-            "do not change UNISONO_SIZE or UNISONO_JOB by hand",
-        ));
+    if launcher != OWN {
+        return by_name(&job, rank, size, deadline, interrupt);
     }
-    Ok(Joined { host, ..attach(arena, rank, restarts)? })
+    // The launcher listens before it starts any rank: if connecting does not succeed soon, it never will.
+    let arena = shm::join(&job, deadline.min(Instant::now() + LAUNCHER_CONNECT_TIMEOUT), interrupt)?;
+    check_size(&arena, size, "do not change UNISONO_SIZE or UNISONO_JOB by hand")?;
+    attach(arena, rank, restarts)
+}
+
+/// Joins a world on this host whose ranks share only its name: rank 0 creates the memory for the others.
+pub(super) fn by_name(
+    name: &str,
+    rank: usize,
+    size: usize,
+    deadline: Instant,
+    interrupt: Option<&Interrupt>,
+) -> Result<Joined> {
+    let (arena, host) = share_arena(name, size, rank == 0, deadline, interrupt)?;
+    check_size(&arena, size, "give all ranks the same size, and every job a name of its own")?;
+    Ok(Joined { host, ..attach(arena, rank, 0)? })
+}
+
+fn check_size(arena: &Arena, size: usize, advice: &str) -> Result<()> {
+    if arena.local_size() == size {
+        return Ok(());
+    }
+    let received = format!("shared memory for {} ranks", arena.local_size());
+    Err(Error::usage("init", format!("a job of {size} ranks"), received, advice))
 }
 
 /// Attaches to a rank's slot in an arena that this process has mapped.

@@ -17,6 +17,7 @@ mod resume;
 mod settings;
 mod subgroup;
 mod usable;
+pub(crate) mod verbs;
 mod watchers;
 
 use std::sync::Arc;

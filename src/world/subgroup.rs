@@ -5,10 +5,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::Ordering;
 
 use super::Group;
+use super::verbs;
 use crate::error::{Error, Result};
 use crate::memory::DType;
 use crate::transport::arena::channel::Channel;
-use crate::transport::{Call, Incoming, Outgoing, Signature, Slot, Verb};
+use crate::transport::{Call, Incoming, Outgoing, Signature, Slot};
 
 /// Sentinel offset: the group has no channel in shared memory.
 const NO_CHANNEL: u64 = u64::MAX;
@@ -36,7 +37,7 @@ impl Group {
         if !members.contains(&self.rank()) {
             return Ok(None);
         }
-        self.message_call(Verb::Group, |call| {
+        self.message_call(verbs::GROUP, |call| {
             let group = self.create_subgroup(call, members, Slot::CREATE_GROUP)?;
             group.hierarchy(call)?;
             Ok(Some(group))
@@ -121,7 +122,7 @@ impl Group {
         let mut hasher = DefaultHasher::new();
         members.hash(&mut hasher);
         // The fingerprint replaces the call number: members with different lists detect the mismatch.
-        let signature = Signature::new(Verb::Group, hasher.finish()).of(DType::I64, members.len() as u64);
+        let signature = Signature::new(verbs::GROUP, hasher.finish()).of(DType::I64, members.len() as u64);
         let slot = Slot { context: self.core.context, tag, signature };
         if members[0] == self.rank() {
             let bytes = bytemuck::bytes_of(terms);

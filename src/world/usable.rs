@@ -53,11 +53,11 @@ impl Group {
             .collect();
         let group = self.clone();
         let notification = self.start_unordered(move |_| {
-            let signature = Signature::new(Verb::Revoke, 0);
+            let signature = Signature::new(Verb::REVOKE, 0);
             let slot = Slot { context: group.core.context, tag: Slot::COLLECTIVE, signature };
             let sends: Vec<Outgoing> = others.iter().map(|&to| Outgoing { to, bytes: &[] }).collect();
             let brief = group.with_timeout(NOTIFY_TIMEOUT);
-            let call = brief.describe(Verb::Revoke, 0, Instant::now());
+            let call = brief.describe(Verb::REVOKE, 0, Instant::now());
             brief.core.world.transport.exchange(&call, &slot, &sends, &mut [])
         });
         // An eager message leaves immediately; a dead peer does not need it.
@@ -79,7 +79,7 @@ impl Group {
                 let advice = "its ranks are no longer in step: end the job, or go on with other groups";
                 Err(Error::usage(operation, "a group in use", received, advice).at_rank(*rank))
             }
-            Some(error) => Err(error.clone()),
+            Some(error) => Err(error.clone().after_failure(operation)),
             None => Ok(()),
         }
     }

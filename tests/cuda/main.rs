@@ -45,7 +45,7 @@ fn has_device(what: &str) -> bool {
 }
 
 #[test]
-fn without_a_device_there_is_one_clear_error_and_the_group_goes_on() {
+fn without_a_device_there_is_one_clear_error_and_the_group_stays_usable() {
     spawn(2, |group| {
         let missing = Span::empty(4000);
         let error = group.raw().all_reduce(missing, DType::F32, ReduceOp::Sum).unwrap_err();
@@ -59,7 +59,7 @@ fn without_a_device_there_is_one_clear_error_and_the_group_goes_on() {
 }
 
 #[test]
-fn a_device_says_how_much_of_its_memory_is_free() {
+fn a_device_reports_its_free_memory() {
     if has_device("free memory") {
         let device = Device::get(0).unwrap();
         // This process's context has taken some memory; other processes may come and go meanwhile.
@@ -97,14 +97,14 @@ fn every_verb_has_the_hosts_bits_by_nccl() {
 }
 
 #[test]
-fn every_verb_works_between_pretended_hosts() {
+fn every_verb_works_between_simulated_hosts() {
     if has_device("every verb between hosts") {
         unisono::testing::spawn_on_hosts(3, 2, |world| suite::run(&world.group().deterministic(true)));
     }
 }
 
 #[test]
-fn a_rank_that_is_killed_is_noticed() {
+fn a_killed_rank_is_detected() {
     if !has_device("a rank that is killed") {
         return;
     }

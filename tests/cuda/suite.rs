@@ -89,19 +89,19 @@ impl Case<'_> {
         self.same("broadcast", &buffer, &expected);
 
         let counts = uneven(self.count, size);
-        let whole = values(dtype, self.count, 5);
+        let full = values(dtype, self.count, 5);
         let part = {
             let first = counts[..rank].iter().sum::<usize>() * dtype.size();
-            &whole[first..first + counts[rank] * dtype.size()]
+            &full[first..first + counts[rank] * dtype.size()]
         };
-        let (mine, all) = (self.device(part), self.device(&vec![0; whole.len()]));
+        let (mine, all) = (self.device(part), self.device(&vec![0; full.len()]));
         group.raw().all_gather(mine.span(), all.span(), &counts, dtype).unwrap();
-        self.same("all_gather", &all, &whole);
-        let all = self.device(&vec![0; whole.len()]);
+        self.same("all_gather", &all, &full);
+        let all = self.device(&vec![0; full.len()]);
         let output = (rank == root).then(|| all.span());
         group.raw().gather(mine.span(), output, &counts, dtype, root).unwrap();
-        self.same("gather", &all, if rank == root { &whole } else { &[0; 1 << 20][..whole.len()] });
-        let (all, mine) = (self.device(&whole), self.device(&vec![0; part.len()]));
+        self.same("gather", &all, if rank == root { &full } else { &[0; 1 << 20][..full.len()] });
+        let (all, mine) = (self.device(&full), self.device(&vec![0; part.len()]));
         let given = (rank == root).then(|| all.span());
         group.raw().scatter(given, &counts, mine.span(), dtype, root).unwrap();
         self.same("scatter", &mine, part);

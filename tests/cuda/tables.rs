@@ -23,7 +23,7 @@ fn close(one: &[f32], other: &[f32]) -> bool {
 }
 
 #[test]
-fn a_table_on_a_device_is_as_one_in_the_host() {
+fn a_table_on_a_device_equals_one_in_host_memory() {
     if !has_device("tables") {
         return;
     }

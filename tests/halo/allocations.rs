@@ -31,7 +31,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 #[test]
-fn a_plan_that_is_used_again_allocates_nothing() {
+fn a_reused_plan_allocates_nothing() {
     spawn(4, |group| {
         let grid = Grid::parse("h=2,w=2", 4).unwrap();
         let layout = Layout::new(&grid, &[2, 3, 20, 21], &[("h", 2), ("w", 3)]).unwrap();

@@ -5,8 +5,8 @@ use unisono::testing::{spawn, spawn_on_hosts};
 
 use crate::oracle::offset;
 
-fn part_of(whole: &[i64], shape: &[usize], region: &Region) -> Vec<i64> {
-    region.indices().map(|index| whole[offset(shape, &index)]).collect()
+fn part_of(global: &[i64], shape: &[usize], region: &Region) -> Vec<i64> {
+    region.indices().map(|index| global[offset(shape, &index)]).collect()
 }
 
 #[test]
@@ -22,17 +22,17 @@ fn scatter_gather_and_repartition_move_every_element() {
                 };
                 let layout = Layout::new(&grid, &shape, &split).unwrap();
                 let array = GlobalArray::new(group, layout.clone()).unwrap();
-                let whole: Vec<i64> = (0..60).map(|value| value * 7).collect();
+                let global: Vec<i64> = (0..60).map(|value| value * 7).collect();
                 for root in [0, ranks - 1] {
-                    let part = array.scatter((group.rank() == root).then_some(&whole[..]), root).unwrap();
-                    assert_eq!(part, part_of(&whole, &shape, array.region()));
+                    let part = array.scatter((group.rank() == root).then_some(&global[..]), root).unwrap();
+                    assert_eq!(part, part_of(&global, &shape, array.region()));
                     let again = array.gather(&part, Some(root)).unwrap();
-                    assert_eq!(again, (group.rank() == root).then(|| whole.clone()));
-                    assert_eq!(array.gather(&part, None).unwrap().unwrap(), whole);
+                    assert_eq!(again, (group.rank() == root).then(|| global.clone()));
+                    assert_eq!(array.gather(&part, None).unwrap().unwrap(), global);
                     // Across: what was divided along w is now divided along the first dimension.
                     let across = Layout::new(&grid, &shape, &[("w", 0)]).unwrap();
                     let other = array.repartition(&part, &across).unwrap();
-                    assert_eq!(other, part_of(&whole, &shape, &across.region(group.rank())));
+                    assert_eq!(other, part_of(&global, &shape, &across.region(group.rank())));
                     let there = GlobalArray::new(group, across).unwrap();
                     assert_eq!(there.repartition(&other, &layout).unwrap(), part);
                 }
@@ -42,7 +42,7 @@ fn scatter_gather_and_repartition_move_every_element() {
 }
 
 #[test]
-fn indices_are_found_here_or_elsewhere() {
+fn indices_map_to_the_local_part_or_to_another_rank() {
     spawn(4, |group| {
         let grid = Grid::parse("h=2,w=2", 4).unwrap();
         let array =
@@ -60,7 +60,7 @@ fn indices_are_found_here_or_elsewhere() {
 }
 
 #[test]
-fn views_have_halos_and_give_sums_back() {
+fn views_have_halos_and_return_sums() {
     spawn(4, |group| {
         let grid = Grid::parse("h=2,w=2", 4).unwrap();
         let layout = Layout::new(&grid, &[4, 4], &[("h", 0), ("w", 1)]).unwrap();

@@ -17,7 +17,7 @@ fn plan(group: &Group, length: usize) -> Plan {
 }
 
 #[test]
-fn shapes_that_differ_between_ranks_are_named_by_all() {
+fn different_shapes_are_named_on_all_ranks() {
     spawn(3, |group| {
         let length = if group.rank() == 1 { 11 } else { 12 };
         let error =
@@ -32,7 +32,7 @@ fn shapes_that_differ_between_ranks_are_named_by_all() {
 }
 
 #[test]
-fn element_types_that_differ_are_found_when_the_exchange_is_made() {
+fn different_element_types_are_detected_when_the_exchange_is_created() {
     spawn(2, |group| {
         let dtype = if group.rank() == 0 { DType::F32 } else { DType::F64 };
         let error = Exchange::new(&group, plan(&group, 8), ExchangeOptions::of(dtype)).err().unwrap();
@@ -41,7 +41,7 @@ fn element_types_that_differ_are_found_when_the_exchange_is_made() {
 }
 
 #[test]
-fn wrong_lengths_types_and_orders_are_refused() {
+fn wrong_lengths_types_and_orders_are_rejected() {
     spawn(1, |group| {
         let mut exchange = Exchange::new(&group, plan(&group, 8), ExchangeOptions::of(DType::F32)).unwrap();
         let error = exchange.forward(&[0.0f32; 7], &mut [0.0; 10]).unwrap_err();
@@ -59,7 +59,7 @@ fn wrong_lengths_types_and_orders_are_refused() {
 }
 
 #[test]
-fn a_grid_of_another_size_is_refused() {
+fn a_grid_of_another_size_is_rejected() {
     spawn(2, |group| {
         let grid = Grid::parse("x=3", 3).unwrap();
         let layout = Layout::new(&grid, &[9], &[("x", 0)]).unwrap();
@@ -90,9 +90,9 @@ fn another_call_is_named_long_before_the_deadline() {
     });
 }
 
-/// A rank whose call was rejected goes on with the next one: its parcels are not mistaken for those of the rejected call.
+/// A rank whose call was rejected continues with the next one: its parcels are not mistaken for those of the rejected call.
 #[test]
-fn who_goes_on_after_a_refusal_is_told_apart() {
+fn the_call_after_a_rejected_one_is_not_mistaken_for_it() {
     for direct in [true, false] {
         spawn(2, |group| {
             let options = ExchangeOptions { direct, ..ExchangeOptions::of(DType::F32) };
@@ -113,7 +113,7 @@ fn who_goes_on_after_a_refusal_is_told_apart() {
 }
 
 #[test]
-fn a_neighbour_that_does_not_come_is_named_at_the_deadline() {
+fn a_neighbour_that_does_not_arrive_is_named_at_the_deadline() {
     for direct in [true, false] {
         spawn(2, |group| {
             let options = ExchangeOptions { direct, ..ExchangeOptions::of(DType::F32) };

@@ -3,7 +3,7 @@
 use unisono::halo::{Boundary, Edges, Region, Window};
 
 /// A global array.
-pub struct Whole {
+pub struct Global {
     pub shape: Vec<usize>,
     pub values: Vec<f64>,
 }
@@ -38,7 +38,7 @@ fn walk(position: i64, length: i64, edges: &Edges) -> Result<i64, f64> {
     }
 }
 
-impl Whole {
+impl Global {
     /// The value at a position that may lie outside; `linear` excludes constants.
     pub fn at(&self, position: &[i64], edges: &[Edges], linear: bool) -> f64 {
         let mut inside = Vec::new();

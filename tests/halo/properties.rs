@@ -8,11 +8,11 @@ use unisono::testing::{spawn, spawn_on_hosts};
 use unisono::{DType, Group, ReduceOp};
 
 use crate::cases::{Case, Random, case};
-use crate::oracle::{Whole, offset, output, taps};
+use crate::oracle::{Global, offset, output, taps};
 
-fn whole(random: &mut Random, shape: &[usize]) -> Whole {
+fn global(random: &mut Random, shape: &[usize]) -> Global {
     let elements = shape.iter().product();
-    Whole { shape: shape.to_vec(), values: (0..elements).map(|_| random.value()).collect() }
+    Global { shape: shape.to_vec(), values: (0..elements).map(|_| random.value()).collect() }
 }
 
 /// One rank's part of a case, twice through the same exchange.
@@ -24,7 +24,7 @@ fn check(group: &Group, case: &Case, direct: bool, name: &str) {
     let mut exchange = Exchange::new(group, plan, options).unwrap();
     for round in 0..2 {
         let mut random = Random::new(round + 1);
-        let x = whole(&mut random, input.shape());
+        let x = global(&mut random, input.shape());
         let part: Vec<f64> = own.indices().map(|index| x.values[offset(&x.shape, &index)]).collect();
         let mut padded = vec![f64::NAN; needed.elements()];
         exchange.forward(&part, &mut padded).unwrap();
@@ -89,7 +89,7 @@ fn summed_within(group: &Group, exchange: &mut Exchange, (y, gradient): (&[f64],
 }
 
 /// Each rank computes its outputs from its padded part alone.
-fn outputs_agree(group: &Group, case: &Case, x: &Whole, padded: &[f64], name: &str) {
+fn outputs_agree(group: &Group, case: &Case, x: &Global, padded: &[f64], name: &str) {
     let Case { input, outputs, windows, edges } = case;
     let needed = Plan::window(input, windows, edges, Some(outputs), group.rank()).unwrap().needed().clone();
     let (start, shape, taps) = (needed.start(), needed.shape(), taps(windows));
@@ -124,7 +124,7 @@ fn two_thousand_random_cases_equal_one_process() {
 
 /// Parcels of many chunks, packed and unpacked alternately: uneven parts, two fields, and late neighbours.
 #[test]
-fn large_halos_are_refreshed_by_the_piece() {
+fn large_halos_are_refreshed_in_chunks() {
     spawn(4, |group| {
         let grid = Grid::parse("h=2,w=2", 4).unwrap();
         let layout = Layout::new(&grid, &[40, 61, 83], &[("h", 1), ("w", 2)]).unwrap();
@@ -163,7 +163,7 @@ fn large_halos_are_refreshed_by_the_piece() {
 }
 
 #[test]
-fn ranks_on_several_hosts_get_the_same() {
+fn several_hosts_give_the_same_results() {
     for (ranks, hosts) in [(2, 2), (4, 2), (6, 3)] {
         spawn_on_hosts(ranks, hosts, |world| {
             for number in (0..120).filter_map(|number| Some((number, case(ranks, 5000 + number)?))) {
@@ -175,7 +175,7 @@ fn ranks_on_several_hosts_get_the_same() {
 }
 
 #[test]
-fn what_begins_ends_after_other_calls_and_other_exchanges() {
+fn an_exchange_may_end_after_other_calls_and_exchanges() {
     for hosts in [1, 3] {
         spawn_on_hosts(3, hosts, |world| {
             let group = world.group();
@@ -201,7 +201,7 @@ fn what_begins_ends_after_other_calls_and_other_exchanges() {
                 for ((exchange, ..), (_, _, padded)) in exchanges.iter().zip(&exchanges) {
                     let plan = exchange.plan();
                     let at = pair.iter().position(|case| case.outputs == *plan.outputs()).unwrap();
-                    let owners = Whole {
+                    let owners = Global {
                         shape: pair[at].input.shape().to_vec(),
                         values: unisono::halo::Region::whole(pair[at].input.shape())
                             .indices()

@@ -43,7 +43,7 @@ fn every_element_arrives_and_comes_back<T: Element>(group: &Group, value: impl F
 }
 
 #[test]
-fn all_types_travel() {
+fn all_types_are_exchanged() {
     for ranks in [1, 2, 3, 5] {
         spawn(ranks, |group| {
             every_element_arrives_and_comes_back(&group, |value| value as f32);
@@ -77,7 +77,7 @@ fn halves_are_summed_in_single_precision() {
 }
 
 #[test]
-fn several_fields_travel_together() {
+fn several_fields_share_one_exchange() {
     spawn(3, |group| {
         let options = ExchangeOptions { fields: 3, ..ExchangeOptions::of(DType::I32) };
         let (plan, mut single) =

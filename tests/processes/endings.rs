@@ -90,7 +90,7 @@ pub fn absent(world: &World) {
 }
 
 #[test]
-fn a_late_rank_is_named_with_what_it_does() {
+fn a_late_rank_is_named_with_its_activity() {
     let mut job = Job::start(3, "absent");
     for rank in [0, 2] {
         let ending = job.end_of(rank);
@@ -110,7 +110,7 @@ pub fn early(world: &World) {
 }
 
 #[test]
-fn a_rank_that_leaves_early_is_noticed_but_its_last_message_is_not_lost() {
+fn a_rank_that_leaves_early_is_detected_and_its_last_message_arrives() {
     Job::start(2, "early").all_succeed();
     let received = unisono::testing::spawn(2, |group| {
         let mut value = [0u8; 100];

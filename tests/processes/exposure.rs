@@ -126,6 +126,6 @@ fn holds(buffer: &[u8], value: f64) -> bool {
 }
 
 #[test]
-fn a_stopped_rank_writes_to_no_array_whose_call_has_failed() {
+fn a_stopped_rank_does_not_write_to_arrays_of_failed_calls() {
     Job::start(2, "stopped half-way").all_succeed();
 }

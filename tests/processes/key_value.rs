@@ -99,7 +99,7 @@ pub fn growing(world: &World) {
 }
 
 #[test]
-fn a_worker_killed_while_the_table_grows_leaves_it_in_order() {
+fn a_worker_killed_while_the_table_grows_leaves_it_consistent() {
     let rounds = std::env::var("UNISONO_SOAK").ok().and_then(|text| text.parse().ok()).unwrap_or(12);
     for round in 0..rounds {
         let mut job = Job::start(3, "growing");

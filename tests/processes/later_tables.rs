@@ -82,8 +82,9 @@ pub fn later(world: &World) {
     assert_eq!(values, [7 + size as i64; 5], "what was there stays");
     // A mistake on one rank is reported on all ranks, including one that was restarted.
     let rows = if is_victim { 0 } else { 3 };
-    let refused = MatrixTable::<f32>::create(&tables, (rows, 2), None, named("wrong")).map(drop).unwrap_err();
-    assert_eq!(refused.kind(), Kind::Usage, "{refused}");
+    let rejected =
+        MatrixTable::<f32>::create(&tables, (rows, 2), None, named("wrong")).map(drop).unwrap_err();
+    assert_eq!(rejected.kind(), Kind::Usage, "{rejected}");
     let master = [world.rank() as f32; 6];
     let late = MatrixTable::create(&tables, (3, 2), Some(&master), named("late")).unwrap();
     late.add(&[1.0; 6]).unwrap();
@@ -125,7 +126,7 @@ pub fn later(world: &World) {
 }
 
 #[test]
-fn a_restarted_rank_makes_later_tables_with_the_others() {
+fn a_restarted_rank_creates_later_tables_with_the_others() {
     for victim in [2, 0] {
         let environment = [("UNISONO_TEST_VICTIM", victim.to_string())];
         let environment = environment.each_ref().map(|(name, value)| (*name, value.as_str()));
@@ -166,12 +167,12 @@ pub fn half_made(world: &World) {
 }
 
 #[test]
-fn a_rank_killed_while_it_makes_a_table_is_lost_for_everybody() {
+fn a_rank_killed_while_creating_a_table_is_lost_for_all_ranks() {
     let mut job = Job::start_restartable(3, "half made", &[], 5);
     job.wait_for_output(0, "between");
     job.kill_silently(0);
-    let refused = job.memory.restart(0).unwrap_err().to_string();
-    assert!(refused.contains("while it made, saved or loaded a table"), "{refused}");
+    let rejected = job.memory.restart(0).unwrap_err().to_string();
+    assert!(rejected.contains("while it made, saved or loaded a table"), "{rejected}");
     for rank in [1, 2] {
         let ending = job.end_of(rank);
         assert!(ending.status.success() && ending.output.contains("PeerLost"), "{}", ending.output);
@@ -226,7 +227,7 @@ pub fn in_a_round(world: &World) {
 }
 
 #[test]
-fn a_worker_killed_in_a_round_holds_up_nobody() {
+fn a_worker_killed_in_a_round_does_not_block_the_others() {
     for comes_back in [false, true] {
         let signal = std::env::temp_dir().join(format!("unisono-signal-{}-{comes_back}", std::process::id()));
         let _ = std::fs::remove_file(&signal);
@@ -269,7 +270,7 @@ pub fn averages(world: &World) {
 }
 
 #[test]
-fn a_copy_that_died_with_its_process_is_not_taken_for_zeros() {
+fn a_lost_average_copy_is_not_read_as_zeros() {
     let mut job = Job::start_restartable(2, "averages", &[], 1);
     job.wait_for_output(1, "between");
     job.kill_silently(1);

@@ -37,7 +37,7 @@ fn rank() {
         "second init" => mistakes::second_init(&world),
         "arena" => mistakes::arena_limits(&world),
         "come and go" => restarts::come_and_go(&world),
-        "begins anew" => restarts::begins_anew(&world),
+        "does not resume" => restarts::does_not_resume(&world),
         "late" => restarts::late(&world),
         "patient" => restarts::patient(&world),
         "messages" => restarts::messages(&world),

@@ -70,7 +70,7 @@ fn arena_and_private_buffers_mix() {
 }
 
 #[test]
-fn wrong_arguments_are_refused_before_anybody_is_asked() {
+fn wrong_arguments_are_rejected_before_any_communication() {
     unisono::testing::spawn(2, |group| {
         let usage = |result: unisono::Result<()>, words: &str| {
             let error = result.unwrap_err();
@@ -95,7 +95,7 @@ fn wrong_arguments_are_refused_before_anybody_is_asked() {
 }
 
 #[test]
-fn a_call_that_one_rank_refused_is_not_taken_for_its_next() {
+fn a_call_that_one_rank_rejected_is_not_mistaken_for_its_next() {
     unisono::testing::spawn(3, |group| {
         let mut values = [group.rank() as f32 + 1.0];
         if group.rank() == 1 {
@@ -117,7 +117,7 @@ fn a_call_that_one_rank_refused_is_not_taken_for_its_next() {
 }
 
 #[test]
-fn a_message_of_another_type_stays_for_the_right_receive() {
+fn a_message_of_another_type_waits_for_the_matching_receive() {
     unisono::testing::spawn(2, |group| {
         if group.rank() == 0 {
             group.send(&[1i32, 2, 3], 1, 4).unwrap();
@@ -135,7 +135,7 @@ fn a_message_of_another_type_stays_for_the_right_receive() {
 }
 
 #[test]
-fn calls_after_shutdown_are_refused() {
+fn calls_after_shutdown_are_rejected() {
     let world = World::threads(1).unwrap().remove(0);
     let group = world.group().clone();
     world.shutdown();

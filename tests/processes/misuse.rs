@@ -18,7 +18,7 @@ fn aside(group: &Group) -> Group {
 }
 
 #[test]
-fn parts_that_differ_between_ranks_are_noticed() {
+fn parts_that_differ_between_ranks_are_detected() {
     spawn(2, |group| {
         let n = 100_000;
         let mine = if group.rank() == 0 { [n, 2 * n] } else { [2 * n, n] };
@@ -37,7 +37,7 @@ fn parts_that_differ_between_ranks_are_noticed() {
 }
 
 #[test]
-fn a_panic_in_a_call_breaks_the_group_and_nobody_gets_garbage() {
+fn a_panic_in_a_call_breaks_the_group_and_no_rank_gets_garbage() {
     spawn(2, |group| {
         let aside = aside(&group);
         if group.rank() == 0 {
@@ -93,7 +93,13 @@ fn a_call_queued_behind_a_failed_one_fails_too() {
                 }
                 let second = scope.spawn(|| group.barrier());
                 assert_eq!(first.join().unwrap().unwrap_err().kind(), Kind::Timeout);
-                assert_eq!(second.join().unwrap().unwrap_err().kind(), Kind::Timeout);
+                let error = second.join().unwrap().unwrap_err();
+                assert_eq!(error.kind(), Kind::Timeout);
+                let text = error.to_string();
+                assert!(
+                    text.contains("barrier (not made: this group failed earlier, in broadcast;"),
+                    "{text}"
+                );
             });
             aside.barrier().unwrap();
         } else {
@@ -106,7 +112,7 @@ fn a_call_queued_behind_a_failed_one_fails_too() {
 }
 
 #[test]
-fn work_in_the_background_may_start_work_and_come_from_several_threads() {
+fn background_calls_may_start_calls_and_come_from_several_threads() {
     spawn(2, |group| {
         for _ in 0..50 {
             std::thread::scope(|scope| {
@@ -121,7 +127,7 @@ fn work_in_the_background_may_start_work_and_come_from_several_threads() {
 }
 
 #[test]
-fn other_messages_do_not_keep_a_receive_from_its_deadline() {
+fn other_messages_do_not_extend_the_deadline_of_a_receive() {
     let ended = AtomicBool::new(false);
     spawn(3, |group| {
         let began = Instant::now();
@@ -146,7 +152,7 @@ fn other_messages_do_not_keep_a_receive_from_its_deadline() {
 }
 
 #[test]
-fn endless_deadlines_and_huge_counts_are_only_large() {
+fn infinite_deadlines_and_huge_counts_do_not_overflow() {
     spawn(2, |group| {
         group.with_timeout(Duration::MAX).barrier().unwrap();
         let huge = [usize::MAX, 2];

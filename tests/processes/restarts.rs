@@ -29,7 +29,7 @@ pub fn come_and_go(world: &World) {
     let (group, size, rank) = (world.group(), world.size(), world.rank());
     let is_victim = rank == VICTIM;
     world.resume();
-    let whole = (size * (size + 1) / 2) as f64;
+    let total = (size * (size + 1) / 2) as f64;
     let lives = (std::process::id() % 7) as usize;
     let mut buffer = world.empty(1 << 20).unwrap();
     for round in 0.. {
@@ -40,16 +40,16 @@ pub fn come_and_go(world: &World) {
         let deaths = if is_victim { world.restarts() } else { 0 };
         let mut small = [rank as f64 + 1.0, deaths as f64];
         group.all_reduce(&mut small, ReduceOp::Sum).unwrap();
-        assert_eq!(small[0], whole);
+        assert_eq!(small[0], total);
         // A call that is rejected on all ranks counts; a restarted rank must count it too.
         assert_eq!(group.broadcast(&mut small, size).unwrap_err().kind(), Kind::Usage);
         let mut large = vec![rank as f64 + 1.0; 100_001];
         group.all_reduce(&mut large, ReduceOp::Sum).unwrap();
-        assert!(large.iter().all(|&value| value == whole));
+        assert!(large.iter().all(|&value| value == total));
         let shared: &mut [f64] = bytemuck::cast_slice_mut(&mut buffer);
         shared.fill(rank as f64 + 1.0);
         group.all_reduce(shared, ReduceOp::Sum).unwrap();
-        assert!(shared.iter().all(|&value| value == whole));
+        assert!(shared.iter().all(|&value| value == total));
         let mut all = vec![0; size];
         let work = move |group: &unisono::Group| group.all_gather(&[rank as i64], &mut all).map(|()| all);
         assert!(group.start(work).wait().unwrap().into_iter().eq(0..size as i64));
@@ -63,7 +63,7 @@ pub fn come_and_go(world: &World) {
 }
 
 #[test]
-fn a_rank_killed_between_calls_takes_part_again_fifty_times() {
+fn a_rank_killed_between_calls_is_restarted_fifty_times() {
     let mut random = u64::from(std::process::id()) | 1;
     for size in [2, 3] {
         let mut job = Job::start_restartable(size, "come and go", &[], DEATHS);
@@ -98,15 +98,15 @@ pub fn late(world: &World) {
 }
 
 #[test]
-fn a_rank_killed_inside_a_call_is_lost_for_everybody() {
+fn a_rank_killed_inside_a_call_is_lost_for_all_ranks() {
     let mut job = Job::start_restartable(3, "late", &[], 5);
     until_doing(&job, VICTIM, "in all_reduce");
     until_doing(&job, 0, "stopped by a signal");
     let pid = job.pid(VICTIM);
     job.kill_silently(VICTIM);
     job.signal(0, Signal::CONT);
-    let refused = job.memory.restart(VICTIM).unwrap_err().to_string();
-    assert!(refused.contains("its process ended inside a collective call"), "{refused}");
+    let rejected = job.memory.restart(VICTIM).unwrap_err().to_string();
+    assert!(rejected.contains("its process ended inside a collective call"), "{rejected}");
     let endings = [job.end_of(0), job.end_of(2)];
     let named = format!("rank {VICTIM} (process {pid}");
     assert!(endings.iter().any(|ending| ending.output.contains(&named)), "{}", endings[0].output);
@@ -134,7 +134,7 @@ pub fn patient(world: &World) {
 }
 
 /// The victim dies after collectives of its own and starts from the beginning, as programs do that restore no state.
-pub fn begins_anew(world: &World) {
+pub fn does_not_resume(world: &World) {
     let tables = Tables::join(world, Role::Both).unwrap();
     let table = ArrayTable::<i64>::create(&tables, 1, None, TableOptions::default()).unwrap();
     for round in 0..3 {
@@ -155,8 +155,8 @@ pub fn begins_anew(world: &World) {
 }
 
 #[test]
-fn a_restarted_rank_that_begins_anew_is_an_error_on_all_ranks() {
-    let mut job = Job::start_restartable(3, "begins anew", &[], 5);
+fn a_restarted_rank_that_does_not_resume_is_an_error_on_all_ranks() {
+    let mut job = Job::start_restartable(3, "does not resume", &[], 5);
     job.wait_for_output(VICTIM, "between");
     job.kill_silently(VICTIM);
     job.restart(VICTIM, 4);
@@ -185,7 +185,7 @@ fn a_restarted_rank_that_begins_anew_is_an_error_on_all_ranks() {
 }
 
 #[test]
-fn who_waits_for_a_rank_that_may_return_has_a_deadline() {
+fn waiting_for_a_restarting_rank_has_a_deadline() {
     let mut job = Job::start_restartable(2, "patient", &[("UNISONO_TEST_PATIENCE", "2")], 1);
     job.wait_for_output(VICTIM, "between");
     job.kill_silently(VICTIM);
@@ -210,7 +210,7 @@ fn without_restarts_left_a_killed_rank_is_lost() {
 }
 
 #[test]
-fn a_rank_that_the_launcher_gives_up_is_lost() {
+fn a_rank_that_the_launcher_does_not_restart_is_lost() {
     let mut job = Job::start_restartable(2, "patient", &[], 7);
     job.wait_for_output(VICTIM, "between");
     job.kill(VICTIM);
@@ -219,7 +219,7 @@ fn a_rank_that_the_launcher_gives_up_is_lost() {
 }
 
 #[test]
-fn only_the_process_that_the_launcher_started_takes_the_place() {
+fn only_the_process_started_by_the_launcher_is_admitted() {
     let mut job = Job::start_restartable(2, "patient", &[], 5);
     let output_of = |mut child: std::process::Child| {
         assert!(!child.wait().unwrap().success());
@@ -243,7 +243,7 @@ fn only_the_process_that_the_launcher_started_takes_the_place() {
 /// What does not survive a restart is rejected on both sides, and disturbs nothing else.
 pub fn messages(world: &World) {
     let group = world.group();
-    let refused = |result: unisono::Result<()>, words: &str| {
+    let rejected = |result: unisono::Result<()>, words: &str| {
         let error = result.unwrap_err();
         assert_eq!(error.kind(), Kind::PeerLost, "{error}");
         assert!(error.to_string().contains(words), "{error}");
@@ -260,11 +260,11 @@ pub fn messages(world: &World) {
         let error = group.recv(&mut byte, VICTIM, 1).unwrap_err();
         assert!(matches!(&error, Error::PeerLost { lost, .. } if lost[0].rank == VICTIM), "{error}");
         group.barrier().unwrap();
-        refused(old.barrier(), "rank 1 (process");
-        refused(group.send(&byte, VICTIM, 2), again);
-        refused(group.recv(&mut byte, VICTIM, 2), again);
-        refused(group.raw().start_recv(vec![0], unisono::DType::U8, VICTIM, 2).map(drop), again);
-        refused(group.subgroup(&[2, 1]).map(drop).and(group.subgroup(&[0, 1, 2]).map(drop)), again);
+        rejected(old.barrier(), "rank 1 (process");
+        rejected(group.send(&byte, VICTIM, 2), again);
+        rejected(group.recv(&mut byte, VICTIM, 2), again);
+        rejected(group.raw().start_recv(vec![0], unisono::DType::U8, VICTIM, 2).map(drop), again);
+        rejected(group.subgroup(&[2, 1]).map(drop).and(group.subgroup(&[0, 1, 2]).map(drop)), again);
         let pair = group.subgroup(&[2, 0]).unwrap().expect("both are members");
         pair.barrier().unwrap();
         match world.rank() {
@@ -274,21 +274,21 @@ pub fn messages(world: &World) {
     } else {
         assert_eq!(world.restarts(), 1);
         group.barrier().unwrap();
-        refused(group.send(&[1u8], 0, 2), again);
-        refused(group.recv(&mut [0u8], 2, 2), again);
-        refused(group.raw().start_send(vec![1], unisono::DType::U8, 0, 2).map(drop), again);
-        refused(group.subgroup(&[0, 1]).map(drop), again);
+        rejected(group.send(&[1u8], 0, 2), again);
+        rejected(group.recv(&mut [0u8], 2, 2), again);
+        rejected(group.raw().start_send(vec![1], unisono::DType::U8, 0, 2).map(drop), again);
+        rejected(group.subgroup(&[0, 1]).map(drop), again);
     }
     // The world's group remains usable.
     let mut sum = [1];
     group.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
     assert_eq!(sum, [3]);
-    refused(group.split(Some(1), 0).map(drop), again);
+    rejected(group.split(Some(1), 0).map(drop), again);
     group.barrier().unwrap();
 }
 
 #[test]
-fn messages_and_groups_with_a_rank_that_was_started_again_are_refused() {
+fn messages_and_groups_with_a_restarted_rank_are_rejected() {
     let mut job = Job::start_restartable(3, "messages", &[], 1);
     job.wait_for_output(VICTIM, "between");
     [0, 2].into_iter().for_each(|rank| until_doing(&job, rank, "in recv"));

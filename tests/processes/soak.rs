@@ -15,7 +15,7 @@ fn rounds() -> usize {
 /// Makes all kinds of calls until one fails because a rank is lost.
 pub fn rank(world: &World) {
     let group = world.group();
-    let everybody: Vec<usize> = (0..world.size()).rev().collect();
+    let members: Vec<usize> = (0..world.size()).rev().collect();
     eprintln!("running");
     let work = || -> unisono::Result<()> {
         let mut small = [1.0f32; 100];
@@ -26,7 +26,7 @@ pub fn rank(world: &World) {
             group.all_reduce(&mut large, ReduceOp::Avg)?;
             group.all_gather(&small, &mut all)?;
             let pending = group.start(|group| group.barrier());
-            let again = group.subgroup(&everybody)?.expect("everybody is a member");
+            let again = group.subgroup(&members)?.expect("every rank is a member");
             again.broadcast(&mut large, 0)?;
             pending.wait()?;
             let next = (world.rank() + 1) % world.size();
@@ -41,7 +41,7 @@ pub fn rank(world: &World) {
 }
 
 #[test]
-fn killing_ranks_at_random_moments_never_hangs_and_leaves_nothing() {
+fn killing_ranks_at_random_times_never_hangs_and_leaves_nothing() {
     let mut random = u64::from(std::process::id()) | 1;
     let mut draw = |below: u64| {
         random ^= random << 13;

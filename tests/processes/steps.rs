@@ -44,7 +44,7 @@ pub fn unequal(world: &World) {
 }
 
 #[test]
-fn workers_that_wait_in_a_barrier_hold_up_nobody() {
+fn workers_that_wait_in_a_barrier_do_not_block_the_others() {
     for size in [2, 3] {
         Job::start_with(size, "unequal steps", &[TIMEOUT]).all_succeed();
     }
@@ -64,8 +64,8 @@ pub fn from_the_clock(world: &World) {
     if world.restarts() > 0 {
         assert!(table.clock().unwrap() >= DEATH, "{:?}", table.clock());
     }
-    let anew = std::env::var("UNISONO_TEST_ANEW").is_ok();
-    let last = if anew && world.restarts() > 0 { table.clock().unwrap() + STEPS } else { STEPS };
+    let from_zero = std::env::var("UNISONO_TEST_FROM_ZERO").is_ok();
+    let last = if from_zero && world.restarts() > 0 { table.clock().unwrap() + STEPS } else { STEPS };
     while table.clock().unwrap() < last {
         if rank == VICTIM && world.restarts() == 0 && table.clock().unwrap() == DEATH {
             eprintln!("between");
@@ -80,21 +80,21 @@ pub fn from_the_clock(world: &World) {
     let mut values = vec![0; size];
     table.get(&mut values).unwrap();
     assert!((0..size).all(|rank| rank == VICTIM || values[rank] == STEPS as i64), "{values:?}");
-    if anew {
+    if from_zero {
         assert!(values[VICTIM] >= (DEATH + STEPS) as i64, "{values:?}");
     } else {
         assert!((DEATH as i64..=STEPS as i64).contains(&values[VICTIM]), "{values:?}");
-        assert_eq!(table.clock().unwrap(), STEPS, "everybody has come to the same step");
+        assert_eq!(table.clock().unwrap(), STEPS, "all workers have reached the same step");
     }
     tables.barrier().unwrap();
 }
 
 #[test]
-fn a_restarted_worker_goes_on_from_the_clock_or_begins_anew_and_nobody_stalls() {
+fn a_restarted_worker_continues_from_the_clock_or_from_zero_without_a_stall() {
     // It is restarted at once, or when the others have continued without it.
-    for (anew, late) in [(false, false), (false, true), (true, true)] {
+    for (from_zero, late) in [(false, false), (false, true), (true, true)] {
         let mut environment = vec![TIMEOUT];
-        environment.extend(anew.then_some(("UNISONO_TEST_ANEW", "1")));
+        environment.extend(from_zero.then_some(("UNISONO_TEST_FROM_ZERO", "1")));
         let mut job = Job::start_restartable(3, "from the clock", &environment, 1);
         job.wait_for_output(VICTIM, "between");
         job.kill_silently(VICTIM);
@@ -122,7 +122,7 @@ pub fn in_rounds(world: &World) {
 }
 
 #[test]
-fn a_worker_of_rounds_is_not_started_again() {
+fn a_worker_of_rounds_is_not_restarted() {
     let mut job = Job::start_restartable(3, "in rounds", &[TIMEOUT], 5);
     job.wait_for_output(VICTIM, "between");
     // A worker that waits in a table call is visible there.
@@ -132,10 +132,10 @@ fn a_worker_of_rounds_is_not_started_again() {
         std::thread::sleep(Duration::from_millis(1));
     }
     job.kill_silently(VICTIM);
-    let refused = job.memory.restart(VICTIM).unwrap_err().to_string();
+    let rejected = job.memory.restart(VICTIM).unwrap_err().to_string();
     assert!(
-        refused.contains("a table with consistency bsp, whose rounds cannot continue without"),
-        "{refused}"
+        rejected.contains("a table with consistency bsp, whose rounds cannot continue without"),
+        "{rejected}"
     );
     for rank in 0..VICTIM {
         let ending = job.end_of(rank);

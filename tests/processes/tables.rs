@@ -135,7 +135,7 @@ pub fn come_back(world: &World) {
 const RESTARTS: usize = 5;
 
 #[test]
-fn a_restarted_worker_finds_its_tables_and_goes_on() {
+fn a_restarted_worker_finds_its_tables_and_continues() {
     let mut job = Job::start_restartable(3, "come back", &[], RESTARTS);
     for death in 1..=RESTARTS {
         job.wait_for_output(2, "running");

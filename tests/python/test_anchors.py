@@ -1,4 +1,4 @@
-"""Follows the links of the pages into other pages: the heading behind each `#` exists."""
+"""Checks links between pages: the heading behind each `#` exists."""
 
 import re
 from pathlib import Path
@@ -9,13 +9,13 @@ LINK = re.compile(r"\]\(([^)\s#]*)#([^)\s]+)\)")
 
 
 def pages() -> list[Path]:
-    """Every page of the repository."""
+    """Returns every page of the repository."""
     folders = [path for path in ROOT.iterdir() if path.is_dir() and path.name not in BUILT]
     return sorted([*ROOT.glob("*.md"), *(page for folder in folders for page in folder.rglob("*.md"))])
 
 
 def anchors(page: Path) -> set[str]:
-    """The names of a page's headings, as the web pages of a repository make them, and those given by hand."""
+    """Returns the anchors of a page's headings, as repository hosts generate them, and explicit ones."""
     text = page.read_text()
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
     headings = re.findall(r"^#+ (.*)$", prose, re.MULTILINE)

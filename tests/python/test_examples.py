@@ -16,7 +16,7 @@ OPENMPI = ["--oversubscribe", "--bind-to", "none"]
 
 
 def environment(name: str) -> Path:
-    """A virtual environment that `make test` made; where it is missing, the test is left out by name."""
+    """Returns a virtual environment created by `make test`; skips the test if it is missing."""
     folder = os.environ.get(f"UNISONO_TEST_{name}", "")
     if not (Path(folder) / "bin/mpiexec").exists():
         pytest.skip(f"UNISONO_TEST_{name} does not name an environment with this MPI")
@@ -24,7 +24,7 @@ def environment(name: str) -> Path:
 
 
 def run(command: list[str], ranks: int, **variables: str) -> str:
-    """What the tour printed; it fails when the tour did."""
+    """Returns the output of the tour; fails if the tour failed."""
     result = subprocess.run(
         command, capture_output=True, text=True, timeout=900, env={**os.environ, **variables}
     )
@@ -38,7 +38,7 @@ def run(command: list[str], ranks: int, **variables: str) -> str:
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_our_launcher(ranks: int) -> None:
-    """On 1 to 4 ranks, more than there may be cores."""
+    """On 1 to 4 ranks, possibly more than there are cores."""
     run([sys.executable, "-m", "unisono", "run", "-n", str(ranks), "--", TOUR], ranks)
 
 
@@ -48,7 +48,7 @@ def test_no_launcher() -> None:
 
 
 def test_torchrun() -> None:
-    """The ranks of torchrun meet by themselves."""
+    """The ranks of torchrun find each other."""
     pytest.importorskip("torch")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", TOUR]
     assert "transport shm" in run(command, 2, OMP_NUM_THREADS="1")
@@ -57,7 +57,7 @@ def test_torchrun() -> None:
 @pytest.mark.parametrize("variables", [{}, {"UNISONO_TRANSPORT": "mpi"}, {"UNISONO_HOSTS": "2"}], ids=str)
 @pytest.mark.parametrize(("name", "options"), [("MPICH", []), ("OPENMPI", OPENMPI)])
 def test_mpi(name: str, options: list[str], variables: dict[str, str]) -> None:
-    """Under mpiexec: shared memory by itself, MPI when forced, both on pretended hosts."""
+    """Under mpiexec: shared memory by default, MPI if forced, both on simulated hosts."""
     folder = environment(name)
     command = [str(folder / "bin/mpiexec"), *options, "-n", "4", str(folder / "bin/python"), TOUR]
     expected = {"UNISONO_TRANSPORT": "transport mpi", "UNISONO_HOSTS": "transport shm+mpi"}
@@ -65,7 +65,7 @@ def test_mpi(name: str, options: list[str], variables: dict[str, str]) -> None:
 
 
 def test_pmix_alone() -> None:
-    """A launcher that tells the rank but not the size: MPI is asked, and the ranks of a host share memory."""
+    """A launcher without the size: MPI is queried, and the ranks of a host share memory."""
     folder = environment("OPENMPI")
     options = ["--allow-run-as-root", "--map-by", ":OVERSUBSCRIBE", "-n", "3"]
     output = run([str(folder / "bin/prterun"), *options, str(folder / "bin/python"), TOUR], 3)
@@ -75,7 +75,7 @@ def test_pmix_alone() -> None:
 @pytest.mark.parametrize("consistency", ["async", "ssp:3", "bsp"])
 @pytest.mark.parametrize("workers", [1, 4])
 def test_logistic_regression(workers: int, consistency: str) -> None:
-    """It asserts itself what it has learned; without a launcher for one worker."""
+    """The script itself checks its test error; one worker needs no launcher."""
     launcher = [] if workers == 1 else ["-m", "unisono", "run", "-n", str(workers), "--"]
     command = [sys.executable, *launcher, REGRESSION, "--consistency", consistency, "--epochs", "3"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=900)
@@ -85,19 +85,19 @@ def test_logistic_regression(workers: int, consistency: str) -> None:
 
 
 def trained(launcher: list[str], out: Path, mode: str = "data", **variables: str) -> bytes:
-    """The last weights of a short experiment: the same bits, however many processes run it."""
+    """Returns the last weights of a short experiment: the same bits on any number of processes."""
     changes = ["--set", "epochs=2", "--set", "deterministic=true", "--mode", mode, "--out", str(out)]
     command = [*launcher, sys.executable, "-m", "unisono", "train", IRIS, *changes]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
     result = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment)
     assert result.returncode == 0, result.stdout + result.stderr
-    # One process speaks.
+    # Only one process prints.
     assert result.stderr.count("epoch 2 full") == 1, result.stderr
     return (out / "checkpoints/epoch-000002.safetensors").read_bytes()
 
 
 def test_experiment_under_torchrun(tmp_path: Path) -> None:
-    """`torchrun --no-python unisono train`: its processes train one model, and a wrong grid ends all."""
+    """`torchrun --no-python unisono train`: its processes train one model; a wrong grid ends them all."""
     pytest.importorskip("torch")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
     torchrun.append("--no-python")
@@ -114,6 +114,6 @@ def test_experiment_under_torchrun(tmp_path: Path) -> None:
 def test_experiment_under_mpi(
     tmp_path: Path, name: str, options: list[str], variables: dict[str, str]
 ) -> None:
-    """`mpiexec unisono train`: through shared memory, and through MPI when forced."""
+    """`mpiexec unisono train`: through shared memory, and through MPI if forced."""
     mpiexec = [str(environment(name) / "bin/mpiexec"), *options, "-n", "3"]
     assert trained(mpiexec, tmp_path / "three", **variables) == trained([], tmp_path / "one")

@@ -1,6 +1,6 @@
-"""Runs the examples of frameworks: each plain script, and the same with the marked lines on 1, 2 and 4.
+"""Runs the framework examples: each plain script, and its marked version on 1, 2 and 4 workers.
 
-The scripts assert themselves what they have learned.
+The scripts themselves check their test errors.
 """
 
 import difflib
@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "examples/frameworks"
 SCRIPTS = sorted(path.with_name(path.name.replace("_unisono", "")) for path in FOLDER.glob("*/*_unisono.py"))
 SEGMENTATION = ROOT / "examples/halos/segmentation.py"
-# What must be installed for the scripts of a folder.
+# The packages that the scripts of a folder need.
 NEEDS = {"pytorch": "torch", "pytensor": "pytensor", "keras": "keras", "jax": "jax", "halos": "torch"}
 
 
 def run(script: Path, workers: int | None, *arguments: str) -> str:
-    """What a script printed; without a launcher for None."""
+    """Returns the output of a script; for None, without a launcher."""
     name = NEEDS[script.parent.name]
     if importlib.util.find_spec(name) is None:
         pytest.skip(f"{name} is not installed")
@@ -43,7 +43,7 @@ def run(script: Path, workers: int | None, *arguments: str) -> str:
 @pytest.mark.parametrize("workers", [None, 1, 2, 4])
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_digits(script: Path, workers: int | None) -> None:
-    """One worker speaks for all, once for each epoch."""
+    """Only one worker prints, once per epoch."""
     if workers is not None:
         script = script.with_name(f"{script.stem}_unisono.py")
     epochs = re.findall(r"epoch (\d+): test error +[\d.]+%", run(script, workers))
@@ -54,7 +54,7 @@ def test_digits(script: Path, workers: int | None) -> None:
     "script", [*SCRIPTS, SEGMENTATION], ids=lambda path: f"{path.parent.name}-{path.stem}"
 )
 def test_only_marked_lines_differ(script: Path) -> None:
-    """After its docstring, a script differs from its plain form only where a mark says why."""
+    """After its docstring, a script differs from its plain form only at marked lines."""
     plain, ours = (
         path.read_text().split('"""', 2)[2].splitlines()
         for path in (script, script.with_name(f"{script.stem}_unisono.py"))
@@ -66,7 +66,7 @@ def test_only_marked_lines_differ(script: Path) -> None:
 
 
 def test_segmentation(tmp_path: Path) -> None:
-    """A network on parts of images learns what it learns on whole ones, under the same names."""
+    """A network on parts of images learns what it learns on full images, with the same parameter names."""
     torch = pytest.importorskip("torch")
     printed, weights = {}, {}
     for workers in (None, 1, 2, 4):
@@ -85,7 +85,7 @@ def test_segmentation(tmp_path: Path) -> None:
 
 
 def photographs(folder: Path, name: str, number: int, seed: int) -> None:
-    """Made-up photographs in CIFAR-10's format: a colour for each kind, and noise."""
+    """Writes synthetic photographs in CIFAR-10's format: a colour for each class, and noise."""
     random = np.random.default_rng(seed)
     colours = np.random.default_rng(0).integers(40, 216, (10, 3, 1, 1))
     labels = np.arange(number) % 10
@@ -96,7 +96,7 @@ def photographs(folder: Path, name: str, number: int, seed: int) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_resnet(tmp_path: Path, workers: int) -> None:
-    """All 20 layers, on few photographs; guessing would be wrong in nine of ten."""
+    """All 20 layers, on few photographs; guessing would be wrong nine times out of ten."""
     photographs(tmp_path, "data_batch_1.bin", 240, seed=1)
     photographs(tmp_path, "test_batch.bin", 100, seed=2)
     options = ["--epochs", "2", "--batch", "16", "--rate", "0.05", "--most", "0.6"]
@@ -105,7 +105,7 @@ def test_resnet(tmp_path: Path, workers: int) -> None:
 
 
 def test_data_is_checked(tmp_path: Path) -> None:
-    """A file that is not the original is refused, and what is there is not fetched again."""
+    """A file that is not the original is rejected, and existing files are not downloaded again."""
     sys.path.insert(0, str(FOLDER))
     try:
         import data

@@ -19,7 +19,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def program(page: Path) -> str:
-    """The page's blocks, each at the line where it stands, so that errors point into the page."""
+    """Returns the page's blocks, each at its original line, so that errors point into the page."""
     text = page.read_text()
     lines = [""] * text.count("\n")
     for block in BLOCK.finditer(text):
@@ -29,7 +29,7 @@ def program(page: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-# A page whose program only starts workers itself needs no launcher.
+# A page whose program starts its own workers needs no launcher.
 CASES = [
     (page, ranks)
     for page in PAGES
@@ -40,7 +40,7 @@ CASES = [
 
 @pytest.mark.parametrize(("page", "ranks"), CASES, ids=lambda value: str(value).removeprefix(f"{ROOT}/"))
 def test_page(page: Path, ranks: int, tmp_path: Path) -> None:
-    """A page's code ends without an error."""
+    """A page's code runs without an error."""
     script = tmp_path / f"{page.stem}.py"
     script.write_text(program(page))
     for name in FRAMEWORKS:
@@ -49,7 +49,7 @@ def test_page(page: Path, ranks: int, tmp_path: Path) -> None:
             pytest.skip(f"{page.name} needs {name}, which is not installed")
     launcher = [] if ranks == 1 else ["-m", "unisono", "run", "-n", str(ranks), "--"]
     command = [sys.executable, *launcher, str(script)]
-    # Compiling graphs would take longer than all the rest.
+    # Compiling graphs would take longer than everything else.
     environment = {**os.environ, "PYTENSOR_FLAGS": "mode=FAST_COMPILE"}
     result = subprocess.run(
         command, capture_output=True, text=True, timeout=900, cwd=tmp_path, env=environment
@@ -58,7 +58,7 @@ def test_page(page: Path, ranks: int, tmp_path: Path) -> None:
 
 
 def test_pages_have_code() -> None:
-    """The pattern still finds the blocks that it is there for."""
+    """The pattern still finds the code blocks."""
     assert "uni.all_reduce" in program(ROOT / "README.md")
     assert "uni.all_to_all" in program(ROOT / "docs/guide/collectives.md")
     assert "uni.MatrixTable" in program(ROOT / "docs/guide/tables.md")

@@ -1,4 +1,4 @@
-"""Compares the pictures of the README and the guide with what `make pictures` draws, and with the truth."""
+"""Compares the pictures of the README and the guide with `make pictures` and with real calls."""
 
 import importlib.util
 import re
@@ -63,7 +63,7 @@ print(f"{len(VERBS)} verbs")
 
 @pytest.fixture
 def pictures(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script that draws them."""
+    """Loads the script that draws them."""
     monkeypatch.syspath_prepend(str(SCRIPTS))
     found = importlib.util.spec_from_file_location("pictures", SCRIPTS / "__main__.py")
     assert found is not None and found.loader is not None
@@ -72,17 +72,17 @@ def pictures(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def test_drawings_are_the_ones_in_the_guide(pictures: ModuleType) -> None:
-    """Each is drawn as it lies in the repository, is well formed, and is shown on a page."""
+def test_drawings_in_the_guide_are_up_to_date(pictures: ModuleType) -> None:
+    """Each drawing equals the committed one, is well formed, and appears on a page."""
     pages = "".join(path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs/guide").glob("*.md")])
     for name, draw in pictures.DRAWINGS.items():
         drawn = draw()
-        assert (pictures.FOLDER / name).read_text() == drawn, f"{name}: `make pictures` draws it anew"
+        assert (pictures.FOLDER / name).read_text() == drawn, f"{name}: run `make pictures`"
         ElementTree.fromstring(drawn)
         assert f"pictures/{name})" in pages, f"no page shows {name}"
 
 
-def test_verbs_do_what_is_drawn(tmp_path: Path) -> None:
+def test_verbs_match_the_drawing(tmp_path: Path) -> None:
     """On three ranks, as in the picture."""
     (tmp_path / "verbs_on_ranks.py").write_text(VERBS)
     command = [sys.executable, "-m", "unisono", "run", "-n", "3", "--", str(tmp_path / "verbs_on_ranks.py")]
@@ -91,8 +91,8 @@ def test_verbs_do_what_is_drawn(tmp_path: Path) -> None:
     assert result.stdout.count("9 verbs") == 3
 
 
-def test_nobody_is_too_far_ahead_in_the_picture(pictures: ModuleType) -> None:
-    """Before a step begins, the slowest worker has ended as many as the consistency asks for."""
+def test_no_worker_in_the_picture_exceeds_the_bound(pictures: ModuleType) -> None:
+    """Before a step begins, the slowest worker has completed as many steps as the consistency requires."""
     for _, bound, _ in pictures.consistency.KINDS:
         workers = pictures.consistency.schedule(bound)
         waits = 0
@@ -105,7 +105,7 @@ def test_nobody_is_too_far_ahead_in_the_picture(pictures: ModuleType) -> None:
 
 
 def pixels(png: bytes) -> bytes:
-    """The rows of a picture that was written without filters."""
+    """Returns the rows of a picture that was written without filters."""
     at, packed = 8, b""
     while at < len(png):
         length, kind = int.from_bytes(png[at : at + 4], "big"), png[at + 4 : at + 8]
@@ -114,11 +114,11 @@ def pixels(png: bytes) -> bytes:
     return zlib.decompress(packed)
 
 
-def test_the_run_in_the_guide_is_a_real_one(pictures: ModuleType) -> None:
-    """Its curve and its filters come out again, but for the last digits of another machine."""
+def test_the_run_in_the_guide_is_reproducible(pictures: ModuleType) -> None:
+    """Its curve and its filters are reproduced, up to the last digits on other machines."""
     drawn = pictures.training.draw()
     kept = {name: (pictures.FOLDER / name).read_bytes() for name in drawn}
-    advice = "`make pictures` draws it anew"
+    advice = "run `make pictures`"
     old, new = (files["experiments-loss.svg"].decode() for files in (kept, drawn))
     assert NUMBER.sub("", old) == NUMBER.sub("", new), f"experiments-loss.svg: {advice}"
     pairs = zip(NUMBER.findall(old), NUMBER.findall(new), strict=True)

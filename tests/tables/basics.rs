@@ -25,7 +25,7 @@ fn every_type(check: impl Fn(DType, &(dyn Fn(f64) -> Vec<u8> + Sync))) {
 }
 
 #[test]
-fn what_all_workers_added_is_there_after_a_barrier() {
+fn adds_of_all_workers_are_applied_after_a_barrier() {
     for ranks in RANKS {
         for size in [1, 2, 7, 500, 40_001] {
             on_all_paths(ranks, |_, tables| {
@@ -129,7 +129,7 @@ fn random_values_do_not_depend_on_the_number_of_servers() {
 }
 
 #[test]
-fn a_sparse_get_brings_what_changed() {
+fn a_sparse_get_returns_the_changed_rows() {
     on_all_paths(2, |world, tables| {
         let options = TableOptions::default();
         let table = SparseMatrixTable::<f64>::create(tables, (6, 2), None, true, options).unwrap();
@@ -181,29 +181,32 @@ fn only_workers_get_and_add() {
 }
 
 #[test]
-fn what_is_wrong_is_named_and_changes_nothing() {
+fn mistakes_are_named_and_change_nothing() {
     on_all_paths(2, |world, tables| {
         let options = TableOptions { name: Some("w".into()), reject_nan: true, ..TableOptions::default() };
         let table = MatrixTable::<f32>::create(tables, (4, 3), None, options.clone()).unwrap();
-        let says = |result: unisono::Result<()>, words: &[&str]| {
+        let fails_with = |result: unisono::Result<()>, words: &[&str]| {
             let error = result.unwrap_err();
             assert_eq!(error.kind(), Kind::Usage);
             let text = error.to_string();
             assert!(words.iter().all(|word| text.contains(word)), "{text}");
         };
         let rank = format!("rank {}", world.rank());
-        says(table.add(&[1.0; 11]), &[&rank, "12 elements", "11", "\"w\""]);
-        says(table.add_rows(&[0, 4], &[1.0; 6], &AddOptions::default()), &["from 0 to 3", "4 at position 1"]);
-        says(table.get_rows(&[-1], &mut [0.0; 3]), &["-1 at position 0"]);
-        says(table.get_rows(&[1, 1], &mut [0.0; 3]), &["6 elements", "3"]);
+        fails_with(table.add(&[1.0; 11]), &[&rank, "12 elements", "11", "\"w\""]);
+        fails_with(
+            table.add_rows(&[0, 4], &[1.0; 6], &AddOptions::default()),
+            &["from 0 to 3", "4 at position 1"],
+        );
+        fails_with(table.get_rows(&[-1], &mut [0.0; 3]), &["-1 at position 0"]);
+        fails_with(table.get_rows(&[1, 1], &mut [0.0; 3]), &["6 elements", "3"]);
         let mut delta = [1.0; 12];
         delta[7] = f32::NAN;
-        says(table.add(&delta), &["NaN at row 2, column 1"]);
+        fails_with(table.add(&delta), &["NaN at row 2, column 1"]);
         let again = MatrixTable::<f32>::create(tables, (4, 3), None, options.clone()).map(|_| ());
-        says(again, &["a new name", "\"w\""]);
+        fails_with(again, &["a new name", "\"w\""]);
         let other = TableOptions { name: Some("v".into()), ..TableOptions::default() };
         let differs = MatrixTable::<f32>::create(tables, (4 + world.rank(), 3), None, other).map(|_| ());
-        says(differs, &["rank 0 called", "4 x 3", "rank 1 called", "5 x 3"]);
+        fails_with(differs, &["rank 0 called", "4 x 3", "rank 1 called", "5 x 3"]);
         let integers =
             TableOptions { updater: UpdaterChoice::named("adam").unwrap(), ..TableOptions::default() };
         assert!(ArrayTable::<i32>::create(tables, 4, None, integers).is_err());
@@ -214,7 +217,7 @@ fn what_is_wrong_is_named_and_changes_nothing() {
 }
 
 #[test]
-fn several_gets_may_be_under_way() {
+fn several_gets_may_be_in_flight() {
     on_all_paths(2, |_, tables| {
         let table = MatrixTable::<f32>::create(tables, (100, 4), None, TableOptions::default()).unwrap();
         table.add(&[1.0; 400]).unwrap();
@@ -251,7 +254,7 @@ fn copies_are_averaged_when_all_tick() {
 }
 
 #[test]
-fn memory_comes_back_when_all_have_dropped_a_table() {
+fn memory_is_freed_when_all_ranks_have_dropped_a_table() {
     with_tables(2, |_, tables| {
         for _ in 0..40 {
             let options = TableOptions { name: Some("again".into()), ..TableOptions::default() };

@@ -51,7 +51,7 @@ struct All {
 }
 
 #[test]
-fn keys_are_kept_with_their_state() {
+fn keys_are_saved_with_their_state() {
     let make = |tables: &Tables| {
         let names =
             KeyValueTable::create(tables, KeyType::Bytes, 2, DType::F32, named("names", "adagrad")).unwrap();
@@ -100,7 +100,7 @@ fn keys_are_kept_with_their_state() {
 }
 
 #[test]
-fn user_defined_tables_are_kept() {
+fn user_defined_tables_are_saved() {
     let folder = Folder::new("custom");
     let delta: Vec<i64> = (0..50).map(|number| number * number).collect();
     let expected: Vec<i64> = delta.iter().map(|number| 3 * number).collect();
@@ -143,12 +143,12 @@ fn user_defined_tables_are_kept() {
 }
 
 #[test]
-fn a_half_may_refuse_to_be_saved() {
+fn a_server_half_may_reject_a_save() {
     for hosts in [1, 2] {
         on_hosts(2, hosts, |tables| {
             let sound = sums(tables, "sound", 5, true);
             sound.add(&[1; 5]).unwrap();
-            let target = format!("memory://refused-{hosts}");
+            let target = format!("memory://rejected-{hosts}");
             tables.save(&target).unwrap();
             let unlucky = sums(tables, "unlucky", 13, true);
             sound.add(&[1; 5]).unwrap();
@@ -163,7 +163,7 @@ fn a_half_may_refuse_to_be_saved() {
         });
         on_hosts(3, 2, |tables| {
             let sound = sums(tables, "sound", 5, true);
-            tables.load(&format!("memory://refused-{hosts}")).unwrap();
+            tables.load(&format!("memory://rejected-{hosts}")).unwrap();
             assert_eq!(sound.get(&()).unwrap(), [2; 5]);
             tables.barrier().unwrap();
         });
@@ -203,7 +203,7 @@ fn values(all: &All) -> (Vec<f64>, Vec<f32>, Vec<i64>, Vec<f32>) {
 }
 
 #[test]
-fn another_number_of_ranks_goes_on_as_if_nothing_had_happened() {
+fn another_number_of_ranks_resumes_with_equal_results() {
     let folder = Folder::new("resume");
     for target in [folder.text(), "memory://resume"] {
         let expected = on_hosts(3, 2, |tables| {
@@ -249,7 +249,7 @@ fn a_damaged_or_foreign_checkpoint_changes_nothing() {
         });
         fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>()
     };
-    let refuses = |what: &str| {
+    let rejects = |what: &str| {
         on_hosts(2, 2, |tables| {
             let all = make(tables);
             let (words, sums) = others(tables, 2);
@@ -266,21 +266,21 @@ fn a_damaged_or_foreign_checkpoint_changes_nothing() {
         let file = &save()[file];
         let bytes = fs::read(file).unwrap();
         fs::write(file, &bytes[..bytes.len() / 2]).unwrap();
-        refuses(&format!("half of {file:?}"));
+        rejects(&format!("half of {file:?}"));
         let mut flipped = bytes.clone();
         flipped[bytes.len() * 2 / 3] ^= 1;
         fs::write(file, flipped).unwrap();
-        refuses(&format!("a flipped bit in {file:?}"));
+        rejects(&format!("a flipped bit in {file:?}"));
         fs::remove_file(file).unwrap();
-        refuses(&format!("without {file:?}"));
+        rejects(&format!("without {file:?}"));
         let _ = fs::remove_dir_all(&folder.0);
     }
-    refuses("nothing there");
+    rejects("nothing there");
 }
 
 /// Compression residuals from before a load do not affect the loaded values.
 #[test]
-fn a_load_forgets_what_adds_have_lost() {
+fn a_load_discards_compression_residuals() {
     on_hosts(2, 2, |tables| {
         let options = |name: &str| TableOptions { compression: Compression::TopK(0.1), ..named(name, "add") };
         let rows = MatrixTable::<f32>::create(tables, (2, 10), None, options("rows")).unwrap();
@@ -308,7 +308,7 @@ fn a_load_forgets_what_adds_have_lost() {
 }
 
 #[test]
-fn other_tables_do_not_fit() {
+fn checkpoints_of_different_tables_are_rejected() {
     with_tables(2, |_, tables| {
         let table = ArrayTable::<f32>::create(tables, 10, None, named("w", "add")).unwrap();
         tables.save("memory://other").unwrap();

@@ -11,6 +11,9 @@ use crate::on_all_paths;
 #[path = "../../examples/tables/user_defined.rs"]
 mod example;
 
+/// A shard that receives this number holds its lock for two seconds.
+const SLOW: u64 = 1 << 40;
+
 /// A list of numbers in each shard, in order of arrival, preceded by their count.
 struct List {
     capacity: usize,
@@ -36,6 +39,9 @@ impl ServerHalf for List {
         let new: &[[u8; 8]] = request.as_chunks().0;
         if count + new.len() > self.capacity {
             return Err(Error::usage("add", "room", format!("{count} numbers"), "make the list longer"));
+        }
+        if new.first() == Some(&SLOW.to_ne_bytes()) {
+            std::thread::sleep(Duration::from_secs(2));
         }
         let places = numbers[2 + count..].iter_mut();
         places.zip(new).for_each(|(place, &number)| *place = u64::from_ne_bytes(number));
@@ -86,7 +92,7 @@ fn list(tables: &Tables, name: &str, capacity: usize, consistency: &str) -> Resu
 }
 
 #[test]
-fn requests_reach_their_shards_whole_and_in_order() {
+fn requests_reach_their_shards_complete_and_in_order() {
     for ranks in [1, 2, 3, 4, 6] {
         on_all_paths(ranks, |world, tables| {
             let table = list(tables, "numbers", 10_000, "async").unwrap();
@@ -161,7 +167,7 @@ fn rounds_and_bounds_hold() {
 fn mistakes_are_named() {
     on_all_paths(2, |world, tables| {
         let table = list(tables, "short", 3, "async").unwrap();
-        let refused = |result: Result<()>, words: &[&str]| {
+        let rejected = |result: Result<()>, words: &[&str]| {
             let error = result.unwrap_err();
             assert_eq!(error.kind(), Kind::Usage, "{error}");
             words.iter().for_each(|word| assert!(error.to_string().contains(word), "{word}: {error}"));
@@ -169,18 +175,37 @@ fn mistakes_are_named() {
         if world.rank() == 0 {
             table.add(&[0, 2]).unwrap();
             // The other shard has room, on whichever host it is.
-            refused(table.add(&[4, 6, 1]), &["room", "2 numbers"]);
-            table.add_soon(&[8, 10]).unwrap_or_else(|error| refused(Err(error), &["room"]));
+            rejected(table.add(&[4, 6, 1]), &["room", "2 numbers"]);
+            table.add_soon(&[8, 10]).unwrap_or_else(|error| rejected(Err(error), &["room"]));
             let _ = table.flush();
-            refused(table.add(&[u64::MAX]), &["servers 0 to 1", "server 2"]);
+            rejected(table.add(&[u64::MAX]), &["servers 0 to 1", "server 2"]);
             assert_eq!(table.get(&()).unwrap(), [vec![0, 2], vec![1]]);
         }
-        refused(list(tables, "short", 3, "async").map(drop), &["a new name"]);
-        refused(list(tables, "other", 3, "average").map(drop), &["another consistency"]);
-        refused(list(tables, "other", 3, "bsp:backup=2").map(drop), &["fewer backup workers"]);
-        refused(list(tables, "huge", usize::MAX / 64, "async").map(drop), &["bytes"]);
+        rejected(list(tables, "short", 3, "async").map(drop), &["a new name"]);
+        rejected(list(tables, "other", 3, "average").map(drop), &["another consistency"]);
+        rejected(list(tables, "other", 3, "bsp:backup=2").map(drop), &["fewer backup workers"]);
+        rejected(list(tables, "huge", usize::MAX / 64, "async").map(drop), &["bytes"]);
         let error = list(tables, "different", 3 + world.rank(), "async").map(drop).unwrap_err();
         assert!(error.to_string().contains("different"), "{error}");
+    });
+}
+
+#[test]
+fn a_timeout_names_the_owner_of_the_lock() {
+    spawn_on_hosts(2, 1, |world| {
+        let tables = &Tables::join(world, Role::Both).unwrap();
+        let table = list(tables, "slow", 10, "async").unwrap();
+        tables.barrier().unwrap();
+        match world.rank() {
+            0 => table.add(&[SLOW]).unwrap(),
+            _ => {
+                std::thread::sleep(Duration::from_millis(500));
+                let error = table.with_timeout(Duration::from_millis(200)).get(&()).unwrap_err();
+                assert_eq!(error.kind(), Kind::Timeout, "{error}");
+                assert!(error.to_string().contains("waiting for rank 0"), "{error}");
+            }
+        }
+        tables.barrier().unwrap();
     });
 }
 
@@ -206,7 +231,7 @@ fn rounds_stay_in_step_after_an_error() {
 }
 
 #[test]
-fn workers_and_servers_may_be_apart() {
+fn workers_and_servers_may_be_separate_ranks() {
     let roles = [Role::Worker, Role::Server, Role::None, Role::Server, Role::Worker];
     for hosts in 1..=roles.len() {
         for consistency in ["async", "bsp", "ssp:1"] {
@@ -237,7 +262,7 @@ fn workers_and_servers_may_be_apart() {
 }
 
 #[test]
-fn the_example_finds_what_it_looks_for() {
+fn the_example_finds_the_most_frequent_words() {
     for (ranks, hosts) in [(1, 1), (3, 1), (3, 2), (4, 4)] {
         spawn_on_hosts(ranks, hosts, |world| example::run(world).unwrap());
     }

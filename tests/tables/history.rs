@@ -204,7 +204,7 @@ fn check_bound(histories: &[History], bound: u64) {
 }
 
 #[test]
-fn a_bound_holds_also_where_workers_make_different_numbers_of_steps() {
+fn a_bound_holds_if_workers_make_different_numbers_of_steps() {
     for (ranks, kind) in [2, 3, 4].into_iter().flat_map(|ranks| KINDS.map(|kind| (ranks, kind))) {
         for (seed, bound) in [(0, 0), (1, 1), (2, 3)] {
             let record_history =
@@ -236,7 +236,7 @@ fn check_common(histories: &[History]) {
 }
 
 #[test]
-fn recorded_histories_keep_every_promise() {
+fn recorded_histories_satisfy_every_guarantee() {
     for (ranks, kind) in [1, 2, 3, 4].into_iter().flat_map(|ranks| KINDS.map(|kind| (ranks, kind))) {
         for seed in 0..3 {
             for histories in
@@ -251,7 +251,7 @@ fn recorded_histories_keep_every_promise() {
                 for get in histories.iter().flat_map(|history| &history.gets) {
                     assert!(
                         get.values.iter().all(|&seen| seen == get.adds),
-                        "{kind}: a get of round {} holds exactly that many adds of everybody: {get:?}",
+                        "{kind}: a get of round {} holds exactly that many adds of every worker: {get:?}",
                         get.adds
                     );
                 }

@@ -49,7 +49,7 @@ impl Random {
 
 /// Each rank has its own keys, so that it knows the expected values; a shared key counts the calls of all ranks.
 #[test]
-fn random_calls_do_what_a_map_does() {
+fn random_calls_behave_like_a_map() {
     for ranks in RANKS {
         on_all_paths(ranks, |world, tables| {
             let table = ints(tables, 2);
@@ -163,7 +163,7 @@ fn extreme_and_repeated_keys() {
 
 /// The same adds by two workers alternately, to a key and to a row.
 #[test]
-fn every_updater_does_to_a_key_what_it_does_to_a_row() {
+fn every_updater_treats_keys_like_rows() {
     for name in UpdaterChoice::names() {
         on_all_paths(2, |world, tables| {
             let options = || TableOptions {
@@ -176,8 +176,8 @@ fn every_updater_does_to_a_key_what_it_does_to_a_row() {
             for step in 0..10 {
                 if step % 2 == world.rank() {
                     let delta = [0.1 * step as f32, -0.3, 0.7, 0.2, 0.4, -0.1 * step as f32];
-                    let learning_rate = table.check_option("learning_rate").is_ok().then_some(0.05);
-                    let add = AddOptions { learning_rate, ..AddOptions::default() };
+                    let lr = table.check_option("lr").is_ok().then_some(0.05);
+                    let add = AddOptions { lr, ..AddOptions::default() };
                     table.add(Keys::Int(&[-5, 12]), bytemuck::cast_slice(&delta), &add).unwrap();
                     matrix.add_rows(&[0, 1], &delta, &add).unwrap();
                 }
@@ -266,7 +266,7 @@ fn rounds_and_bounds_hold_as_for_other_tables() {
 }
 
 #[test]
-fn who_is_done_with_a_table_holds_up_nobody_there() {
+fn a_worker_that_has_finished_a_table_does_not_block_the_others() {
     for ranks in RANKS {
         let paths = on_all_paths(ranks, |world, tables| {
             let bsp = || TableOptions {
@@ -301,7 +301,7 @@ fn who_is_done_with_a_table_holds_up_nobody_there() {
 }
 
 #[test]
-fn calls_in_the_background_come_in_order() {
+fn background_calls_are_applied_in_order() {
     on_all_paths(2, |world, tables| {
         let table = ints(tables, 1);
         let mine = vec![world.rank() as i64];
@@ -322,30 +322,30 @@ fn mistakes_are_named_and_change_nothing() {
         let named =
             || TableOptions { name: Some("counts".into()), reject_nan: true, ..TableOptions::default() };
         let table = KeyValueTable::create(tables, KeyType::Int, 2, DType::F32, named()).unwrap();
-        let refused = |result: unisono::Result<()>, words: &[&str]| {
+        let rejected = |result: unisono::Result<()>, words: &[&str]| {
             let error = result.unwrap_err();
             assert_eq!(error.kind(), Kind::Usage, "{error}");
             words.iter().for_each(|word| assert!(error.to_string().contains(word), "{word}: {error}"));
         };
-        refused(table.get(Keys::Int(&[1, 2]), &mut [0; 15]), &["4 elements (2 x 2)", "counts", "15 bytes"]);
-        refused(table.add(Keys::Bytes(&[b"a"]), &[0; 8], &plain()), &["int keys", "bytes keys"]);
-        refused(table.contains(Keys::Bytes(&[b"a"])).map(drop), &["int keys"]);
+        rejected(table.get(Keys::Int(&[1, 2]), &mut [0; 15]), &["4 elements (2 x 2)", "counts", "15 bytes"]);
+        rejected(table.add(Keys::Bytes(&[b"a"]), &[0; 8], &plain()), &["int keys", "bytes keys"]);
+        rejected(table.contains(Keys::Bytes(&[b"a"])).map(drop), &["int keys"]);
         let nan = [0.0, 1.0, 2.0, f32::NAN];
         let received = table.add(Keys::Int(&[5, 6]), bytemuck::cast_slice(&nan), &plain());
-        refused(received, &["NaN at key 1", "column 1"]);
+        rejected(received, &["NaN at key 1", "column 1"]);
         assert_eq!(table.len().unwrap(), 0);
-        refused(
+        rejected(
             KeyValueTable::create(tables, KeyType::Int, 2, DType::F32, named()).map(drop),
             &["a new name", "counts"],
         );
         let make = |dim: usize, dtype: DType, options: TableOptions| {
             KeyValueTable::create(tables, KeyType::Int, dim, dtype, options).map(drop)
         };
-        refused(make(0, DType::F32, TableOptions::default()), &["at least one element"]);
-        refused(make(usize::MAX / 2, DType::F32, TableOptions::default()), &["bytes for each key"]);
-        refused(make(1, DType::U8, TableOptions::default()), &["float32"]);
+        rejected(make(0, DType::F32, TableOptions::default()), &["at least one element"]);
+        rejected(make(usize::MAX / 2, DType::F32, TableOptions::default()), &["bytes for each key"]);
+        rejected(make(1, DType::U8, TableOptions::default()), &["float32"]);
         let average = TableOptions { consistency: Consistency::Average, ..TableOptions::default() };
-        refused(make(1, DType::F32, average), &["average", "another consistency for a key-value table"]);
+        rejected(make(1, DType::F32, average), &["average", "another consistency for a key-value table"]);
         let keys = if world.rank() == 0 { KeyType::Int } else { KeyType::Bytes };
         let error = KeyValueTable::create(tables, keys, 1, DType::F32, TableOptions::default()).map(drop);
         assert!(error.unwrap_err().to_string().contains("bytes keys"));
@@ -353,7 +353,7 @@ fn mistakes_are_named_and_change_nothing() {
 }
 
 #[test]
-fn a_rank_that_is_no_worker_may_look_but_not_touch() {
+fn a_rank_that_is_not_a_worker_may_read_but_not_write() {
     let roles = [Role::Worker, Role::Server, Role::None, Role::Both, Role::Worker];
     for hosts in 1..=roles.len() {
         spawn_on_hosts(roles.len(), hosts, |world| {
@@ -381,7 +381,7 @@ fn a_rank_that_is_no_worker_may_look_but_not_touch() {
 
 /// Each worker has its own keys, so that the loss of compression can be distinguished from the adds of others.
 #[test]
-fn smaller_messages_lose_nothing_for_good() {
+fn compression_loses_nothing_permanently() {
     let all = ["none", "float16", "bfloat16", "int8", "topk:0.3"];
     for (compression, keys) in all.into_iter().flat_map(|all| [(all, KeyType::Int), (all, KeyType::Bytes)]) {
         on_all_paths(3, |world, tables| {
@@ -414,7 +414,7 @@ fn smaller_messages_lose_nothing_for_good() {
 }
 
 #[test]
-fn rounds_go_on_without_the_slowest() {
+fn rounds_continue_without_the_slowest() {
     for seen in on_all_paths(3, |world, tables| {
         let consistency = Consistency::Bsp { backup: 1, mean: false };
         let options = TableOptions { consistency, ..TableOptions::default() };

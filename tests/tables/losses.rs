@@ -22,9 +22,10 @@ fn work(table: &ArrayTable<i64>, steps: usize) -> (usize, Option<unisono::Error>
 
 /// The waiting worker waits at a server whose own rank makes no calls: only the server thread can detect the dead worker there.
 #[test]
-fn a_worker_that_dies_on_another_host_is_noticed_by_the_server() {
+fn the_server_detects_a_worker_that_dies_on_another_host() {
     let roles = [Role::Server, Role::Worker, Role::Worker];
-    for (consistency, goes_on) in [("bsp", false), ("ssp:1", true), ("bsp:backup=1", true), ("async", true)] {
+    for (consistency, continues) in [("bsp", false), ("ssp:1", true), ("bsp:backup=1", true), ("async", true)]
+    {
         unisono::testing::spawn_on_hosts(3, 3, |world| {
             let tables = Tables::join(world, roles[world.rank()]).unwrap();
             let tables = tables.with_timeout(Duration::from_secs(40));
@@ -32,9 +33,9 @@ fn a_worker_that_dies_on_another_host_is_noticed_by_the_server() {
             match world.rank() {
                 0 => {}
                 1 => match work(&table, 30) {
-                    (steps, None) => assert!(goes_on && steps == 30, "{consistency}"),
+                    (steps, None) => assert!(continues && steps == 30, "{consistency}"),
                     (steps, Some(error)) => {
-                        assert!(!goes_on, "{consistency}, step {steps}: {error}");
+                        assert!(!continues, "{consistency}, step {steps}: {error}");
                         assert_eq!(error.kind(), Kind::PeerLost, "{error}");
                         assert!(error.to_string().contains("rank 2"), "{error}");
                     }
@@ -52,7 +53,7 @@ fn a_worker_that_dies_on_another_host_is_noticed_by_the_server() {
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[test]
-fn a_host_serves_as_long_as_it_is_asked() {
+fn a_host_serves_as_long_as_it_gets_requests() {
     unisono::testing::spawn_on_hosts(2, 2, |world| {
         let tables = Tables::join(world, Role::Both).unwrap();
         let table = ArrayTable::<i64>::create(&tables, 10, None, TableOptions::default()).unwrap();
@@ -82,7 +83,7 @@ fn a_host_serves_as_long_as_it_is_asked() {
 }
 
 #[test]
-fn handles_of_an_earlier_joining_do_not_meddle_with_a_later_one() {
+fn handles_of_an_earlier_membership_do_not_affect_a_later_one() {
     unisono::testing::spawn_on_hosts(2, 2, |world| {
         let before = Tables::join(world, Role::Both).unwrap();
         let old = ArrayTable::<i64>::create(&before, 10, None, options("bsp")).unwrap();

@@ -4,9 +4,10 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use unisono::tables::{
-    AddOptions, ArrayTable, Compression, Consistency, TableOptions, Tables, UpdaterChoice,
+    AddOptions, ArrayTable, Compression, Consistency, Role, TableKind, TableOptions, Tables, TablesCall,
+    UpdaterChoice,
 };
-use unisono::{Kind, Result, World};
+use unisono::{Error, Kind, Result, World};
 
 use crate::{on_all_paths, with_tables};
 
@@ -48,14 +49,14 @@ fn error_within(
 }
 
 #[test]
-fn whoever_makes_a_table_alone_hears_which_and_who_did_not_come() {
+fn creating_a_table_alone_names_the_table_and_the_missing_rank() {
     let text = error_alone(|tables| create(tables, named("weights")).map(drop));
     assert!(text.contains("making table \"weights\" #") && text.contains("waiting for rank 1"), "{text}");
     assert!(!text.contains("all_gather"), "{text}");
 }
 
 #[test]
-fn whoever_saves_or_loads_alone_hears_where_to_and_who_did_not_come() {
+fn saving_or_loading_alone_names_the_path_and_the_missing_rank() {
     let text = error_alone(|tables| tables.save("memory://alone"));
     assert!(text.contains("saving to \"memory://alone\" #") && text.contains("waiting for rank 1"), "{text}");
     let text = error_alone(|tables| tables.load("memory://alone"));
@@ -63,7 +64,7 @@ fn whoever_saves_or_loads_alone_hears_where_to_and_who_did_not_come() {
 }
 
 #[test]
-fn whoever_does_something_else_meanwhile_hears_of_the_table() {
+fn a_different_call_names_the_table_being_created() {
     let other = |world: &World| {
         let text = world.group().barrier().unwrap_err().to_string();
         assert!(text.contains("rank 0 called new table #") && !text.contains("uint8"), "{text}");
@@ -74,12 +75,12 @@ fn whoever_does_something_else_meanwhile_hears_of_the_table() {
 }
 
 #[test]
-fn a_worker_that_never_ticks_is_told_that_it_must() {
+fn a_worker_that_never_ticks_gets_advice_to_tick() {
     let end = Barrier::new(2);
     with_tables(2, |world, tables| {
         let options = TableOptions { consistency: Consistency::Ssp { bound: 1 }, ..named("steps") };
         let table = create(tables, options).unwrap();
-        let hear = |steps: &str| {
+        let expect_advice = |steps: &str| {
             let table = table.table().with_timeout(SOON);
             let text = table.get(unisono::tables::Rows::All, &mut [0; 12]).unwrap_err().to_string();
             assert!(
@@ -89,7 +90,7 @@ fn a_worker_that_never_ticks_is_told_that_it_must() {
         };
         if world.rank() == 0 {
             (0..2).for_each(|_| table.tick().unwrap());
-            hear("never called tick() on this table");
+            expect_advice("never called tick() on this table");
         }
         end.wait();
         if world.rank() == 1 {
@@ -98,16 +99,16 @@ fn a_worker_that_never_ticks_is_told_that_it_must() {
         end.wait();
         if world.rank() == 0 {
             table.tick().unwrap();
-            hear("at step 1 of this table");
+            expect_advice("at step 1 of this table");
         }
         end.wait();
     });
 }
 
 #[test]
-fn options_that_the_updater_does_not_use_are_refused_by_name() {
+fn options_that_the_updater_does_not_use_are_rejected_by_name() {
     with_tables(2, |_, tables| {
-        let says = |result: Result<()>, words: &[&str]| {
+        let fails_with = |result: Result<()>, words: &[&str]| {
             let error = result.unwrap_err();
             let text = error.to_string();
             assert_eq!(error.kind(), Kind::Usage, "{text}");
@@ -116,16 +117,16 @@ fn options_that_the_updater_does_not_use_are_refused_by_name() {
         let momentum = AddOptions { momentum: Some(0.9), ..AddOptions::default() };
         let sgd = || TableOptions { updater: UpdaterChoice::named("sgd").unwrap(), ..named("w") };
         let made = create(tables, TableOptions { add: momentum, ..sgd() }).map(drop);
-        says(made, &["table \"w\"", "`sgd`", "momentum=0.9", "nesterov"]);
+        fails_with(made, &["table \"w\"", "`sgd`", "momentum=0.9", "nesterov"]);
         let table = create(tables, sgd()).unwrap();
         let added = table.table().add(unisono::tables::Rows::All, &[0; 12], &momentum);
-        says(added, &["rank ", "table \"w\"", "`sgd`", "momentum=0.9", "nesterov"]);
+        fails_with(added, &["rank ", "table \"w\"", "`sgd`", "momentum=0.9", "nesterov"]);
         tables.barrier().unwrap();
-        let adam = TableOptions { updater: UpdaterChoice::named("adam").unwrap(), ..named("whole") };
+        let adam = TableOptions { updater: UpdaterChoice::named("adam").unwrap(), ..named("integers") };
         let integers = ArrayTable::<i32>::create(tables, 3, None, adam).map(drop);
-        says(integers, &["\"whole\"", "`adam`", "int32"]);
+        fails_with(integers, &["\"integers\"", "`adam`", "int32"]);
         let table = table.table();
-        says(table.check_option("momentun"), &["did you mean `momentum`?", "\"w\""]);
+        fails_with(table.check_option("momentun"), &["did you mean `momentum`?", "\"w\""]);
         tables.barrier().unwrap();
     });
 }
@@ -133,15 +134,15 @@ fn options_that_the_updater_does_not_use_are_refused_by_name() {
 #[test]
 fn options_of_the_table_are_compared() {
     on_all_paths(2, |world, tables| {
-        let adam = |learning_rate| TableOptions {
+        let adam = |lr| TableOptions {
             updater: UpdaterChoice::named("adam").unwrap(),
-            add: AddOptions { learning_rate, ..AddOptions::default() },
+            add: AddOptions { lr, ..AddOptions::default() },
             ..named("weights")
         };
         let plain = || adam(None);
         let others = [
-            (adam(Some(0.5)), "learning_rate 0.5"),
-            (TableOptions { reject_nan: true, ..plain() }, "refuses NaN"),
+            (adam(Some(0.5)), "lr 0.5"),
+            (TableOptions { reject_nan: true, ..plain() }, "rejects NaN"),
             (TableOptions { compression: Compression::TopK(0.25), ..plain() }, "compressed to topk:0.25"),
         ];
         for (other, words) in others {
@@ -158,7 +159,7 @@ fn options_of_the_table_are_compared() {
 }
 
 #[test]
-fn what_one_rank_cannot_do_is_the_same_kind_of_error_on_all() {
+fn a_failure_on_one_rank_is_the_same_kind_of_error_on_all() {
     let file = std::env::temp_dir().join(format!("unisono-{}-a-file", std::process::id()));
     std::fs::write(&file, "no folder").unwrap();
     let inside = file.join("checkpoint").to_str().unwrap().to_string();
@@ -195,7 +196,54 @@ fn what_one_rank_cannot_do_is_the_same_kind_of_error_on_all() {
 }
 
 #[test]
-fn ranks_save_to_one_place_and_load_from_it() {
+fn what_a_binding_rejects_on_one_rank_is_an_error_on_all() {
+    let kinds = [
+        TableKind::Array,
+        TableKind::Matrix,
+        TableKind::SparseMatrix,
+        TableKind::KeyValue,
+        TableKind::Custom,
+    ];
+    let creations = kinds.map(|kind| TablesCall::Create { kind, name: None });
+    on_all_paths(3, |world, tables| {
+        for (number, &call) in creations.iter().chain([&TablesCall::Save, &TablesCall::Load]).enumerate() {
+            let rejected = Error::usage("table", "a number", "\"three\"", "convert it");
+            let text = match (world.rank(), call) {
+                (1, _) => {
+                    tables.reject(call, &rejected).unwrap();
+                    "rank 1".into()
+                }
+                (_, TablesCall::Save) => tables.save("memory://rejected").unwrap_err().to_string(),
+                (_, TablesCall::Load) => tables.load("memory://rejected").unwrap_err().to_string(),
+                _ => create(tables, named("weights")).err().unwrap().to_string(),
+            };
+            let expected = "on rank 1: expected a number, received \"three\"; convert it";
+            assert!(world.rank() == 1 || text.ends_with(expected), "{number}: {text}");
+            // All ranks are in step, and nothing is left of the table.
+            let table = create(tables, named("weights")).unwrap();
+            table.add(&[1.0; 3]).unwrap();
+            tables.barrier().unwrap();
+            let mut values = [0.0; 3];
+            table.get(&mut values).unwrap();
+            assert_eq!(values, [3.0; 3]);
+            tables.barrier().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_role_that_one_rank_cannot_read_is_an_error_on_all() {
+    unisono::testing::spawn_worlds(3, |world| {
+        let role = if world.rank() == 1 { Role::from_name("wrker") } else { Ok(Role::Both) };
+        let text = Tables::join_as(world, role).err().unwrap().to_string();
+        assert!(text.starts_with(&format!("rank {}: ", world.rank())) && text.contains("wrker"), "{text}");
+        assert!(world.rank() == 1 || text.contains("on rank 1: "), "{text}");
+        Tables::join(world, Role::Both).unwrap().barrier().unwrap();
+    });
+}
+
+#[test]
+fn different_checkpoint_paths_are_rejected() {
     with_tables(2, |world, tables| {
         let mine = format!("memory://place-{}", world.rank());
         for result in [tables.save(&mine), tables.load(&mine)] {

@@ -113,7 +113,7 @@ fn same(found: &[f64], wanted: &[f64], what: &str) {
 }
 
 #[test]
-fn of_rows() {
+fn rows_take_one_step_per_round() {
     on_all_paths(WORKERS, |world, tables| {
         for updater in UpdaterChoice::names() {
             for (consistency, sparse) in [("bsp", false), ("bsp", true), ("bsp:mean", false)] {
@@ -134,7 +134,7 @@ fn of_rows() {
 }
 
 #[test]
-fn of_an_array_and_its_bits_do_not_depend_on_who_comes_first() {
+fn bits_do_not_depend_on_the_order_of_arrival() {
     let delta = |rank: usize, round: usize| [0.1, 1e9, -3.7].map(|number| number / (rank + round + 3) as f64);
     let paths = on_all_paths(WORKERS, |world, tables| {
         let table = Table::array(tables, 3, DType::F32, None, options("adam", "bsp", "array")).unwrap();
@@ -151,7 +151,7 @@ fn of_an_array_and_its_bits_do_not_depend_on_who_comes_first() {
 }
 
 #[test]
-fn without_the_slowest() {
+fn backup_rounds_take_one_step_without_the_slowest() {
     for sparse in [false, true] {
         let late = Barrier::new(WORKERS);
         on_all_paths(WORKERS, |world, tables| {
@@ -181,7 +181,7 @@ fn without_the_slowest() {
 }
 
 #[test]
-fn of_keys_and_in_checkpoints() {
+fn keys_take_one_step_per_round_and_are_checkpointed() {
     on_all_paths(WORKERS, |world, tables| {
         for (updater, kind) in [("adam", KeyType::Int), ("adagrad", KeyType::Bytes), ("lion", KeyType::Int)] {
             let wanted = by_one(tables, updater, 0..WORKERS, false);
@@ -227,7 +227,7 @@ fn of_keys_and_in_checkpoints() {
 }
 
 #[test]
-fn of_a_worker_that_is_left_alone() {
+fn the_last_worker_takes_one_step_per_round() {
     on_all_paths(2, |world, tables| {
         let table = make(tables, "adam", "bsp", false);
         let add = Add { rows: None, delta: vec![1.0 - world.rank() as f64; ROWS * COLS] };

@@ -75,7 +75,7 @@ fn workers_may_finish_early() {
 }
 
 #[test]
-fn a_reader_is_never_further_ahead_than_the_bound() {
+fn a_reader_is_never_ahead_of_the_bound() {
     for bound in [0, 1, 3] {
         on_all_paths(3, |world, tables| {
             let table = ArrayTable::<i64>::create(tables, 3, None, options(&format!("ssp:{bound}"))).unwrap();

@@ -12,7 +12,7 @@ struct Sums {
 
 impl ServerHalf for Sums {
     fn name(&self) -> &str {
-        if self.dealt { "sums that are dealt out anew" } else { "sums" }
+        if self.dealt { "redistributable sums" } else { "sums" }
     }
 
     fn bytes(&self, _server: usize, servers: usize) -> usize {

@@ -4,19 +4,19 @@ use crate::lexer::product_code;
 use crate::paths::{module_of, named};
 use crate::tree::{Breach, Source};
 
-/// From the ground up; modules of one row are siblings.
+/// The layers, from the lowest up; modules of one row are siblings.
 const LAYERS: &[&[&str]] =
     &[&["error"], &["memory", "cuda"], &["transport"], &["world"], &["collectives"], &["tables", "halo"]];
 
-/// These stand beside the house and may use all of it; nothing in the house uses them.
-const BESIDE: &[&str] = &["testing", "launch"];
+/// Outside the layers: these modules may use all of them, and no layer uses these.
+const OUTSIDE: &[&str] = &["testing", "launch"];
 
-/// The backends of `transport`: strangers to each other, but that two stand on the arena, and `hosts` puts MPI beside
-/// whatever serves one host.
+/// The backends of `transport`. They do not use each other, except that two use the arena, and `hosts` combines MPI with
+/// the backend of one host.
 const BACKENDS: &[&str] = &["arena", "local", "shm", "mpi", "hosts"];
 const BACKENDS_MAY_USE: &[(&str, &str)] = &[("local", "arena"), ("shm", "arena"), ("hosts", "mpi")];
 
-/// The folders of `tables`, from the ground up; those of one row are siblings.
+/// The folders of `tables`, from the lowest up; those of one row are siblings.
 const TABLES: &[&[&str]] = &[
     &["spec"],
     &["updater", "remote", "checkpoint"],
@@ -31,7 +31,7 @@ fn layer(layers: &[&[&str]], module: &str) -> Option<usize> {
     layers.iter().position(|row| row.contains(&module))
 }
 
-/// What a module lifts from its own modules: the name, and the module that it comes from.
+/// The names that a module re-exports from its submodules, each with the module that it comes from.
 pub fn reexports(library: &Source) -> Vec<(String, String)> {
     let code = product_code(&library.text).replace("pub use ", "pub use crate::");
     named(&code, &[])
@@ -57,7 +57,7 @@ pub fn check(file: &Source, reexports: &[Vec<(String, String)>; 2]) -> Vec<Breac
         let Some(first) = path.segments.first() else { continue };
         let mut target = path.segments.clone();
         if let Some(module) = source_of(at_root, first) {
-            // The name itself follows, so that it can be looked up in its module, too.
+            // The name itself follows, so that it can also be looked up in its module.
             target.insert(0, module);
         }
         if target[0] == "tables"
@@ -78,14 +78,14 @@ fn between(own: &[String], target: &[String]) -> Option<String> {
         let (from, to) = (own.get(1)?.as_str(), target.get(1)?.as_str());
         return if own[0] == "tables" { between_folders(from, to) } else { between_backends(from, to) };
     }
-    if BESIDE.contains(&from) {
+    if OUTSIDE.contains(&from) {
         return None;
     }
     let Some(from_layer) = layer(LAYERS, from) else {
         return Some(format!("the module `{from}` has no layer; give it one in tests/tidy/layers.rs"));
     };
-    if BESIDE.contains(&to) {
-        return Some(format!("`{from}` (layer {from_layer}) uses `{to}`, which stands beside the layers"));
+    if OUTSIDE.contains(&to) {
+        return Some(format!("`{from}` (layer {from_layer}) uses `{to}`, which is outside the layers"));
     }
     let to_layer = layer(LAYERS, to)?;
     if to_layer == from_layer {
@@ -107,8 +107,8 @@ fn between_folders(from: &str, to: &str) -> Option<String> {
 }
 
 fn between_backends(from: &str, to: &str) -> Option<String> {
-    let strangers = from != to && BACKENDS.contains(&from) && BACKENDS.contains(&to);
-    (strangers && !BACKENDS_MAY_USE.contains(&(from, to)))
+    let are_backends = from != to && BACKENDS.contains(&from) && BACKENDS.contains(&to);
+    (are_backends && !BACKENDS_MAY_USE.contains(&(from, to)))
         .then(|| format!("the backend `transport::{from}` uses the backend `transport::{to}`"))
 }
 
@@ -124,7 +124,7 @@ fn breaches(path: &str, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn looking_up_is_a_breach_that_names_both_layers() {
+fn an_upward_dependency_is_a_breach_that_names_both_layers() {
     let found = breaches(
         "src/memory/copy.rs",
         "//! Copies.\nuse crate::error::Error;\nuse crate::{collectives::barrier};\n",
@@ -143,7 +143,7 @@ fn looking_up_is_a_breach_that_names_both_layers() {
 }
 
 #[test]
-fn siblings_and_backends_are_strangers() {
+fn siblings_and_backends_do_not_depend_on_each_other() {
     assert_eq!(breaches("src/tables/mod.rs", "use crate::halo::Plan;").len(), 1);
     assert_eq!(breaches("src/transport/mpi/mod.rs", "use super::shm::Wait;").len(), 1);
     assert_eq!(breaches("src/transport/hosts.rs", "use super::arena::Arena;").len(), 1);
@@ -165,7 +165,7 @@ fn folders_of_tables_are_layers() {
 }
 
 #[test]
-fn looking_down_is_fine_and_testing_sees_all() {
+fn downward_dependencies_are_fine_and_testing_may_use_all() {
     assert_eq!(
         breaches("src/collectives/mod.rs", "use crate::{Error, world::Group, transport::Call};"),
         [""; 0]

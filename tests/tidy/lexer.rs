@@ -1,4 +1,4 @@
-//! Rust text with comments, strings and test modules blanked out, so that rules see code alone, line for line.
+//! Rust text with comments, strings and test modules blanked out, so that rules see only code, line for line.
 
 /// The same text, same length in lines, with comments and the insides of literals replaced by spaces.
 pub fn code_only(text: &str) -> String {
@@ -23,7 +23,7 @@ pub fn code_only(text: &str) -> String {
     code.into_iter().collect()
 }
 
-/// Where the comment or literal that begins at `at` ends, if one begins there.
+/// Returns the end of the comment or literal that begins at `at`, if one begins there.
 fn literal_or_comment(text: &[char], at: usize) -> Option<usize> {
     let next = text.get(at + 1).copied();
     match (text[at], next) {
@@ -80,7 +80,7 @@ fn raw_string(text: &[char], at: usize) -> Option<usize> {
     Some(find(text, at + hashes + 1, closes) + 1 + hashes)
 }
 
-/// How many lines there are before the trailing `#[cfg(test)] mod …`; all of them when there is none.
+/// The number of lines before the trailing `#[cfg(test)] mod …`; all lines if there is none.
 pub fn lines_before_tests(code: &str) -> usize {
     let lines: Vec<&str> = code.lines().collect();
     let is_module = |line: &str| line.starts_with("mod ") && line.contains('{');
@@ -101,7 +101,7 @@ pub fn product_code(text: &str) -> String {
 }
 
 #[test]
-fn literals_and_comments_vanish_and_code_stays() {
+fn literals_and_comments_are_removed_and_code_stays() {
     let text = "let a = \"x\\\"y\"; // unsafe\nlet b = r#\"unsafe\"#; /* unsafe /* in */ */ let c = '\"'; fn f<'a>() {}";
     let code = code_only(text);
     assert!(!code.contains("unsafe"), "{code}");

@@ -22,6 +22,7 @@ const SHARED: &[(&str, &str)] = &[
 const RETIRED: &[(&str, &str)] = &[
     (concat!("who", "ever"), "the rank, the caller, the thread that …"),
     (concat!("no", "body "), "no rank, no caller"),
+    (concat!("every", "body"), "all ranks, all workers"),
     (concat!("the processor's", " memory"), "host memory"),
     (concat!("without a", " word"), "silently"),
 ];

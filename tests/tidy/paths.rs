@@ -7,7 +7,7 @@ pub struct Named {
     pub segments: Vec<String>,
 }
 
-/// The module that a file under `src/` is: `src/transport/shm/wait.rs` is `transport::shm::wait`.
+/// The module path of a file under `src/`: `src/transport/shm/wait.rs` is `transport::shm::wait`.
 pub fn module_of(path: &str) -> Vec<String> {
     let inside = path.strip_prefix("src/").unwrap_or(path).trim_end_matches(".rs");
     inside.split('/').filter(|part| *part != "mod" && *part != "lib").map(String::from).collect()
@@ -34,7 +34,7 @@ pub fn named(code: &str, own: &[String]) -> Vec<Named> {
     found
 }
 
-/// Reads `::a::{b, c::d}` from `at` on and records each leaf.
+/// Reads `::a::{b, c::d}` from `at` and records each leaf.
 fn tree(
     tokens: &[(String, usize)],
     at: &mut usize,
@@ -82,7 +82,7 @@ fn is_word(word: &str) -> bool {
     word.starts_with(|first: char| first.is_alphabetic() || first == '_')
 }
 
-/// Words, `::` and single signs, each with its line.
+/// Splits code into words, `::` and single signs, each with its line.
 fn tokens(code: &str) -> Vec<(String, usize)> {
     let mut tokens = Vec::new();
     for (number, line) in code.lines().enumerate() {

@@ -1,9 +1,9 @@
-//! No globals: a `static` whose value changes has an address list, as `unsafe` has.
+//! No globals: mutable `static`s are allowed only in listed files, as is `unsafe`.
 
 use crate::lexer::product_code;
 use crate::tree::{Breach, Source};
 
-/// What is one for a whole process, and why.
+/// Files with state that exists once per process, and why.
 const ADDRESSES: &[(&str, &str)] = &[
     ("src/cuda/", "a process has one driver, one context for each device, and one number"),
     ("src/collectives/cuda/message.rs", "tags of messages, which only have to differ"),
@@ -13,16 +13,16 @@ const ADDRESSES: &[(&str, &str)] = &[
     ("src/tables/checkpoint/store/objects.rs", "what `memory://` means in a process"),
 ];
 
-/// The libraries and the program. A binding has a default world, as its language's users expect.
+/// The libraries and the program. A binding has a default world, as users of its language expect.
 const FOLDERS: &[&str] = &["src/", "nn/src/", "cli/src/"];
 
-/// Types whose values change behind a shared reference.
+/// Types with interior mutability.
 const CHANGING: &[&str] = &[
     "Mutex", "RwLock", "Atomic", "OnceLock", "OnceCell", "LazyLock", "LazyCell", "RefCell", "Cell<",
     "Condvar",
 ];
 
-/// The lines that begin a changing static.
+/// Returns the lines that begin a mutable static.
 fn uses(file: &Source) -> Vec<usize> {
     let in_tests = file.path.split('/').any(|folder| folder == "tests" || folder == "tests.rs");
     if !file.is_rust() || in_tests || !FOLDERS.iter().any(|folder| file.path.starts_with(folder)) {
@@ -37,7 +37,7 @@ fn uses(file: &Source) -> Vec<usize> {
             None => line,
         };
         let Some(rest) = line.strip_prefix("static ") else { return false };
-        // A declaration may go on in the next line.
+        // A declaration may continue on the next line.
         let declared = format!("{rest} {}", lines.get(at + 1).unwrap_or(&""));
         let declared = declared.split(['=', ';']).next().unwrap_or_default();
         declared.starts_with("mut ") || CHANGING.iter().any(|kind| declared.contains(kind))
@@ -54,7 +54,7 @@ pub fn check(file: &Source) -> Vec<Breach> {
     uses(file).into_iter().map(|line| Breach::new(line, advice)).collect()
 }
 
-/// Addresses that hold none.
+/// Listed files without any.
 pub fn unused_addresses(files: &[Source]) -> Vec<&'static str> {
     let used =
         |address: &&str| files.iter().any(|file| file.path.starts_with(*address) && !uses(file).is_empty());
@@ -62,7 +62,7 @@ pub fn unused_addresses(files: &[Source]) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_changing_static_elsewhere_is_a_breach() {
+fn a_mutable_static_elsewhere_is_a_breach() {
     let breaches = |path: &str, text: &str| check(&Source::new(path, text)).len();
     assert_eq!(breaches("src/world/group.rs", "pub(crate) static X: Mutex<u8> = Mutex::new(0);\n"), 1);
     assert_eq!(

@@ -1,11 +1,11 @@
-//! Rules on the text of a file: its opening sentence, its size, and words and paths that do not belong.
+//! Rules on the text of a file: its opening sentence, its size, and misplaced words and paths.
 
 use std::path::Path;
 
 use crate::lexer::{code_only, lines_before_tests};
 use crate::tree::{Breach, Source, root};
 
-/// A file is one idea: split it before it has this many lines (tests aside).
+/// A file is one idea: split it before it reaches this many lines (tests aside).
 const MOST_LINES: usize = 500;
 
 /// Unfinished work and paths of one machine. Joined here so that this file does not break its own rule.
@@ -52,7 +52,7 @@ pub fn check_size(file: &Source) -> Vec<Breach> {
 
 pub fn check_words(file: &Source) -> Vec<Breach> {
     let here = surroundings(root());
-    // A path begins there: the same letters may also be the end of another one.
+    // A path begins here: elsewhere the same letters may be the end of another path.
     let begins = |before: &str| !before.ends_with(|c: char| c.is_alphanumeric() || "_-.}".contains(c));
     let is_from_here = |line: &str| line.match_indices(&here).any(|(at, _)| begins(&line[..at]));
     let words = |line: &str| {
@@ -67,13 +67,13 @@ pub fn check_words(file: &Source) -> Vec<Breach> {
         .collect()
 }
 
-/// The folder that this repository lies in; the repository's own where that one's name is so short that others have it too.
+/// The folder that contains this repository; the repository's own folder if that name is too short to be unique.
 fn surroundings(root: &Path) -> String {
     let folder = root.parent().filter(|parent| parent.components().count() > 2).unwrap_or(root);
     format!("{}/", folder.display())
 }
 
-/// What users get must not look for files in the folder where it was built.
+/// The product must not look for files in the folder where it was built.
 pub fn check_builders_paths(file: &Source) -> Vec<Breach> {
     let path = format!("/{}", file.path);
     if !file.is_rust() || !path.contains("/src/") || path.contains("/tests/") {
@@ -102,17 +102,17 @@ fn a_long_file_is_a_breach_but_its_tests_do_not_count() {
 }
 
 #[test]
-fn a_word_out_of_place_is_a_breach() {
+fn a_misplaced_word_is_a_breach() {
     let found = check_words(&Source::new("src/a.rs", &format!("//! A.\nfn f() {{ {}) }}\n", WORDS[0])));
     assert_eq!((found.len(), found[0].line), (1, 2));
     let found = check_words(&Source::new("docs/a.md", &format!("see {}x.md", surroundings(root()))));
-    assert_eq!(found.len(), 1, "a path of the machine that this runs on");
+    assert_eq!(found.len(), 1, "a path of this machine");
     let places = ["/somewhere/unisono", "/some/where/unisono"].map(|root| surroundings(Path::new(root)));
     assert_eq!(places, ["/somewhere/unisono/", "/some/where/"]);
 }
 
 #[test]
-fn a_path_of_the_builder_is_a_breach_in_what_users_get() {
+fn a_build_path_is_a_breach_in_the_product() {
     let text = "//! A.\nconst ROOT: &str = env!(\"CARGO_MANIFEST_DIR\");\n";
     for path in ["src/a.rs", "nn/src/data/a.rs"] {
         let found = check_builders_paths(&Source::new(path, text));

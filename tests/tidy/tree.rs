@@ -1,4 +1,4 @@
-//! The files that the rules look at, and how a breach is shown.
+//! The files that the rules check, and the format of a breach.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// A made-up file for a rule's own tests.
+    /// A synthetic file for a rule's own tests.
     #[cfg(test)]
     pub fn new(path: &str, text: &str) -> Source {
         Source { path: path.into(), text: text.into() }
@@ -20,7 +20,7 @@ impl Source {
         self.path.ends_with(".rs")
     }
 
-    /// A module or a script: scripts have no suffix but a first line that names Python.
+    /// Whether it is a module or a script: scripts have no suffix but a first line that names Python.
     pub fn is_python(&self) -> bool {
         self.path.ends_with(".py")
             || self.text.lines().next().is_some_and(|line| line.starts_with("#!") && line.contains("python"))
@@ -31,7 +31,7 @@ impl Source {
     }
 }
 
-/// A rule that is broken: where and how.
+/// A broken rule: the position and the reason.
 #[derive(Debug, PartialEq)]
 pub struct Breach {
     pub line: usize,
@@ -57,7 +57,7 @@ pub fn read(path: &str) -> Source {
     Source { path: path.into(), text }
 }
 
-/// Every text file under the root, except what builds and environments made.
+/// Every text file under the root, except the output of builds and environments.
 pub fn sources() -> Vec<Source> {
     let mut found = Vec::new();
     collect(root(), &mut found);
@@ -86,7 +86,7 @@ fn collect(folder: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// Scripts have no suffix; everything with one must be of a kind that people write.
+/// Scripts have no suffix; a file with a suffix must be of a kind that people write.
 fn is_text(name: &str) -> bool {
     match name.rsplit_once('.') {
         Some((_, suffix)) => {

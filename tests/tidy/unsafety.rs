@@ -1,9 +1,9 @@
-//! `unsafe` has an address list, and each use of it says why it is sound.
+//! `unsafe` is allowed only in listed files, and each use of it states why it is sound.
 
 use crate::lexer::code_only;
 use crate::tree::{Breach, Source};
 
-/// Files and folders whose business `unsafe` is, and why.
+/// Files and folders that need `unsafe`, and why.
 const ADDRESSES: &[(&str, &str)] = &[
     ("src/memory/", "kernels over memory that other ranks see"),
     ("src/collectives/", "other ranks' memory and background buffers, for one call"),
@@ -49,7 +49,7 @@ const ADDRESSES: &[(&str, &str)] = &[
     ("bindings/python/src/memory.rs", "arena memory lent to Python"),
 ];
 
-/// How far above an `unsafe` its reason may end, in lines: a statement may begin before the block does.
+/// The largest distance between an `unsafe` and its reason above, in lines: a statement may begin before the block does.
 const NEAR: usize = 4;
 
 fn uses(file: &Source) -> Vec<(usize, String)> {
@@ -80,7 +80,7 @@ pub fn check_address(file: &Source) -> Vec<Breach> {
     uses(file).into_iter().map(|(line, _)| Breach::new(line, advice)).collect()
 }
 
-/// Addresses that no longer hold any `unsafe`.
+/// Listed files that no longer contain any `unsafe`.
 pub fn unused_addresses(files: &[Source]) -> Vec<&'static str> {
     let used =
         |address: &&str| files.iter().any(|file| file.path.starts_with(*address) && !uses(file).is_empty());
@@ -104,7 +104,7 @@ pub fn check_reason(file: &Source) -> Vec<Breach> {
     found.iter().map(|(line, after)| Breach::new(*line, message(after))).collect()
 }
 
-/// Function pointer types promise nothing themselves, and attributes are reasoned about where they are listed.
+/// Function pointer types promise nothing themselves, and the reasons for attributes are where they are listed.
 fn needs_reason(after: &str) -> bool {
     let signature = after.strip_prefix("extern").unwrap_or(after).trim_start();
     let is_type = signature.strip_prefix("fn").is_some_and(|rest| rest.trim_start().starts_with('('));
@@ -112,12 +112,12 @@ fn needs_reason(after: &str) -> bool {
 }
 
 fn has_reason(lines: &[&str], line: usize) -> bool {
-    let says = |text: &&str| text.contains("SAFETY:") || text.contains("# Safety");
+    let is_reason = |text: &&str| text.contains("SAFETY:") || text.contains("# Safety");
     let is_note = |text: &&str| text.trim_start().starts_with("//") || text.trim_start().starts_with('#');
     let above = &lines[..line - 1];
-    let near = above.iter().rev().take(NEAR).any(&says);
+    let near = above.iter().rev().take(NEAR).any(&is_reason);
     let mut rest = above.iter().rev().skip_while(|text| !is_note(text) && !text.trim().is_empty());
-    near || says(&lines[line - 1]) || rest.by_ref().take_while(|text| is_note(text)).any(says)
+    near || is_reason(&lines[line - 1]) || rest.by_ref().take_while(|text| is_note(text)).any(is_reason)
 }
 
 /// A trait states the contract of its unsafe functions once, not again in every `impl Trait for Type`.
@@ -142,12 +142,12 @@ fn unsafe_needs_a_reason() {
     );
     assert_eq!(check_reason(&bare).len(), 2);
     let reasoned = "//! Copies.\n/// Copies.\n///\n/// # Safety\n/// Both are valid.\n#[inline]\npub unsafe fn f() {\n    \
-                    // SAFETY: the caller says so.\n    unsafe { g() }\n}\ntype F = unsafe extern \"C\" fn(i32);\n";
+                    // SAFETY: the caller guarantees it.\n    unsafe { g() }\n}\ntype F = unsafe extern \"C\" fn(i32);\n";
     assert_eq!(check_reason(&Source::new("src/memory/copy.rs", reasoned)), []);
 }
 
 #[test]
-fn the_trait_speaks_for_its_implementations() {
+fn the_safety_comment_of_a_trait_covers_its_implementations() {
     let function = "\n    fn g() {}\n\n    unsafe fn f() {}\n}\n";
     let check = |head: &str| {
         check_reason(&Source::new("src/memory/copy.rs", &format!("//! A.\n\n{head} {{{function}"))).len()

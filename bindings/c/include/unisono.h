@@ -525,8 +525,8 @@ int32_t unisono_options_new(unisono_options *options);
  * Sets an option whose value is a text:
  *
  * - name: identifies the table in a checkpoint and for a restarted rank;
- * - updater: add (default), sgd, momentum, nesterov, adagrad, rmsprop, adam, lion, ftrl, dcasgd,
- *   dcasgda, multiverso_adagrad or multiverso_momentum;
+ * - updater: add (default), sgd, momentum, nesterov, adagrad, rmsprop, adam, adamw,
+ *   adamax, adadelta, lion, ftrl, dcasgd, dcasgda, multiverso_adagrad or multiverso_momentum;
  * - consistency: async (default), bsp, bsp:backup=1, bsp:mean, ssp:3 or average;
  * - compression, between hosts: none (default), float16, bfloat16, int8 or topk:0.01;
  * - init: zero (default), uniform or normal.
@@ -540,7 +540,8 @@ int32_t unisono_options_set_text(unisono_options options, const char *name, cons
  * - low, high (uniform), mean, deviation (normal), seed (both): for random initial values;
  * - reject_nan: 1 to reject adds that contain a NaN;
  * - pipelined: 1 for a sparse matrix with a second view of the changes;
- * - parameters of the updater: learning_rate, momentum, rho, lambda, epsilon, beta1, beta2, alpha, beta, lambda1, lambda2.
+ * - parameters of the updater: lr, momentum, rho, lambda, eps, beta1, beta2, alpha, beta, lambda1, lambda2, lr_decay,
+ *   initial_accumulator_value, weight_decay; also learning_rate (lr) and epsilon (eps).
  */
 int32_t unisono_options_set_number(unisono_options options,
                                    const char *name,

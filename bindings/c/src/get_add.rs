@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use unisono::Result;
-use unisono::tables::{Rows, Table};
+use unisono::tables::{KeyValueTable, Rows, Table};
 
 use crate::errors::guard;
 use crate::ffi_args::FfiArgs;
@@ -207,23 +207,32 @@ fn owned(rows: Rows) -> Option<Vec<i64>> {
     }
 }
 
+fn on_any_table(
+    operation: &'static str,
+    table: TableHandle,
+    on_rows: impl FnOnce(&Table) -> Result<()>,
+    on_keys: impl FnOnce(&KeyValueTable) -> Result<()>,
+) -> i32 {
+    guard(operation, |args| args.object::<Arc<NamedTable>>(table)?.call(on_rows, on_keys))
+}
+
 /// Begins this worker's next step; the staleness bound of ssp counts steps. With average, all workers call it, and their
 /// copies become the average of all copies.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_tick(table: TableHandle) -> i32 {
-    guard("tick", |args| args.object::<Arc<NamedTable>>(table)?.tick())
+    on_any_table("tick", table, Table::tick, KeyValueTable::tick)
 }
 
 /// Waits until all adds that this rank has started on this table are applied, and reports the first error. unisono_flush
 /// does the same for all tables.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_flush(table: TableHandle) -> i32 {
-    guard("flush", |args| args.object::<Arc<NamedTable>>(table)?.flush())
+    on_any_table("flush", table, Table::flush, KeyValueTable::flush)
 }
 
 /// Declares that this worker makes no more calls on this table: with bsp and ssp the others continue without it. Its adds
 /// are applied first. unisono_finish does the same for all tables.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_finish(table: TableHandle) -> i32 {
-    guard("finish", |args| args.object::<Arc<NamedTable>>(table)?.finish())
+    on_any_table("finish", table, Table::finish, KeyValueTable::finish)
 }

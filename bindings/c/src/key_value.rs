@@ -3,15 +3,15 @@
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
-use unisono::tables::{KeyType, KeyValueTable, Keys, OwnedKeys};
+use unisono::tables::{KeyType, KeyValueTable, Keys, OwnedKeys, TableKind, TablesCall};
 use unisono::{DType, Result};
 
 use crate::errors::guard;
 use crate::ffi_args::{FfiArgs, Pod};
-use crate::group::CallGuard;
 use crate::options::OptionsHandle;
 use crate::pending::{CallerBuffer, PendingHandle};
 use crate::table::{NamedTable, TableHandle};
+use crate::tables::parse;
 use crate::{handles, session};
 
 /// The keys of a call; a key may occur more than once. For a table whose keys are "int": numbers and count. For one
@@ -91,13 +91,14 @@ pub extern "C" fn unisono_key_value_new(
     table: *mut TableHandle,
 ) -> i32 {
     guard("table", |args| {
-        let call_guard = CallGuard::new(session::current("table")?.group.clone());
-        let out = args.out_param(table, "a place for the handle")?;
-        let keys = KeyType::from_name(args.text(keys, "\"int\" or \"bytes\"")?)?;
-        let (dtype, settings) = (args.dtype(dtype)?, args.settings(options)?);
-        let options = settings.for_table(args)?;
-        call_guard.disarm();
-        let made = KeyValueTable::create(&session::tables("table")?, keys, dim, dtype, options)?;
+        let tables = session::tables("table")?;
+        let call = TablesCall::Create { kind: TableKind::KeyValue, name: None };
+        let (out, keys, dtype, options) = parse(&tables, call, || {
+            let out = args.out_param(table, "a place for the handle")?;
+            let keys = KeyType::from_name(args.text(keys, "\"int\" or \"bytes\"")?)?;
+            Ok((out, keys, args.dtype(dtype)?, args.settings(options)?.for_table(args)?))
+        })?;
+        let made = KeyValueTable::create(&tables, keys, dim, dtype, options)?;
         out.write(handles::register(NamedTable::with_keys(made)));
         Ok(())
     })

@@ -79,7 +79,9 @@ impl TableSettings {
             "init" => (self.table.init, self.distribution) = (Init::Constant(value), None),
             "reject_nan" => self.table.reject_nan = value != 0.0,
             "pipelined" => self.pipelined = value != 0.0,
-            other if AddOptions::NAMES.contains(&other) => self.table.add.set(other, value)?,
+            other if AddOptions::NAMES.contains(&AddOptions::canonical(other)) => {
+                self.table.add.set(other, value)?
+            }
             other => {
                 let known = [NUMBERS, RANGE, AddOptions::NAMES].concat().join(", ");
                 return Err(unknown(args, other, &known));
@@ -179,8 +181,8 @@ pub extern "C" fn unisono_options_new(options: *mut OptionsHandle) -> i32 {
 /// Sets an option whose value is a text:
 ///
 /// - name: identifies the table in a checkpoint and for a restarted rank;
-/// - updater: add (default), sgd, momentum, nesterov, adagrad, rmsprop, adam, lion, ftrl, dcasgd,
-///   dcasgda, multiverso_adagrad or multiverso_momentum;
+/// - updater: add (default), sgd, momentum, nesterov, adagrad, rmsprop, adam, adamw,
+///   adamax, adadelta, lion, ftrl, dcasgd, dcasgda, multiverso_adagrad or multiverso_momentum;
 /// - consistency: async (default), bsp, bsp:backup=1, bsp:mean, ssp:3 or average;
 /// - compression, between hosts: none (default), float16, bfloat16, int8 or topk:0.01;
 /// - init: zero (default), uniform or normal.
@@ -202,7 +204,8 @@ pub extern "C" fn unisono_options_set_text(
 /// - low, high (uniform), mean, deviation (normal), seed (both): for random initial values;
 /// - reject_nan: 1 to reject adds that contain a NaN;
 /// - pipelined: 1 for a sparse matrix with a second view of the changes;
-/// - parameters of the updater: learning_rate, momentum, rho, lambda, epsilon, beta1, beta2, alpha, beta, lambda1, lambda2.
+/// - parameters of the updater: lr, momentum, rho, lambda, eps, beta1, beta2, alpha, beta, lambda1, lambda2, lr_decay,
+///   initial_accumulator_value, weight_decay; also learning_rate (lr) and epsilon (eps).
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_options_set_number(options: OptionsHandle, name: *const c_char, value: f64) -> i32 {
     guard("options_set_number", |args| {

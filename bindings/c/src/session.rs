@@ -128,13 +128,13 @@ pub(crate) fn join(timeout: Option<Duration>) -> Result<()> {
 pub(crate) fn tables(operation: &str) -> Result<Tables> {
     let session = current(operation)?;
     if session.tables.get().is_none() {
-        join_tables(Role::Both)?;
+        join_tables(Ok(Role::Both))?;
     }
     session.joined(operation)
 }
 
 /// Sets this rank's role and joins the tables.
-pub(crate) fn join_tables(role: Role) -> Result<()> {
+pub(crate) fn join_tables(role: Result<Role>) -> Result<()> {
     let operation = "tables_join";
     match &*state() {
         State::Active(session, _) if session.tables.get().is_some() => Err(Error::usage(
@@ -144,7 +144,7 @@ pub(crate) fn join_tables(role: Role) -> Result<()> {
             "leave it out, or make it right after init",
         )),
         State::Active(session, world) => {
-            let tables = Tables::join(world, role)?;
+            let tables = Tables::join_as(world, role)?;
             session.tables.set(tables).map_err(|_| Error::internal(operation, "two joins at once"))
         }
         State::Uninitialized => Err(uninitialized_error(operation)),

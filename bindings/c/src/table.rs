@@ -4,13 +4,13 @@ use std::ffi::{CString, c_char, c_void};
 use std::sync::Arc;
 use std::time::Duration;
 
-use unisono::tables::{KeyValueTable, Table, TableKind, TableOptions, Tables};
+use unisono::tables::{KeyValueTable, Table, TableKind, TablesCall};
 use unisono::{DType, Result};
 
 use crate::errors::guard;
 use crate::ffi_args::{FfiArgs, Pod};
-use crate::group::CallGuard;
-use crate::options::{OptionsHandle, TableSettings};
+use crate::options::OptionsHandle;
+use crate::tables::parse;
 use crate::{handles, session};
 
 /// An array, a matrix, a sparse matrix or a key-value table that the workers share.
@@ -77,80 +77,62 @@ impl NamedTable {
         }
     }
 
-    pub(crate) fn tick(&self) -> Result<()> {
+    /// Calls the function for the table's kind.
+    pub(crate) fn call<R>(
+        &self,
+        on_rows: impl FnOnce(&Table) -> R,
+        on_keys: impl FnOnce(&KeyValueTable) -> R,
+    ) -> R {
         match &self.any {
-            AnyTable::Rows(table) => table.tick(),
-            AnyTable::Keys(table) => table.tick(),
-        }
-    }
-
-    pub(crate) fn flush(&self) -> Result<()> {
-        match &self.any {
-            AnyTable::Rows(table) => table.flush(),
-            AnyTable::Keys(table) => table.flush(),
-        }
-    }
-
-    pub(crate) fn finish(&self) -> Result<()> {
-        match &self.any {
-            AnyTable::Rows(table) => table.finish(),
-            AnyTable::Keys(table) => table.finish(),
-        }
-    }
-
-    fn dtype(&self) -> DType {
-        match &self.any {
-            AnyTable::Rows(table) => table.dtype(),
-            AnyTable::Keys(table) => table.dtype(),
+            AnyTable::Rows(table) => on_rows(table),
+            AnyTable::Keys(table) => on_keys(table),
         }
     }
 
     fn with_timeout(&self, limit: Duration) -> Arc<NamedTable> {
-        match &self.any {
-            AnyTable::Rows(table) => NamedTable::new(table.with_timeout(limit)),
-            AnyTable::Keys(table) => NamedTable::with_keys(table.with_timeout(limit)),
-        }
+        self.call(
+            |table| NamedTable::new(table.with_timeout(limit)),
+            |table| NamedTable::with_keys(table.with_timeout(limit)),
+        )
     }
-}
-
-/// The checked arguments of a new table.
-struct TableRequest<'a> {
-    tables: &'a Tables,
-    dtype: DType,
-    initial: Option<&'a [u8]>,
-    options: TableOptions,
-    settings: &'a TableSettings,
 }
 
 /// Creates a table of `shape` (rows, columns).
 fn make(
     out: *mut TableHandle,
-    shape: (usize, usize),
+    (kind, shape): (TableKind, (usize, usize)),
     (dtype, initial): (i32, *const c_void),
     options: OptionsHandle,
-    how: impl FnOnce(TableRequest) -> Result<Table>,
 ) -> i32 {
     guard("table", |args| {
-        let call_guard = CallGuard::new(session::current("table")?.group.clone());
-        let out = args.out_param(out, "a place for the handle")?;
-        let dtype = args.dtype(dtype)?;
-        let count = shape.0.checked_mul(shape.1).ok_or_else(|| {
-            args.usage_error(
-                "a size that fits into memory",
-                format!("{} x {}", shape.0, shape.1),
-                "is one negative?",
-            )
-        })?;
-        let initial = match initial.is_null() {
-            true => None,
-            false => Some(args.input(initial, count, dtype)?),
-        };
-        let settings = args.settings(options)?;
-        let options = settings.for_table(args)?;
-        call_guard.disarm();
         let tables = session::tables("table")?;
-        let table = how(TableRequest { tables: &tables, dtype, initial, options, settings: &settings })?;
-        out.write(handles::register(NamedTable::new(table)));
+        let (out, dtype, initial, settings, options) =
+            parse(&tables, TablesCall::Create { kind, name: None }, || {
+                let out = args.out_param(out, "a place for the handle")?;
+                let dtype = args.dtype(dtype)?;
+                let count = shape.0.checked_mul(shape.1).ok_or_else(|| {
+                    args.usage_error(
+                        "a size that fits into memory",
+                        format!("{} x {}", shape.0, shape.1),
+                        "is one negative?",
+                    )
+                })?;
+                let initial = match initial.is_null() {
+                    true => None,
+                    false => Some(args.input(initial, count, dtype)?),
+                };
+                let settings = args.settings(options)?;
+                let options = settings.for_table(args)?;
+                Ok((out, dtype, initial, settings, options))
+            })?;
+        let table = match kind {
+            TableKind::Array => Table::array(&tables, shape.0, dtype, initial, options),
+            TableKind::SparseMatrix => {
+                Table::sparse_matrix(&tables, shape, dtype, initial, settings.pipelined, options)
+            }
+            _ => Table::matrix(&tables, shape, dtype, initial, options),
+        };
+        out.write(handles::register(NamedTable::new(table?)));
         Ok(())
     })
 }
@@ -166,9 +148,7 @@ pub extern "C" fn unisono_array_new(
     options: OptionsHandle,
     table: *mut TableHandle,
 ) -> i32 {
-    make(table, (size, 1), (dtype, initial), options, |request| {
-        Table::array(request.tables, size, request.dtype, request.initial, request.options)
-    })
+    make(table, (TableKind::Array, (size, 1)), (dtype, initial), options)
 }
 
 /// Creates a matrix, distributed by rows. Every rank calls it. See unisono_array_new.
@@ -181,9 +161,7 @@ pub extern "C" fn unisono_matrix_new(
     options: OptionsHandle,
     table: *mut TableHandle,
 ) -> i32 {
-    make(table, (rows, cols), (dtype, initial), options, |request| {
-        Table::matrix(request.tables, (rows, cols), request.dtype, request.initial, request.options)
-    })
+    make(table, (TableKind::Matrix, (rows, cols)), (dtype, initial), options)
 }
 
 /// Creates a matrix that records what each worker has seen, for unisono_table_get_changed. Every rank calls it. See
@@ -197,10 +175,7 @@ pub extern "C" fn unisono_sparse_matrix_new(
     options: OptionsHandle,
     table: *mut TableHandle,
 ) -> i32 {
-    make(table, (rows, cols), (dtype, initial), options, |request| {
-        let TableRequest { tables, dtype, initial, options, settings } = request;
-        Table::sparse_matrix(tables, (rows, cols), dtype, initial, settings.pipelined, options)
-    })
+    make(table, (TableKind::SparseMatrix, (rows, cols)), (dtype, initial), options)
 }
 
 /// Creates a handle of the same table whose calls time out after `seconds`.
@@ -241,25 +216,19 @@ fn query<T: Pod>(
 /// The number of rows; for an array, the number of elements; for a key-value table, the current number of keys.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_rows(table: TableHandle, rows: *mut usize) -> i32 {
-    query("table_rows", table, rows, |table| match &table.any {
-        AnyTable::Rows(table) => Ok(table.rows()),
-        AnyTable::Keys(table) => table.len(),
-    })
+    query("table_rows", table, rows, |table| table.call(|table| Ok(table.rows()), KeyValueTable::len))
 }
 
 /// The number of columns; 1 for an array; for a key-value table, the number of values per key.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_cols(table: TableHandle, cols: *mut usize) -> i32 {
-    query("table_cols", table, cols, |table| match &table.any {
-        AnyTable::Rows(table) => Ok(table.cols()),
-        AnyTable::Keys(table) => Ok(table.dim()),
-    })
+    query("table_cols", table, cols, |table| Ok(table.call(Table::cols, KeyValueTable::dim)))
 }
 
 /// The element type.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_dtype(table: TableHandle, dtype: *mut i32) -> i32 {
-    query("table_dtype", table, dtype, |table| Ok(table.dtype() as i32))
+    query("table_dtype", table, dtype, |table| Ok(table.call(Table::dtype, KeyValueTable::dtype) as i32))
 }
 
 /// The name. Valid until the handle is freed.
@@ -290,10 +259,7 @@ pub extern "C" fn unisono_table_consistency(table: TableHandle, consistency: *mu
 /// the others made without it. A loop that continues at this step can be restarted.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_clock(table: TableHandle, steps: *mut u64) -> i32 {
-    query("table_clock", table, steps, |table| match &table.any {
-        AnyTable::Rows(table) => table.clock(),
-        AnyTable::Keys(table) => table.clock(),
-    })
+    query("table_clock", table, steps, |table| table.call(Table::clock, KeyValueTable::clock))
 }
 
 /// Staleness of the values that this rank's gets returned: histogram[i] counts the gets at which the slowest other worker
@@ -310,10 +276,7 @@ pub extern "C" fn unisono_table_staleness(
     guard("table_staleness", |args| {
         let out = args.out_param(count, "a place for the count")?;
         let table: Arc<NamedTable> = args.object(table)?;
-        let counts = match &table.any {
-            AnyTable::Rows(table) => table.staleness(),
-            AnyTable::Keys(table) => table.staleness(),
-        };
+        let counts = table.call(Table::staleness, KeyValueTable::staleness);
         let room = args.output(histogram.cast(), capacity, DType::I64)?;
         let bytes = counts.iter().flat_map(|count| count.to_ne_bytes());
         room.iter_mut().zip(bytes).for_each(|(room, byte)| *room = byte);

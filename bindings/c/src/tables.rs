@@ -3,10 +3,9 @@
 use std::ffi::c_char;
 
 use unisono::Result;
-use unisono::tables::{Role, Tables};
+use unisono::tables::{Role, Tables, TablesCall};
 
 use crate::errors::guard;
-use crate::group::CallGuard;
 use crate::session;
 
 /// Sets this rank's role for tables: "worker", "server", "both" or "none"; NULL is "both". Every rank calls it once, before
@@ -14,8 +13,8 @@ use crate::session;
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_tables_join(role: *const c_char) -> i32 {
     guard("tables_join", |args| {
-        let role = args.optional_text(role, "a role")?.unwrap_or("both");
-        session::join_tables(Role::from_name(role)?)
+        let role = args.optional_text(role, "a role").map(|role| role.unwrap_or("both"));
+        session::join_tables(role.and_then(Role::from_name))
     })
 }
 
@@ -82,12 +81,27 @@ pub extern "C" fn unisono_finish() -> i32 {
     on_all("finish", Tables::finish)
 }
 
-fn with_target(operation: &'static str, target: *const c_char, work: fn(&Tables, &str) -> Result<()>) -> i32 {
+/// Parses the arguments of a collective call. If they are rejected, the other ranks, which make the call, fail with the same
+/// error.
+pub(crate) fn parse<A>(
+    tables: &Tables,
+    call: TablesCall,
+    arguments: impl FnOnce() -> Result<A>,
+) -> Result<A> {
+    arguments().inspect_err(|error| {
+        // If the other ranks cannot be told, this rank's error is still the one that explains the failure.
+        let _ = tables.reject(call, error);
+    })
+}
+
+fn with_target(
+    (operation, call): (&'static str, TablesCall),
+    target: *const c_char,
+    work: fn(&Tables, &str) -> Result<()>,
+) -> i32 {
     guard(operation, |args| {
-        let call_guard = CallGuard::new(session::current(operation)?.group.clone());
-        let target = args.text(target, "a path or an address")?;
         let tables = session::current(operation)?.joined(operation)?;
-        call_guard.disarm();
+        let target = parse(&tables, call, || args.text(target, "a path or an address"))?;
         work(&tables, target)
     })
 }
@@ -96,12 +110,12 @@ fn with_target(operation: &'static str, target: *const c_char, work: fn(&Tables,
 /// to a URL such as s3://bucket/name. Every rank calls it. An existing checkpoint is replaced when the new one is complete.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_save(target: *const c_char) -> i32 {
-    with_target("save", target, Tables::save)
+    with_target(("save", TablesCall::Save), target, Tables::save)
 }
 
 /// Loads all tables from a checkpoint of unisono_save, on any number of ranks. Every rank calls it, after all tables are
 /// created. If the checkpoint is damaged or belongs to other tables, nothing changes.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_load(target: *const c_char) -> i32 {
-    with_target("load", target, Tables::load)
+    with_target(("load", TablesCall::Load), target, Tables::load)
 }

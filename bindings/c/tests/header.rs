@@ -1,5 +1,6 @@
 //! Checks that the committed headers match the source: `make header` writes them, and this test fails if they differ.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 fn root() -> &'static Path {
@@ -56,54 +57,74 @@ fn compare(path: PathBuf, expected: &str) {
     let differs = found.lines().zip(expected.lines()).position(|(found, expected)| found != expected);
     assert!(
         found == expected,
-        "{} differs from what the source says (line {}): run `make header`",
+        "{} differs from the source (line {}): run `make header`",
         path.display(),
         differs.unwrap_or_else(|| found.lines().count().min(expected.lines().count())) + 1
     );
 }
 
-/// The header for LuaJIT, which has no preprocessor: plain declarations and constants.
+/// What the Lua binding uses of the header, one declaration on a line: LuaJIT has no preprocessor.
 fn declarations() -> String {
-    let header = own_header();
+    let lua = root().join("../lua");
+    let binding: String = ["unisono", "multiverso"]
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(lua.join(folder)).unwrap())
+        .map(|file| file.unwrap().path())
+        .filter(|path| !path.ends_with("declarations.lua"))
+        .map(|path| std::fs::read_to_string(path).unwrap())
+        .collect();
+    let used: HashSet<&str> = words(&binding).collect();
     let mut text = String::from(DECLARATIONS);
-    let (mut in_comment, mut in_cpp) = (false, false);
-    for line in header.lines() {
-        let trimmed = line.trim();
-        let is_comment = in_comment || trimmed.starts_with("/*");
-        in_comment = is_comment && !trimmed.ends_with("*/");
-        in_cpp |= trimmed.starts_with("#ifdef __cplusplus");
-        let is_code = !is_comment && !in_cpp && !trimmed.is_empty() && !trimmed.starts_with('#');
-        if let Some(constant) = constant(trimmed) {
-            text.push_str(&constant);
-        } else if is_code {
-            text.push_str(line);
+    for declaration in statements(&own_header()) {
+        let name = declaration.split('(').next().unwrap().rsplit([' ', '*']).next().unwrap();
+        let names_constant =
+            || words(&declaration).any(|word| word.starts_with("UNISONO_") && used.contains(word));
+        if used.contains(name) || declaration.starts_with("typedef uint64_t") || names_constant() {
+            text.push_str(&declaration);
             text.push('\n');
         }
-        in_cpp &= !trimmed.starts_with("#endif");
     }
     text + "]]\n"
 }
 
-/// A `#define` of a small integer, as a constant.
-fn constant(line: &str) -> Option<String> {
-    let (name, value) = line.strip_prefix("#define ")?.split_once(' ')?;
-    let value: i32 = value.parse().ok()?;
-    Some(format!("static const int {name} = {value};\n"))
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_')
 }
 
-const DECLARATIONS: &str = "-- Made from bindings/c/include/unisono.h: run `make header` after a change.
+/// The declarations of a header, without comments and preprocessor lines, each on one line.
+fn statements(header: &str) -> Vec<String> {
+    let (mut found, mut open) = (Vec::new(), String::new());
+    let (mut in_comment, mut in_cpp) = (false, false);
+    for line in header.lines().map(str::trim) {
+        let is_comment = in_comment || line.starts_with("/*");
+        in_comment = is_comment && !line.ends_with("*/");
+        in_cpp |= line.starts_with("#ifdef __cplusplus");
+        if !is_comment && !in_cpp && !line.is_empty() && !line.starts_with('#') {
+            let space = if open.is_empty() || open.ends_with('(') { "" } else { " " };
+            open = open + space + line;
+            if line.ends_with(';') && open.matches('{').count() == open.matches('}').count() {
+                found.push(std::mem::take(&mut open));
+            }
+        }
+        in_cpp &= !line.starts_with("#endif");
+    }
+    found
+}
+
+const DECLARATIONS: &str =
+    "-- What these files use of bindings/c/include/unisono.h: run `make header` after a change.
 return [[
 ";
 
 #[test]
-fn the_headers_are_what_the_source_says() {
+fn headers_match_the_source() {
     compare(root().join("include/unisono.h"), &own_header());
     compare(root().join("include/multiverso/c_api.h"), &multiverso_header());
     compare(root().join("../lua/unisono/declarations.lua"), &declarations());
 }
 
 #[test]
-fn all_functions_of_multiverso_are_there() {
+fn every_multiverso_function_is_exported() {
     let mut names = functions(&multiverso_header());
     names.sort();
     let mut expected: Vec<String> = [

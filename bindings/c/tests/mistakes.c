@@ -30,13 +30,31 @@ static void forked(int32_t size) {
     CHECK(child >= 0);
     if (child == 0) {
         float x = 0;
-        int refused = unisono_all_reduce(UNISONO_WORLD, &x, 1, UNISONO_F32, UNISONO_SUM) == UNISONO_USAGE;
+        int rejected = unisono_all_reduce(UNISONO_WORLD, &x, 1, UNISONO_F32, UNISONO_SUM) == UNISONO_USAGE;
         int again = unisono_init(10.0);
         int left = unisono_shutdown();
-        _exit(refused && again == (size > 1 ? UNISONO_USAGE : UNISONO_OK) && left == UNISONO_OK ? 0 : 1);
+        _exit(rejected && again == (size > 1 ? UNISONO_USAGE : UNISONO_OK) && left == UNISONO_OK ? 0 : 1);
     }
     CHECK(waitpid(child, &status, 0) == child);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* Rank 1 rejects arguments of calls on tables: every rank gets its error, and all stay in step. */
+static void rejected_by_rank_1(int32_t rank) {
+    unisono_table table;
+    int bad = rank == 1;
+    int32_t dtype = bad ? 99 : UNISONO_F32;
+    const char *target = bad ? NULL : "/tmp/unisono-never-written";
+    FAILS(unisono_array_new(3, dtype, NULL, UNISONO_DEFAULTS, &table), UNISONO_USAGE, bad ? "99" : "on rank 1");
+    FAILS(unisono_matrix_new(3, 2, dtype, NULL, UNISONO_DEFAULTS, &table), UNISONO_USAGE, bad ? "99" : "on rank 1");
+    FAILS(unisono_array_new(3, UNISONO_F32, NULL, UNISONO_DEFAULTS, bad ? NULL : &table), UNISONO_USAGE,
+          bad ? "NULL" : "on rank 1");
+    FAILS(unisono_key_value_new(bad ? "str" : "int", 1, UNISONO_F32, UNISONO_DEFAULTS, &table), UNISONO_USAGE,
+          bad ? "str" : "on rank 1");
+    FAILS(unisono_save(target), UNISONO_USAGE, bad ? "NULL" : "on rank 1");
+    FAILS(unisono_load(target), UNISONO_USAGE, bad ? "NULL" : "on rank 1");
+    OK(unisono_array_new(3, UNISONO_F32, NULL, UNISONO_DEFAULTS, &table));
+    OK(unisono_barrier(UNISONO_WORLD));
 }
 
 int main(int argc, char **argv) {
@@ -102,6 +120,7 @@ int main(int argc, char **argv) {
         CHECK(strstr(unisono_last_error(), "differs between ranks") != NULL);
         CHECK(values[3] == (float)(4 * size));
         OK(unisono_barrier(UNISONO_WORLD));
+        rejected_by_rank_1(rank);
     }
     OK(unisono_shutdown());
     FAILS(unisono_barrier(UNISONO_WORLD), UNISONO_USAGE, size > 1 ? "after shutdown" : "without a world");

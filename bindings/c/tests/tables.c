@@ -268,7 +268,7 @@ static void mistakes(void) {
     FAILS(unisono_options_set_text(options, "colour", "red"), UNISONO_USAGE, "consistency");
     FAILS(unisono_options_set_text(options, NULL, "red"), UNISONO_USAGE, "NULL");
     FAILS(unisono_options_set_text(options, "name", "\xff"), UNISONO_USAGE, "UTF-8");
-    FAILS(unisono_options_set_number(options, "learning_rat", 1), UNISONO_USAGE, "learning_rate");
+    FAILS(unisono_options_set_number(options, "learning_rat", 1), UNISONO_USAGE, "lr, momentum");
     FAILS(unisono_options_set_number(options, "learning_rate", 0.0 / 0.0), UNISONO_USAGE, "finite");
     OK(unisono_options_set_number(options, "reject_nan", 1));
     OK(unisono_options_set_text(options, "name", "only one of this name"));

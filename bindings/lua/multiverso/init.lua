@@ -1,8 +1,8 @@
---- For programs written for Multiverso: its names for what the module unisono has, and all that it has besides.
+--- Multiverso's names for the module unisono, for programs written for Multiverso; all names of unisono work too.
 
 local unisono = require 'unisono'
 
---- A class under its name in Multiverso, where some programs write `New`.
+--- Wraps a class for Multiverso programs, some of which write `New`.
 local function handler(class)
     local named = setmetatable({ New = class.new }, { __index = class })
     named.__index = named
@@ -18,7 +18,7 @@ local multiverso = setmetatable({
 }, { __index = unisono })
 
 --- Joins the other processes.
--- @param sync true: tables work in rounds, every get sees the same adds of everybody
+-- @param sync true: tables work in rounds, and every get sees the same adds of all workers
 function multiverso.init(sync)
     if type(sync) == 'table' then return unisono.init(sync) end
     unisono.init(sync and { consistency = 'bsp' } or nil)

@@ -1,4 +1,4 @@
---- What the test programs share: checks that say where they failed, and a torch that is just enough to test with.
+--- Helpers of the test programs: checks that report the failing line, and a minimal substitute for torch.
 
 local ffi = require 'ffi'
 
@@ -10,7 +10,7 @@ function check.equal(found, expected, what)
     end
 end
 
---- The call must raise an error with these words, at a line of the program that called.
+--- Checks that the call raises an error that contains these words.
 function check.fails(words, call, ...)
     local fine, message = pcall(call, ...)
     if fine or not tostring(message):find(words, 1, true) then
@@ -18,7 +18,7 @@ function check.fails(words, call, ...)
     end
 end
 
---- A module with the part of torch that the binding uses; its tensors are tables, which hold their memory.
+--- Returns a module with the part of torch that the binding uses; its tensors are tables that own their memory.
 function check.torch()
     local Tensor = {}
     local methods = {

@@ -1,4 +1,4 @@
---- Calls that cannot be right: each is a Lua error with the library's text, at the line of the program.
+--- Incorrect calls: each raises a Lua error with the library's message, at the line of the program.
 
 local ffi = require 'ffi'
 local check = require 'check'
@@ -15,7 +15,7 @@ check.fails('size: expected a whole number', function() unisono.ArrayTable:new '
 check.fails('cols: expected a whole number', function() unisono.MatrixTable:new(2) end)
 check.fails('expected 3 numbers, received 2', function() unisono.ArrayTable:new(3, { 1, 2 }) end)
 check.fails('did you mean `sgd`', function() unisono.ArrayTable:new(3, nil, { updater = 'sdg' }) end)
-check.fails('learning_rate', function() unisono.ArrayTable:new(3, nil, { learning_rat = 1 }) end)
+check.fails('received "learning_rat"', function() unisono.ArrayTable:new(3, nil, { learning_rat = 1 }) end)
 check.fails('received a function', function() unisono.ArrayTable:new(3, nil, { name = print }) end)
 check.fails('received the key 1', function() unisono.ArrayTable:new(3, nil, { 'sgd' }) end)
 check.fails('received a string', function() unisono.ArrayTable:new(3, nil, 'sgd') end)

@@ -12,7 +12,7 @@ local size = 100
 local delta = {}
 for i = 1, size do delta[i] = i end
 local tbh = mv.ArrayTableHandler:new(size, delta)
--- As many rounds as the worker's number says: who has finished keeps nobody waiting.
+-- The number of rounds depends on the worker: a worker that has finished does not block the others.
 for round = 1, 5 * (mv.worker_id() + 1) do
     tbh:add(delta)
     local values = tbh:get()
@@ -23,7 +23,7 @@ end
 mv.finish()
 mv.barrier()
 
--- Classes are made with new and New; in rounds, all workers make the same calls again.
+-- Objects are created with new and New; in rounds, all workers make the same calls again.
 local matrix = mv.MatrixTableHandler:New(3, 2, { { 1, 2 }, { 3, 4 }, { 5, 6 } })
 matrix:add({ { 10, 20 } }, { 2 }, true)
 check.equal(matrix:get({ 2 })[1][2], 6 + 20 * workers)

@@ -1,4 +1,4 @@
---- Arrays and matrices against what a loop says, with every sort of data, with torch (an imitation) and without.
+--- Compares arrays and matrices with plain loops, for every kind of data, with torch (a substitute) and without.
 
 local ffi = require 'ffi'
 local check = require 'check'
@@ -38,7 +38,7 @@ local function arrays()
         for i = 1, size do check.equal(values[i], i * round * 2 * workers, 'round ' .. round) end
         unisono.barrier()
     end
-    -- What was fetched can be added again.
+    -- A fetched result can be added again.
     array:add(array:get())
     unisono.barrier()
     return array:get()
@@ -118,7 +118,7 @@ local function options()
     unisono.barrier()
 end
 
---- Workers that make different numbers of rounds: who has finished keeps nobody waiting.
+--- Workers with different numbers of rounds: a worker that has finished does not block the others.
 local function unequal()
     local rounds = unisono.ArrayTable:new(1, nil, { consistency = 'bsp' })
     local other = unisono.MatrixTable:new(2, 2, nil, { consistency = 'bsp' })
@@ -129,7 +129,7 @@ local function unequal()
     end
     rounds:add { 1 }
     rounds:finish()
-    -- The other table goes on with everybody.
+    -- The rounds of the other table continue with all workers.
     for round = 1, 3 do
         other:add { 1, 2, 3, 4 }
         check.equal(other:get()[2][2], 4 * round * workers)

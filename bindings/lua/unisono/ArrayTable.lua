@@ -1,31 +1,31 @@
---- An array of floats that the workers share.
+--- An array of floats shared by all workers.
 
-local border = require 'unisono.border'
+local native = require 'unisono.native'
 local shared = require 'unisono.shared'
 
 local ArrayTable = shared.class()
 
---- Makes an array. Every process calls it, and in the same order as other tables.
--- @param size how many numbers it has
--- @param init as many numbers, of which those of worker 0 win, or one number for all; zero without it
--- @param options a table such as {updater = "adam", consistency = "ssp:3", name = "weights", learning_rate = 0.1}
+--- Creates an array. All processes create the same tables in the same order.
+-- @param size the number of elements
+-- @param init that many numbers (worker 0's are used), or one number for all elements; zero by default
+-- @param options a table such as {updater = "adam", consistency = "ssp:3", name = "weights", lr = 0.1}
 function ArrayTable:new(size, init, options)
     shared.check_size(size, 'size')
     local handle = shared.create(init, size, options, function(first, chosen, place)
-        return border.library.unisono_array_new(size, border.library.UNISONO_F32, first, chosen, place)
+        return native.library.unisono_array_new(size, native.library.UNISONO_F32, first, chosen, place)
     end)
     return setmetatable({ handle = handle, size = size, count = size, cols = 1 }, self)
 end
 
---- The values: a torch.FloatTensor, or without torch an array with `#` and indices from 1.
+--- Returns the values: a torch.FloatTensor, or without torch an array with `#` and 1-based indices.
 function ArrayTable:get()
     return (shared.get(self, nil, self.size))
 end
 
---- Changes the array by delta, as its updater says.
+--- Applies delta through the array's updater.
 -- @param delta a tensor, an ffi array or a table of numbers
--- @param wait true: returns when the change is made
--- @param options numbers for the updater, such as {learning_rate = 0.1}
+-- @param wait true: returns when the change is applied
+-- @param options numbers for the updater, such as {lr = 0.1}
 function ArrayTable:add(delta, wait, options)
     shared.add(self, delta, nil, wait, options)
 end

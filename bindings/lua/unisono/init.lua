@@ -9,7 +9,7 @@
 --     unisono.shutdown()
 
 local ffi = require 'ffi'
-local border = require 'unisono.border'
+local native = require 'unisono.native'
 local options = require 'unisono.options'
 
 local unisono = {
@@ -17,67 +17,67 @@ local unisono = {
     MatrixTable = require 'unisono.MatrixTable',
 }
 
---- Joins the world that the launcher of this process has started; alone without a launcher.
--- @param settings a table of what there is to say: role ("both", "worker", "server", "none"), timeout (seconds), and options
---     for all tables that say nothing else, such as {consistency = "bsp", updater = "sgd"}
+--- Joins the world of this process's launcher; without a launcher, a world of one.
+-- @param settings a table with role ("both", "worker", "server", "none"), timeout (seconds), and default options for all
+--     tables, such as {consistency = "bsp", updater = "sgd"}
 function unisono.init(settings)
     if settings ~= nil and type(settings) ~= 'table' then
-        border.raise('init: expected a table such as {consistency = "bsp"}, received a ' .. type(settings))
+        native.raise('init: expected a table such as {consistency = "bsp"}, received a ' .. type(settings))
     end
     local role, timeout, for_tables = nil, nil, {}
     for name, value in pairs(settings or {}) do
         if name == 'role' then role = value elseif name == 'timeout' then timeout = value else for_tables[name] = value end
     end
-    border.check(border.library.unisono_init(timeout or 0))
-    -- A second call finds everything done.
-    if border.library.unisono_workers(ffi.new 'int32_t[1]') ~= 0 then
-        border.check(border.library.unisono_tables_join(role or 'both'))
+    native.check(native.library.unisono_init(timeout or 0))
+    -- On a second call, the tables have already been joined.
+    if native.library.unisono_workers(ffi.new 'int32_t[1]') ~= 0 then
+        native.check(native.library.unisono_tables_join(role or 'both'))
     end
     options.set_defaults(for_tables)
 end
 
---- Leaves the world, when all work is done; what was added is applied first.
+--- Leaves the world after all work is done; adds are applied first.
 function unisono.shutdown()
-    border.check(border.library.unisono_shutdown())
+    native.check(native.library.unisono_shutdown())
 end
 
---- Waits for everybody; what any of them added before is applied afterwards.
+--- Waits for all ranks; when it returns, all earlier adds are applied.
 function unisono.barrier()
-    border.check(border.library.unisono_barrier(0))
+    native.check(native.library.unisono_barrier(0))
 end
 
---- Waits until all that this process added is applied.
+--- Waits until all adds of this process are applied.
 function unisono.flush()
-    border.check(border.library.unisono_flush())
+    native.check(native.library.unisono_flush())
 end
 
---- Says that this worker makes no more calls on its tables, so that the others need not wait for it; table:finish() does it
---- for one.
+--- Declares that this worker makes no further calls on any table, so that the others do not wait for it; table:finish()
+--- applies to one table.
 function unisono.finish()
-    border.check(border.library.unisono_finish())
+    native.check(native.library.unisono_finish())
 end
 
---- Writes all tables to a folder, or where the library was built with the feature `cloud` to an address such as
+--- Saves all tables to a folder or, if the library was built with the feature `cloud`, to an address such as
 --- s3://bucket/name. Every process calls it.
 function unisono.save(target)
-    border.check(border.library.unisono_save(target))
+    native.check(native.library.unisono_save(target))
 end
 
---- Reads all tables from what `save` wrote. Every process calls it, when all tables are made.
+--- Loads all tables from a checkpoint that `save` wrote. Every process calls it, after all tables are created.
 function unisono.load(target)
-    border.check(border.library.unisono_load(target))
+    native.check(native.library.unisono_load(target))
 end
 
---- A fact that the library writes to a number.
+--- Returns a function that reads one integer from the library.
 local function fact(name)
     return function()
         local place = ffi.new('int32_t[1]')
-        border.check(border.library[name](place))
+        native.check(native.library[name](place))
         return place[0]
     end
 end
 
---- This process's rank, how many there are, and its part in the tables; ids count from 0, and -1 is none.
+--- The rank and the size of the world, and the worker and server ids; ids count from 0, and -1 means none.
 unisono.rank = fact 'unisono_rank'
 unisono.size = fact 'unisono_size'
 unisono.workers = fact 'unisono_workers'

@@ -1,8 +1,8 @@
---- Finds the library: where UNISONO_LIBRARY says, beside these files, where `make lib` leaves it, or where the system looks.
+--- Finds the library: at UNISONO_LIBRARY, next to these files, in the output folder of `make lib`, or on the system's path.
 
 local ffi = require 'ffi'
 
---- The folder of this file, with a slash at its end.
+--- Returns the folder of this file, with a trailing slash.
 local function here()
     return debug.getinfo(1, 'S').source:match('^@(.*/)') or './'
 end
@@ -14,11 +14,11 @@ local function exists(path)
 end
 
 local function find()
-    local wish = os.getenv 'UNISONO_LIBRARY'
-    if wish and wish ~= '' then return wish end
-    local places = { here(), here() .. '../', here() .. '../../../target/release/' }
-    for _, place in ipairs(places) do
-        local path = place .. 'libunisono.so'
+    local configured = os.getenv 'UNISONO_LIBRARY'
+    if configured and configured ~= '' then return configured end
+    local folders = { here(), here() .. '../', here() .. '../../../target/release/' }
+    for _, folder in ipairs(folders) do
+        local path = folder .. 'libunisono.so'
         if exists(path) then return path end
     end
     for pattern in package.cpath:gmatch('[^;]+') do
@@ -32,6 +32,6 @@ local path = find()
 local found, library = pcall(ffi.load, path)
 if not found then
     error('unisono: the library ' .. path .. ' cannot be loaded (' .. tostring(library) .. '); build it with `make lib`, '
-        .. 'or say where it is with UNISONO_LIBRARY', 0)
+        .. 'or set UNISONO_LIBRARY to its path', 0)
 end
 return library

@@ -1,29 +1,29 @@
---- Values on their way: torch tensors, ffi arrays and Lua tables become what the library reads, and back.
+--- Converts torch tensors, ffi arrays and Lua tables to arrays that the library reads, and results back.
 
 local ffi = require 'ffi'
-local border = require 'unisono.border'
+local native = require 'unisono.native'
 
 local has_torch, torch = pcall(require, 'torch')
 
 local numbers = {}
 
--- Without torch, results are of these types: `#`, indices from 1, and tostring work on them.
+-- The types of results without torch: they support `#`, 1-based indexing and tostring.
 local Vector = ffi.typeof 'struct { size_t size; float values[?]; }'
 local Row = ffi.typeof 'struct { size_t size; float *values; }'
 local Matrix = ffi.typeof 'struct { size_t rows; size_t cols; float values[?]; }'
 
---- The matrix of each row that is in use: its memory must stay.
+--- The matrix of each row in use, which keeps its memory alive.
 local owners = setmetatable({}, { __mode = 'k' })
 
 local function inside(index, size, what)
     if type(index) ~= 'number' or index < 1 or index > size or index % 1 ~= 0 then
-        border.raise(('%s: expected an index from 1 to %d, received %s'):format(what, tonumber(size), tostring(index)))
+        native.raise(('%s: expected an index from 1 to %d, received %s'):format(what, tonumber(size), tostring(index)))
     end
     return index - 1
 end
 
 local vector_methods = {
-    --- The values as a Lua table.
+    --- Returns the values as a Lua table.
     totable = function(vector)
         local values = {}
         for i = 1, tonumber(vector.size) do values[i] = vector.values[i - 1] end
@@ -49,7 +49,7 @@ ffi.metatype(Vector, vector_metatable)
 ffi.metatype(Row, vector_metatable)
 
 local matrix_methods = {
-    --- The values as a Lua table of rows.
+    --- Returns the values as a Lua table of rows.
     totable = function(matrix)
         local values = {}
         for i = 1, #matrix do values[i] = matrix[i]:totable() end
@@ -73,7 +73,7 @@ ffi.metatype(Matrix, {
     end,
 })
 
---- Room for results: what the caller gets, and where the library writes to. With `cols` it has two axes.
+--- Allocates a result: returns the object for the caller, the pointer to write to, and the count. With `cols` it has two axes.
 function numbers.room(rows, cols)
     local count = rows * (cols or 1)
     if has_torch then
@@ -85,7 +85,7 @@ function numbers.room(rows, cols)
     return result, result.values, count
 end
 
---- A type of numbers that the library reads.
+--- Describes an element type that the library reads.
 function numbers.kind(name)
     return {
         name = name,
@@ -98,12 +98,12 @@ end
 numbers.float = numbers.kind 'float'
 numbers.id = numbers.kind 'int64_t'
 
---- A number that fits the kind.
+--- Checks that a value is a number of this kind, and returns it.
 local function checked(value, kind, position)
     if type(value) ~= 'number' then
-        border.raise(('values: expected numbers, received a %s at position %d'):format(type(value), position))
+        native.raise(('values: expected numbers, received a %s at position %d'):format(type(value), position))
     elseif kind.is_whole and value % 1 ~= 0 then
-        border.raise(('values: expected whole numbers, received %s at position %d'):format(value, position))
+        native.raise(('values: expected whole numbers, received %s at position %d'):format(value, position))
     end
     return value
 end
@@ -114,7 +114,7 @@ local function count_of(list)
     return count
 end
 
---- Writes the numbers of a Lua table, which may hold tables, one after the other; returns where it stopped.
+--- Copies the numbers of a Lua table, which may be nested, to an array; returns the next position.
 local function flatten(list, kind, array, at)
     for _, value in ipairs(list) do
         if type(value) == 'table' then
@@ -127,7 +127,7 @@ local function flatten(list, kind, array, at)
     return at
 end
 
---- What ffi memory holds: the name of its elements' type, and how many they are, which pointers do not tell.
+--- Returns the element type and the length of ffi memory; the length of a pointer is nil.
 local function elements(data)
     local name = tostring(ffi.typeof(data)):match '^ctype<(.*)>$'
     local element = name:match '^(.-)%s*%(?&?%)?%['
@@ -139,7 +139,7 @@ local function elements(data)
     return element and element:gsub('^const ', '') or nil
 end
 
---- So many numbers of ffi memory, as they are or element by element.
+--- Reads `count` numbers from ffi memory: directly if the type matches, otherwise converted element by element.
 local function from_memory(data, element, count, kind)
     local pointer = ffi.cast('const ' .. element .. ' *', data)
     if element == kind.name then return pointer, count, data end
@@ -148,8 +148,8 @@ local function from_memory(data, element, count, kind)
     return array, count, array
 end
 
---- Numbers as the library reads them: where they are, how many, and what must be held until they are read.
--- @param expected how many a pointer has, which does not tell itself
+--- Converts data for the library: returns a pointer, the count, and a reference that keeps the memory alive.
+-- @param expected the count if the data is a pointer, which has no length
 function numbers.read(data, kind, expected)
     if has_torch and torch.isTensor(data) then
         local tensor = (kind.is_whole and data:long() or data:float()):contiguous()
@@ -169,7 +169,7 @@ function numbers.read(data, kind, expected)
         count = count or expected
         if element and count then return from_memory(data, element, count, kind) end
     end
-    border.raise('values: expected a tensor, an ffi array or a table of numbers, received '
+    native.raise('values: expected a tensor, an ffi array or a table of numbers, received '
         .. (type(data) == 'cdata' and tostring(ffi.typeof(data)) or type(data)))
 end
 

@@ -1,35 +1,35 @@
---- Options by name: from a Lua table to the library's form.
+--- Converts options from a Lua table to a handle of the library.
 
 local ffi = require 'ffi'
-local border = require 'unisono.border'
+local native = require 'unisono.native'
 
 local options = {}
 
---- What tables have that say nothing themselves.
+--- The options of tables that set none themselves.
 local defaults = {}
 
---- Sets the options of all tables that are made from here on.
+--- Sets the default options of all tables created from now on.
 function options.set_defaults(settings)
     defaults = settings
 end
 
---- Makes the library's form; nil where nothing is set.
+--- Creates a handle with these options; nil if there are none.
 local function make(settings)
     if next(settings) == nil then return nil end
     local place = ffi.new 'unisono_options[1]'
-    border.check(border.library.unisono_options_new(place))
-    local made = border.handle(place[0], border.library.unisono_options_free)
+    native.check(native.library.unisono_options_new(place))
+    local made = native.handle(place[0], native.library.unisono_options_free)
     for name, value in pairs(settings) do
         if type(name) ~= 'string' then
-            border.raise('options: expected a table such as {updater = "sgd"}, received the key ' .. tostring(name))
+            native.raise('options: expected a table such as {updater = "sgd"}, received the key ' .. tostring(name))
         elseif type(value) == 'string' then
-            border.check(border.library.unisono_options_set_text(made[0], name, value))
+            native.check(native.library.unisono_options_set_text(made[0], name, value))
         elseif type(value) == 'number' then
-            border.check(border.library.unisono_options_set_number(made[0], name, value))
+            native.check(native.library.unisono_options_set_number(made[0], name, value))
         elseif type(value) == 'boolean' then
-            border.check(border.library.unisono_options_set_number(made[0], name, value and 1 or 0))
+            native.check(native.library.unisono_options_set_number(made[0], name, value and 1 or 0))
         else
-            border.raise('options: expected a text or a number for ' .. name .. ', received a ' .. type(value))
+            native.raise('options: expected a text or a number for ' .. name .. ', received a ' .. type(value))
         end
     end
     return made
@@ -37,11 +37,11 @@ end
 
 local function check(settings)
     if settings ~= nil and type(settings) ~= 'table' then
-        border.raise('options: expected a table such as {updater = "sgd"}, received a ' .. type(settings))
+        native.raise('options: expected a table such as {updater = "sgd"}, received a ' .. type(settings))
     end
 end
 
---- The options of a table, with the defaults where it says nothing.
+--- Returns the options of a table, with defaults for those that it does not set.
 function options.for_table(settings)
     check(settings)
     local all = {}
@@ -50,7 +50,7 @@ function options.for_table(settings)
     return make(all)
 end
 
---- The options of an add.
+--- Returns the options of an add.
 function options.for_add(settings)
     check(settings)
     return make(settings or {})

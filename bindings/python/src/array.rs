@@ -61,6 +61,12 @@ impl View {
         unsafe { std::slice::from_raw_parts_mut(self.pointer, self.bytes) }
     }
 
+    /// Whether both have a byte in common.
+    pub(crate) fn overlaps(&self, other: &View) -> bool {
+        let (a, b) = (self.pointer.addr(), other.pointer.addr());
+        self.bytes > 0 && other.bytes > 0 && a < b + other.bytes && b < a + self.bytes
+    }
+
     /// The elements of an array of 64-bit integers.
     pub(crate) fn numbers(&self) -> &[i64] {
         assert!(self.dtype == DType::I64 && self.pointer.addr().is_multiple_of(align_of::<i64>()));

@@ -163,7 +163,7 @@ fn describe_capsule<'a>(
     Err(wrong(kind.py(), operation, "a tensor in a newer DLPack format".into(), "update unisono"))
 }
 
-/// The error for an array that its library refuses to export.
+/// The error for an array that its library does not export.
 fn export_error(py: Python<'_>, operation: &str, error: PyErr) -> PyErr {
     if error.is_instance_of::<PyNotImplementedError>(py) {
         return error;

@@ -35,6 +35,18 @@ pub(crate) fn raise(py: Python<'_>, error: Error) -> PyErr {
     build(py, &error).unwrap_or_else(|failure| failure)
 }
 
+/// Raises the error of a result.
+pub(crate) trait OrRaise<R> {
+    fn or_raise(self, py: Python<'_>) -> PyResult<R>;
+}
+
+impl<R> OrRaise<R> for Result<R> {
+    #[inline]
+    fn or_raise(self, py: Python<'_>) -> PyResult<R> {
+        self.map_err(|error| raise(py, error))
+    }
+}
+
 fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     let module = ERRORS.get_or_try_init(py, || py.import("unisono.errors").map(Bound::unbind))?.bind(py);
     let class = module.getattr(match error.kind() {
@@ -50,6 +62,20 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     Ok(PyErr::from_value(exception))
 }
 
+/// The attributes of a `UsageError`, from which [`usage_of`] restores the error.
+const USAGE_PARTS: [&str; 4] = ["operation", "expected", "received", "advice"];
+
+/// The usage error that an exception reports, to be reported to other ranks.
+pub(crate) fn usage_of(py: Python<'_>, raised: &PyErr, operation: &str) -> Error {
+    let part = |name| raised.value(py).getattr(name).ok()?.extract::<String>().ok();
+    match USAGE_PARTS.map(part) {
+        [Some(operation), Some(expected), Some(received), Some(advice)] => {
+            Error::usage(operation, expected, received, advice)
+        }
+        _ => Error::usage(operation, "arguments that this rank accepts", raised.to_string(), "correct them"),
+    }
+}
+
 /// Copies the error's details to the exception's attributes.
 fn describe(module: &Bound<'_, PyModule>, exception: &Bound<'_, PyAny>, error: &Error) -> PyResult<()> {
     let call = |rank: &usize, operation: &str, number: &u64, group: &str| -> PyResult<()> {
@@ -59,12 +85,15 @@ fn describe(module: &Bound<'_, PyModule>, exception: &Bound<'_, PyAny>, error: &
         exception.setattr("group", group)
     };
     match error {
-        Error::Usage { rank, operation, .. } => {
+        Error::Usage { rank, operation, expected, received, advice } => {
             exception.setattr("rank", *rank)?;
-            exception.setattr("operation", operation)
+            let parts = [operation, expected, received, advice];
+            USAGE_PARTS.iter().zip(parts).try_for_each(|(name, part)| exception.setattr(*name, part))
         }
         Error::Mismatch { rank, group, number, calls } => {
-            call(rank, "mismatched calls", number, group)?;
+            // The verb of this rank's own call.
+            let own = calls.iter().find(|(caller, _)| caller == rank).map_or("", |(_, call)| call);
+            call(rank, own.split(" #").next().unwrap_or(own), number, group)?;
             exception.setattr("calls", PyTuple::new(exception.py(), calls)?)
         }
         Error::Timeout { rank, operation, number, group, waited, missing } => {

@@ -1,15 +1,20 @@
 //! The native group: parses the arguments of a call, then runs it with the GIL released or in the background.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use unisono::{Error, Result};
+use unisono::Result;
 
 use crate::any_array::{AnyArray, ResultPlacement};
-use crate::call::{CallOptions, CallOutcome, number, parse_reduce_op, repr_of, seconds};
+use crate::array::View;
+use crate::call::{
+    Arg, CallArgs, CallOptions, CallOutcome, flag, given, number, parse_reduce_op, rejected, seconds,
+};
 use crate::call_guard::CallGuard;
-use crate::errors::{guard, raise};
+use crate::destination::{Destination, input_and_output};
+use crate::errors::{OrRaise, guard};
 use crate::fork::{ProcessLocal, WorldLiveness};
 use crate::pending::{Pending, Running};
 use crate::{in_place, interrupt, nvidia, out_of_place};
@@ -32,21 +37,76 @@ impl Group {
     }
 
     /// Whether the world may still be used; shared with objects created on this group.
-    pub(crate) fn liveness(&self, operation: &'static str) -> Result<Arc<WorldLiveness>> {
-        self.liveness.check(operation).map(|()| self.liveness.clone())
+    pub(crate) fn liveness(&self) -> &Arc<WorldLiveness> {
+        &self.liveness
     }
 
-    /// Parses a member's rank in the group.
-    fn rank_of(&self, member: &Bound<'_, PyAny>, operation: &str) -> PyResult<usize> {
-        let size = self.group.size();
-        match member.extract() {
-            Ok(rank) if rank < size => Ok(rank),
-            _ => {
-                let expected = format!("a rank from 0 to {}", size - 1);
-                let advice = format!("{} has {size} ranks", self.group.name());
-                Err(raise(member.py(), Error::usage(operation, expected, repr_of(member), advice)))
-            }
+    /// Parses the arguments of a collective. If they are rejected, the call is counted all the same: the other ranks may be
+    /// making it.
+    #[inline]
+    pub(crate) fn prepare<R>(
+        &self,
+        py: Python<'_>,
+        operation: &'static str,
+        parse: impl FnOnce(&'static str) -> PyResult<R>,
+    ) -> PyResult<R> {
+        self.liveness.check(operation).or_raise(py)?;
+        let call_guard = CallGuard::of(&self.group);
+        let parsed = parse(operation)?;
+        call_guard.disarm();
+        Ok(parsed)
+    }
+
+    /// Makes a collective call: `parse` turns its own arguments into the job that makes it.
+    #[inline]
+    fn collective<J: FnMut(&unisono::Group) -> Result<CallOutcome> + Send + 'static>(
+        &self,
+        operation: &'static str,
+        args: CallArgs<'_, '_>,
+        parse: impl FnOnce(&'static str) -> PyResult<J>,
+    ) -> PyResult<Py<PyAny>> {
+        let parse_all = |operation| Ok((parse(operation)?, args.parse(operation)?));
+        let (job, options) = self.prepare(args.py(), operation, parse_all)?;
+        self.run(args.py(), operation, options, job)
+    }
+
+    /// Runs a call on this thread, or in the background if `options.wait` is false.
+    fn run(
+        &self,
+        py: Python<'_>,
+        operation: &'static str,
+        options: CallOptions,
+        mut job: impl FnMut(&unisono::Group) -> Result<CallOutcome> + Send + 'static,
+    ) -> PyResult<Py<PyAny>> {
+        let adjusted = self.adjusted(options);
+        let group = adjusted.as_ref().unwrap_or(&self.group);
+        if !options.wait {
+            let started = group.start(move |group| guard(operation, || job(group)));
+            return Ok(Py::new(py, Pending::new(operation, Box::new(started)))?.into_any());
         }
+        // The job holds the caller's arrays and is dropped after the GIL is reacquired.
+        py.detach(|| guard(operation, || job(group))).or_raise(py)?.into_python(py)
+    }
+
+    /// The group with the call's timeout and determinism, if they differ from the defaults.
+    fn adjusted(&self, options: CallOptions) -> Option<unisono::Group> {
+        let group = options.timeout.map(|limit| self.group.with_timeout(limit));
+        match options.deterministic {
+            true => Some(group.as_ref().unwrap_or(&self.group).deterministic(true)),
+            false => group,
+        }
+    }
+
+    /// Parses the arguments of a message, which is not collective and not counted.
+    fn parse_message(
+        &self,
+        operation: &'static str,
+        (peer, tag): (Arg<'_, '_>, Arg<'_, '_>),
+        args: CallArgs<'_, '_>,
+    ) -> PyResult<(usize, u32, CallOptions)> {
+        self.liveness.check(operation).or_raise(args.py())?;
+        let tag = number(tag, operation, "a tag from 0 to 2147483647", "choose another tag")?;
+        Ok((self.rank_of(peer, operation)?, tag, args.parse(operation)?))
     }
 
     /// Starts a message: messages are sent in the order of the calls, and a delayed one does not block collectives.
@@ -54,45 +114,39 @@ impl Group {
         &self,
         py: Python<'_>,
         operation: &'static str,
-        timeout: Option<f64>,
+        options: CallOptions,
         start: impl FnOnce(&unisono::Group) -> Result<Box<dyn Running>>,
     ) -> PyResult<Py<PyAny>> {
-        let adjusted =
-            self.adjusted(operation, CallOptions::new(false, timeout)).map_err(|error| raise(py, error))?;
+        let adjusted = self.adjusted(options);
         let group = adjusted.as_ref().unwrap_or(&self.group);
-        let started = guard(operation, || start(group)).map_err(|error| raise(py, error))?;
+        let started = guard(operation, || start(group)).or_raise(py)?;
         Ok(Py::new(py, Pending::new(operation, started))?.into_any())
     }
 
-    /// The group with the call's timeout and determinism, if they differ from the defaults.
-    fn adjusted(&self, operation: &str, call: CallOptions) -> Result<Option<unisono::Group>> {
-        Ok(match (seconds(call.timeout, operation)?, call.deterministic) {
-            (None, false) => None,
-            (Some(limit), false) => Some(self.group.with_timeout(limit)),
-            (None, true) => Some(self.group.deterministic(true)),
-            (Some(limit), true) => Some(self.group.with_timeout(limit).deterministic(true)),
+    /// Parses a member's rank in the group.
+    fn rank_of(&self, member: Arg<'_, '_>, operation: &str) -> PyResult<usize> {
+        let size = self.group.size();
+        member.extract().ok().filter(|&rank| rank < size).ok_or_else(|| {
+            let advice = format!("{} has {size} ranks", self.group.name());
+            rejected(member, operation, &format!("a rank from 0 to {}", size - 1), &advice)
         })
     }
 
-    /// Runs a call on this thread, or in the background if `call.wait` is false.
-    fn run(
+    /// Creates a subgroup within `limit`; the new group has the timeout of this one.
+    fn make_subgroup(
         &self,
-        call_guard: Option<CallGuard<'_>>,
         py: Python<'_>,
         operation: &'static str,
-        call: CallOptions,
-        mut job: impl FnMut(&unisono::Group) -> Result<CallOutcome> + Send + 'static,
-    ) -> PyResult<Py<PyAny>> {
-        let adjusted = self.adjusted(operation, call).map_err(|error| raise(py, error))?;
-        let group = adjusted.as_ref().unwrap_or(&self.group);
-        call_guard.into_iter().for_each(CallGuard::disarm);
-        if !call.wait {
-            let started = group.start(move |group| guard(operation, || job(group)));
-            return Ok(Py::new(py, Pending::new(operation, Box::new(started)))?.into_any());
-        }
-        // The job holds the caller's arrays and is dropped after the GIL is reacquired.
-        let outcome = py.detach(|| guard(operation, || job(group)));
-        outcome.map_err(|error| raise(py, error))?.into_python(py)
+        limit: Option<Duration>,
+        make: impl FnOnce(&unisono::Group) -> Result<Option<unisono::Group>> + Send,
+    ) -> PyResult<Option<Group>> {
+        let group = limit.map_or_else(|| self.handle(), |limit| self.group.with_timeout(limit));
+        let made = py.detach(|| guard(operation, || make(&group))).or_raise(py)?;
+        let with_default_timeout = |made: unisono::Group| match limit {
+            Some(_) => made.with_timeout(self.group.timeout()),
+            None => made,
+        };
+        Ok(made.map(|made| Group::new(&with_default_timeout(made), self.liveness.clone())))
     }
 }
 
@@ -127,329 +181,262 @@ impl Group {
         self.group.skip_call();
     }
 
-    fn subgroup(
-        &self,
-        py: Python<'_>,
-        members: Vec<Bound<'_, PyAny>>,
-        timeout: Option<f64>,
-    ) -> PyResult<Option<Group>> {
-        let call_guard = self.begin(py, "group")?;
-        let members = members.iter().map(|one| self.rank_of(one, "group")).collect::<PyResult<Vec<_>>>()?;
-        self.make_subgroup(py, call_guard, "group", timeout, |group| group.subgroup(&members))
+    /// Not counted, not even if it is rejected: ranks that are not members need not call it.
+    fn subgroup(&self, members: Arg<'_, '_>, timeout: Arg<'_, '_>) -> PyResult<Option<Group>> {
+        self.liveness.check("group").or_raise(members.py())?;
+        let many = members.try_iter().map_err(|_| {
+            rejected(members, "group", "a list of ranks as members", "write [0, 1], or range(2)")
+        })?;
+        let members = many.map(|one| self.rank_of(&one?, "group")).collect::<PyResult<Vec<_>>>()?;
+        let limit = seconds(timeout, "group")?;
+        self.make_subgroup(timeout.py(), "group", limit, |group| group.subgroup(&members))
     }
 
-    fn split(
-        &self,
-        py: Python<'_>,
-        color: Option<&Bound<'_, PyAny>>,
-        key: &Bound<'_, PyAny>,
-        timeout: Option<f64>,
-    ) -> PyResult<Option<Group>> {
-        let call_guard = self.begin(py, "split")?;
-        let color: Option<u64> = color
-            .map(|color| number(color, "split", "a color from 0 up", "pass None to join no group"))
-            .transpose()?;
-        let key: i64 = number(key, "split", "a key of at most 64 bits", "choose another key")?;
-        self.make_subgroup(py, call_guard, "split", timeout, |group| group.split(color, key))
-    }
-
-    fn barrier(&self, py: Python<'_>, wait: bool, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-        let call_guard = self.begin(py, "barrier")?;
-        self.run(Some(call_guard), py, "barrier", CallOptions::new(wait, timeout), |group| {
-            group.barrier().map(|()| CallOutcome::Nothing)
-        })
+    fn split(&self, color: Arg<'_, '_>, key: Arg<'_, '_>, timeout: Arg<'_, '_>) -> PyResult<Option<Group>> {
+        let (color, key, limit) = self.prepare(key.py(), "split", |operation| {
+            let parse = |color| number(color, operation, "a color from 0 up", "pass None to join no group");
+            let color = (!color.is_none()).then(|| parse(color)).transpose()?;
+            let key = number(key, operation, "a key of at most 64 bits", "choose another key")?;
+            Ok((color, key, seconds(timeout, operation)?))
+        })?;
+        self.make_subgroup(timeout.py(), "split", limit, |group| group.split(color, key))
     }
 
     /// The path that CUDA memory takes between the ranks, each on the device that it passes.
-    fn cuda_path(
-        &self,
-        py: Python<'_>,
-        device: &Bound<'_, PyAny>,
-        timeout: Option<f64>,
-    ) -> PyResult<&'static str> {
-        let call_guard = self.begin(py, "cuda_path")?;
-        let expected = "the number of a device, from 0 up";
-        let device: u32 = number(device, "cuda_path", expected, "leave it out for the current one")?;
-        call_guard.disarm();
-        nvidia::add_package_folders(py)?;
-        let failed = |error| raise(py, error);
-        let adjusted = self.adjusted("cuda_path", CallOptions::new(true, timeout)).map_err(failed)?;
+    fn cuda_path(&self, device: Arg<'_, '_>, timeout: Arg<'_, '_>) -> PyResult<&'static str> {
+        let py = device.py();
+        let (device, timeout) = self.prepare(py, "cuda_path", |operation| {
+            let expected = "the number of a device, from 0 up";
+            let device: u32 = number(device, operation, expected, "leave it out for the current one")?;
+            nvidia::add_package_folders(py)?;
+            Ok((device, seconds(timeout, operation)?))
+        })?;
+        let adjusted = self.adjusted(CallOptions { wait: true, timeout, deterministic: false });
         let group = adjusted.as_ref().unwrap_or(&self.group);
-        py.detach(|| guard("cuda_path", || group.raw().path(device))).map_err(failed)
+        py.detach(|| guard("cuda_path", || group.raw().path(device))).or_raise(py)
+    }
+
+    fn barrier(&self, wait: Arg<'_, '_>, timeout: Arg<'_, '_>) -> PyResult<Py<PyAny>> {
+        self.collective("barrier", CallArgs::new(wait, timeout), |_| {
+            Ok(|group: &unisono::Group| group.barrier().map(|()| CallOutcome::Nothing))
+        })
     }
 
     fn broadcast(
         &self,
-        x: &Bound<'_, PyAny>,
-        root: &Bound<'_, PyAny>,
-        wait: bool,
-        timeout: Option<f64>,
+        x: Arg<'_, '_>,
+        root: Arg<'_, '_>,
+        wait: Arg<'_, '_>,
+        timeout: Arg<'_, '_>,
     ) -> PyResult<Py<PyAny>> {
-        let (call_guard, root) = self.begin_at("broadcast", root)?;
-        let job = in_place::in_place(AnyArray::in_place(x, "broadcast")?, move |raw, x, dtype| {
-            raw.broadcast(x, dtype, root)
-        });
-        self.run(Some(call_guard), x.py(), "broadcast", CallOptions::new(wait, timeout), job)
+        self.collective("broadcast", CallArgs::new(wait, timeout), |operation| {
+            let (root, x) = (self.rank_of(root, operation)?, AnyArray::in_place(x, operation)?);
+            Ok(in_place::in_place(x, move |raw, x, dtype| raw.broadcast(x, dtype, root)))
+        })
     }
 
     fn all_reduce(
         &self,
-        x: &Bound<'_, PyAny>,
-        op: &str,
-        wait: bool,
-        timeout: Option<f64>,
-        deterministic: bool,
+        x: Arg<'_, '_>,
+        op: Arg<'_, '_>,
+        wait: Arg<'_, '_>,
+        timeout: Arg<'_, '_>,
+        deterministic: Arg<'_, '_>,
     ) -> PyResult<Py<PyAny>> {
-        let call_guard = self.begin(x.py(), "all_reduce")?;
-        let op = parse_reduce_op(op, "all_reduce").map_err(|error| raise(x.py(), error))?;
-        let job = in_place::in_place(AnyArray::in_place(x, "all_reduce")?, move |raw, x, dtype| {
-            raw.all_reduce(x, dtype, op)
-        });
-        self.run(
-            Some(call_guard),
-            x.py(),
-            "all_reduce",
-            CallOptions::reduction(wait, timeout, deterministic),
-            job,
-        )
+        self.collective("all_reduce", CallArgs::reduction(wait, timeout, deterministic), |operation| {
+            let (op, x) = (parse_reduce_op(op, operation)?, AnyArray::in_place(x, operation)?);
+            Ok(in_place::in_place(x, move |raw, x, dtype| raw.all_reduce(x, dtype, op)))
+        })
     }
 
-    #[pyo3(signature = (x, op, root, wait, timeout, deterministic))]
     #[allow(clippy::too_many_arguments)]
     fn reduce(
         &self,
-        x: &Bound<'_, PyAny>,
-        op: &str,
-        root: &Bound<'_, PyAny>,
-        wait: bool,
-        timeout: Option<f64>,
-        deterministic: bool,
+        x: Arg<'_, '_>,
+        op: Arg<'_, '_>,
+        root: Arg<'_, '_>,
+        wait: Arg<'_, '_>,
+        timeout: Arg<'_, '_>,
+        deterministic: Arg<'_, '_>,
     ) -> PyResult<Py<PyAny>> {
-        let (call_guard, root) = self.begin_at("reduce", root)?;
-        let op = parse_reduce_op(op, "reduce").map_err(|error| raise(x.py(), error))?;
-        let array = match root == self.group.rank() {
-            true => AnyArray::in_place(x, "reduce")?,
-            false => AnyArray::like_in_place(x, "reduce")?,
-        };
-        let job = in_place::in_place(array, move |raw, x, dtype| raw.reduce(x, dtype, op, root));
-        self.run(
-            Some(call_guard),
-            x.py(),
-            "reduce",
-            CallOptions::reduction(wait, timeout, deterministic),
-            job,
-        )
+        self.collective("reduce", CallArgs::reduction(wait, timeout, deterministic), |operation| {
+            let (root, op) = (self.rank_of(root, operation)?, parse_reduce_op(op, operation)?);
+            let array = match root == self.group.rank() {
+                true => AnyArray::in_place(x, operation)?,
+                false => AnyArray::like_in_place(x, operation)?,
+            };
+            Ok(in_place::in_place(array, move |raw, x, dtype| raw.reduce(x, dtype, op, root)))
+        })
     }
 
-    #[pyo3(signature = (x, op, root, wait, timeout, deterministic))]
     #[allow(clippy::too_many_arguments)]
     fn reduce_to(
         &self,
-        x: &Bound<'_, PyAny>,
-        op: &str,
-        root: &Bound<'_, PyAny>,
-        wait: bool,
-        timeout: Option<f64>,
-        deterministic: bool,
+        x: Arg<'_, '_>,
+        op: Arg<'_, '_>,
+        root: Arg<'_, '_>,
+        wait: Arg<'_, '_>,
+        timeout: Arg<'_, '_>,
+        deterministic: Arg<'_, '_>,
     ) -> PyResult<Py<PyAny>> {
-        let (call_guard, root) = self.begin_at("reduce", root)?;
-        let op = parse_reduce_op(op, "reduce").map_err(|error| raise(x.py(), error))?;
-        let job = out_of_place::reduce(AnyArray::input(x, "reduce")?, op, root);
-        self.run(
-            Some(call_guard),
-            x.py(),
-            "reduce",
-            CallOptions::reduction(wait, timeout, deterministic),
-            job,
-        )
+        self.collective("reduce", CallArgs::reduction(wait, timeout, deterministic), |operation| {
+            let (root, op) = (self.rank_of(root, operation)?, parse_reduce_op(op, operation)?);
+            Ok(out_of_place::reduce(AnyArray::input(x, operation)?, op, root))
+        })
     }
 
     fn gather(
         &self,
-        x: &Bound<'_, PyAny>,
-        root: &Bound<'_, PyAny>,
-        varied: bool,
-        wait: bool,
-        timeout: Option<f64>,
+        x: Arg<'_, '_>,
+        root: Arg<'_, '_>,
+        varied: Arg<'_, '_>,
+        out: Arg<'_, '_>,
+        wait: Arg<'_, '_>,
+        timeout: Arg<'_, '_>,
     ) -> PyResult<Py<PyAny>> {
-        let (call_guard, root) = self.begin_at("gather", root)?;
-        let job = out_of_place::gather(AnyArray::input(x, "gather")?, Some(root), varied, "gather");
-        self.run(
-            Some(call_guard),
-            x.py(),
-            "gather",
-            CallOptions::new(wait, timeout),
-            job.map_err(|error| raise(x.py(), error))?,
-        )
+        self.collective("gather", CallArgs::new(wait, timeout), |operation| {
+            let (root, varied) = (self.rank_of(root, operation)?, flag(varied, operation, "varied")?);
+            let out = given(out).filter(|_| root == self.group.rank());
+            let (input, to) = input_and_output(x, out, operation)?;
+            out_of_place::gather(input, Some(root), varied, to, operation).or_raise(x.py())
+        })
     }
 
     fn all_gather(
         &self,
-        x: &Bound<'_, PyAny>,
-        varied: bool,
-        wait: bool,
-        timeout: Option<f64>,
+        x: Arg<'_, '_>,
+        varied: Arg<'_, '_>,
+        out: Arg<'_, '_>,
+        wait: Arg<'_, '_>,
+        timeout: Arg<'_, '_>,
     ) -> PyResult<Py<PyAny>> {
-        let call_guard = self.begin(x.py(), "all_gather")?;
-        let job = out_of_place::gather(AnyArray::input(x, "all_gather")?, None, varied, "all_gather");
-        self.run(
-            Some(call_guard),
-            x.py(),
-            "all_gather",
-            CallOptions::new(wait, timeout),
-            job.map_err(|error| raise(x.py(), error))?,
-        )
+        self.collective("all_gather", CallArgs::new(wait, timeout), |operation| {
+            let varied = flag(varied, operation, "varied")?;
+            let (input, to) = input_and_output(x, given(out), operation)?;
+            out_of_place::gather(input, None, varied, to, operation).or_raise(x.py())
+        })
     }
 
     fn scatter(
         &self,
-        py: Python<'_>,
-        x: Option<&Bound<'_, PyAny>>,
-        root: &Bound<'_, PyAny>,
-        wait: bool,
-        timeout: Option<f64>,
+        x: Arg<'_, '_>,
+        root: Arg<'_, '_>,
+        out: Arg<'_, '_>,
+        wait: Arg<'_, '_>,
+        timeout: Arg<'_, '_>,
     ) -> PyResult<Py<PyAny>> {
-        let (call_guard, root) = self.begin_at("scatter", root)?;
-        let mut placement = None;
-        let array = match x {
-            Some(x) if root == self.group.rank() => Some(AnyArray::input(x, "scatter")?),
-            Some(like) => {
-                placement = Some(ResultPlacement::of(like, "scatter")?);
-                None
-            }
-            None if root == self.group.rank() => {
-                let error =
-                    Error::usage("scatter", "an array at the root", "None", "pass it as x on that rank");
-                return Err(raise(py, error.at_rank(root)));
-            }
-            None => None,
-        };
-        let job = out_of_place::scatter(array, root, placement).map_err(|error| raise(py, error))?;
-        self.run(Some(call_guard), py, "scatter", CallOptions::new(wait, timeout), job)
+        self.collective("scatter", CallArgs::new(wait, timeout), |operation| {
+            let (root, to) = (self.rank_of(root, operation)?, Destination::of(given(out), operation)?);
+            let (array, placement) = match (root == self.group.rank(), given(x)) {
+                (true, Some(x)) => {
+                    (Some(to.apart_from(x.py(), AnyArray::input(x, operation)?, operation)?), None)
+                }
+                (true, None) => {
+                    return Err(rejected(x, operation, "an array at the root", "pass it as x on that rank"));
+                }
+                (false, Some(like)) => (None, Some(ResultPlacement::of(like, operation)?)),
+                (false, None) => (None, None),
+            };
+            out_of_place::scatter(array, root, placement, to).or_raise(x.py())
+        })
     }
 
     fn reduce_scatter(
         &self,
-        x: &Bound<'_, PyAny>,
-        op: &str,
-        wait: bool,
-        timeout: Option<f64>,
-        deterministic: bool,
+        x: Arg<'_, '_>,
+        op: Arg<'_, '_>,
+        out: Arg<'_, '_>,
+        wait: Arg<'_, '_>,
+        timeout: Arg<'_, '_>,
+        deterministic: Arg<'_, '_>,
     ) -> PyResult<Py<PyAny>> {
-        let call_guard = self.begin(x.py(), "reduce_scatter")?;
-        let op = parse_reduce_op(op, "reduce_scatter").map_err(|error| raise(x.py(), error))?;
-        let job = out_of_place::reduce_scatter(AnyArray::input(x, "reduce_scatter")?, op);
-        let call = CallOptions::reduction(wait, timeout, deterministic);
-        self.run(Some(call_guard), x.py(), "reduce_scatter", call, job.map_err(|error| raise(x.py(), error))?)
+        self.collective("reduce_scatter", CallArgs::reduction(wait, timeout, deterministic), |operation| {
+            let op = parse_reduce_op(op, operation)?;
+            let (input, to) = input_and_output(x, given(out), operation)?;
+            out_of_place::reduce_scatter(input, op, to).or_raise(x.py())
+        })
     }
 
-    fn all_to_all(&self, x: &Bound<'_, PyAny>, wait: bool, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-        let call_guard = self.begin(x.py(), "all_to_all")?;
-        let job = out_of_place::all_to_all(AnyArray::input(x, "all_to_all")?, self.group.size());
-        self.run(
-            Some(call_guard),
-            x.py(),
-            "all_to_all",
-            CallOptions::new(wait, timeout),
-            job.map_err(|error| raise(x.py(), error))?,
-        )
+    fn all_to_all(
+        &self,
+        x: Arg<'_, '_>,
+        splits: Arg<'_, '_>,
+        out: Arg<'_, '_>,
+        wait: Arg<'_, '_>,
+        timeout: Arg<'_, '_>,
+    ) -> PyResult<Py<PyAny>> {
+        self.collective("all_to_all", CallArgs::new(wait, timeout), |operation| {
+            let expected = "the numbers of rows to send and to receive, one for each rank";
+            let splits = given(splits).map(|splits| number(splits, operation, expected, "pass two lists"));
+            let (input, to) = input_and_output(x, given(out), operation)?;
+            out_of_place::all_to_all(input, self.group.size(), splits.transpose()?, to).or_raise(x.py())
+        })
     }
 
+    /// `parts` is a list or a tuple.
     fn all_to_all_varied(
         &self,
-        py: Python<'_>,
-        parts: Vec<Bound<'_, PyAny>>,
-        wait: bool,
-        timeout: Option<f64>,
+        parts: Arg<'_, '_>,
+        wait: Arg<'_, '_>,
+        timeout: Arg<'_, '_>,
     ) -> PyResult<Py<PyAny>> {
-        let call_guard = self.begin(py, "all_to_all")?;
-        let views =
-            parts.iter().map(|part| AnyArray::input(part, "all_to_all")).collect::<PyResult<Vec<_>>>()?;
-        let job =
-            out_of_place::all_to_all_varied(views, self.group.size()).map_err(|error| raise(py, error))?;
-        self.run(Some(call_guard), py, "all_to_all", CallOptions::new(wait, timeout), job)
+        self.collective("all_to_all", CallArgs::new(wait, timeout), |operation| {
+            let views = parts.try_iter()?.map(|part| AnyArray::input(&part?, operation));
+            let views = views.collect::<PyResult<Vec<_>>>()?;
+            out_of_place::all_to_all_varied(views, self.group.size()).or_raise(parts.py())
+        })
     }
 
     fn send(
         &self,
-        x: &Bound<'_, PyAny>,
-        to: &Bound<'_, PyAny>,
-        tag: &Bound<'_, PyAny>,
-        wait: bool,
-        timeout: Option<f64>,
+        x: Arg<'_, '_>,
+        to: Arg<'_, '_>,
+        tag: Arg<'_, '_>,
+        wait: Arg<'_, '_>,
+        timeout: Arg<'_, '_>,
     ) -> PyResult<Py<PyAny>> {
-        let (to, tag) = self.begin_message("send", to, tag)?;
+        let (to, tag, options) = self.parse_message("send", (to, tag), CallArgs::new(wait, timeout))?;
         let array = AnyArray::input(x, "send")?;
-        if !wait {
-            return self
-                .start_message(x.py(), "send", timeout, |group| in_place::start_send(group, array, to, tag));
+        if options.wait {
+            return self.run(x.py(), "send", options, in_place::send(array, to, tag));
         }
-        let job = in_place::send(array, to, tag);
-        self.run(None, x.py(), "send", CallOptions::new(wait, timeout), job)
+        self.start_message(x.py(), "send", options, |group| in_place::start_send(group, array, to, tag))
     }
 
     fn recv(
         &self,
-        x: &Bound<'_, PyAny>,
-        source: &Bound<'_, PyAny>,
-        tag: &Bound<'_, PyAny>,
-        wait: bool,
-        timeout: Option<f64>,
+        x: Arg<'_, '_>,
+        source: Arg<'_, '_>,
+        tag: Arg<'_, '_>,
+        wait: Arg<'_, '_>,
+        timeout: Arg<'_, '_>,
     ) -> PyResult<Py<PyAny>> {
-        let (source, tag) = self.begin_message("recv", source, tag)?;
+        let (from, tag, options) = self.parse_message("recv", (source, tag), CallArgs::new(wait, timeout))?;
         let array = AnyArray::in_place(x, "recv")?;
-        if !wait {
-            return self.start_message(x.py(), "recv", timeout, |group| {
-                in_place::start_recv(group, array, source, tag)
+        if options.wait {
+            let job = in_place::in_place(array, move |raw, x, dtype| raw.recv(x, dtype, from, tag));
+            return self.run(x.py(), "recv", options, job);
+        }
+        self.start_message(x.py(), "recv", options, |group| in_place::start_recv(group, array, from, tag))
+    }
+
+    /// Receives from any rank; the result is the sender.
+    fn recv_any(
+        &self,
+        x: Arg<'_, '_>,
+        tag: Arg<'_, '_>,
+        wait: Arg<'_, '_>,
+        timeout: Arg<'_, '_>,
+    ) -> PyResult<Py<PyAny>> {
+        let own = self.group.rank().into_pyobject(x.py())?;
+        let (_, tag, options) = self.parse_message("recv", (&own, tag), CallArgs::new(wait, timeout))?;
+        let mut view = View::in_place(x, "recv")?;
+        if options.wait {
+            return self.run(x.py(), "recv", options, move |group| {
+                let dtype = view.dtype;
+                group.raw().recv_any(view.bytes_mut(), dtype, tag).map(CallOutcome::Rank)
             });
         }
-        let job = in_place::in_place(array, move |raw, x, dtype| raw.recv(x, dtype, source, tag));
-        self.run(None, x.py(), "recv", CallOptions::new(wait, timeout), job)
-    }
-}
-
-impl Group {
-    /// Creates a subgroup; the timeout applies to the creation, the new group has the timeout of this one.
-    fn make_subgroup(
-        &self,
-        py: Python<'_>,
-        call_guard: CallGuard<'_>,
-        operation: &'static str,
-        timeout: Option<f64>,
-        make: impl FnOnce(&unisono::Group) -> Result<Option<unisono::Group>> + Send,
-    ) -> PyResult<Option<Group>> {
-        call_guard.disarm();
-        let limit = seconds(timeout, operation).map_err(|error| raise(py, error))?;
-        let group = limit.map_or_else(|| self.handle(), |limit| self.group.with_timeout(limit));
-        let made = py.detach(|| guard(operation, || make(&group))).map_err(|error| raise(py, error))?;
-        let with_default_timeout = |made: unisono::Group| match limit {
-            Some(_) => made.with_timeout(self.group.timeout()),
-            None => made,
-        };
-        Ok(made.map(|made| Group::new(&with_default_timeout(made), self.liveness.clone())))
-    }
-
-    /// Checks that the world is alive and arms the call guard, for every collective.
-    fn begin(&self, py: Python<'_>, operation: &'static str) -> PyResult<CallGuard<'_>> {
-        self.liveness.check(operation).map_err(|error| raise(py, error))?;
-        Ok(CallGuard::of(&self.group))
-    }
-
-    /// Checks a message's peer and tag; messages are not collective and need no call guard.
-    fn begin_message(
-        &self,
-        operation: &'static str,
-        peer: &Bound<'_, PyAny>,
-        tag: &Bound<'_, PyAny>,
-    ) -> PyResult<(usize, u32)> {
-        self.liveness.check(operation).map_err(|error| raise(peer.py(), error))?;
-        let tag = number(tag, operation, "a tag from 0 to 2147483647", "choose another tag")?;
-        Ok((self.rank_of(peer, operation)?, tag))
-    }
-
-    /// As `begin`, for a collective with a root.
-    fn begin_at(&self, operation: &'static str, root: &Bound<'_, PyAny>) -> PyResult<(CallGuard<'_>, usize)> {
-        let call_guard = self.begin(root.py(), operation)?;
-        Ok((call_guard, self.rank_of(root, operation)?))
+        self.start_message(x.py(), "recv", options, |group| in_place::start_recv_any(group, view, tag))
     }
 }

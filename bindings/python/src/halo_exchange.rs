@@ -7,12 +7,15 @@ use unisono::halo::{CudaExchange, Exchange, ExchangeOptions};
 use unisono::{DType, Error};
 
 use crate::any_array::AnyArray;
-use crate::call::seconds;
-use crate::errors::{guard, raise};
+use crate::call::{Arg, seconds};
+use crate::errors::{OrRaise, guard, raise};
 use crate::fork::ProcessLocal;
 use crate::group::Group;
 use crate::halo::HaloPlan;
 use crate::halo_engine::{HaloEngine, HaloStep};
+
+/// The arrays of a call, as Python passes them.
+type Arrays<'py> = Vec<Bound<'py, PyAny>>;
 
 /// A plan on the ranks of a group, for arrays of one element type in one memory space.
 #[pyclass(frozen, module = "unisono._native")]
@@ -33,23 +36,24 @@ impl HaloExchange {
     /// Runs one operation of the exchange on arrays.
     fn run(
         &self,
-        py: Python<'_>,
         (step, operation): (HaloStep, &'static str),
-        timeout: Option<f64>,
+        timeout: Arg<'_, '_>,
         inputs: &[Bound<'_, PyAny>],
         outputs: &[Bound<'_, PyAny>],
     ) -> PyResult<()> {
-        self.liveness.check("halo").map_err(|error| raise(py, error))?;
-        let limit =
-            seconds(timeout, operation).map_err(|error| raise(py, error))?.unwrap_or(self.default_timeout);
+        let py = timeout.py();
+        self.liveness.check("halo").or_raise(py)?;
         let outputs = match step {
             HaloStep::End if py.detach(|| self.lock().keeps_outputs()) => &[],
             _ => outputs,
         };
         // Rejected arguments still count as a call: the other ranks may be making it.
-        let (inputs, outputs) = self
-            .convert(py, operation, inputs, outputs)
-            .inspect_err(|_| py.detach(|| self.lock().skip_call()))?;
+        let parse = || {
+            let limit = seconds(timeout, operation)?.unwrap_or(self.default_timeout);
+            let (inputs, outputs) = self.convert(operation, inputs, outputs)?;
+            Ok::<_, PyErr>((limit, inputs, outputs))
+        };
+        let (limit, inputs, outputs) = parse().inspect_err(|_| py.detach(|| self.lock().skip_call()))?;
         // The caller's arrays are released after the GIL is reacquired.
         let (done, _arrays) = py.detach(move || {
             let mut engine = self.lock();
@@ -62,18 +66,16 @@ impl HaloExchange {
             });
             (done, arrays)
         });
-        done.map_err(|error| raise(py, error))
+        done.or_raise(py)
     }
 
     fn convert(
         &self,
-        py: Python<'_>,
         operation: &'static str,
         inputs: &[Bound<'_, PyAny>],
         outputs: &[Bound<'_, PyAny>],
     ) -> PyResult<(Vec<AnyArray>, Vec<AnyArray>)> {
-        let typed = |array: PyResult<AnyArray>| {
-            let array = array?;
+        let typed = |array: AnyArray, py| {
             if array.dtype() == self.dtype {
                 return Ok(array);
             }
@@ -81,10 +83,9 @@ impl HaloExchange {
             let advice = "use one type, the same on every rank";
             Err(raise(py, Error::usage(operation, expected, array.dtype().name(), advice)))
         };
-        let inputs = inputs.iter().map(|x| typed(AnyArray::input(x, operation))).collect::<PyResult<_>>()?;
-        let outputs =
-            outputs.iter().map(|x| typed(AnyArray::in_place(x, operation))).collect::<PyResult<_>>()?;
-        Ok((inputs, outputs))
+        let inputs = inputs.iter().map(|x| typed(AnyArray::input(x, operation)?, x.py()));
+        let outputs = outputs.iter().map(|x| typed(AnyArray::in_place(x, operation)?, x.py()));
+        Ok((inputs.collect::<PyResult<_>>()?, outputs.collect::<PyResult<_>>()?))
     }
 }
 
@@ -99,14 +100,15 @@ impl HaloExchange {
         dtype: &str,
         fields: usize,
         way: (bool, Option<u32>),
-        timeout: Option<f64>,
+        timeout: Arg<'_, '_>,
     ) -> PyResult<HaloExchange> {
-        let liveness = group.liveness("halo plan").map_err(|error| raise(py, error))?;
-        let dtype = DType::from_name(dtype).ok_or_else(|| {
-            let supported = DType::ALL.map(DType::name).join(", ");
-            raise(py, Error::usage("halo plan", supported, dtype, "convert the array first"))
+        let (dtype, limit) = group.prepare(py, "halo plan", |operation| {
+            let dtype = DType::from_name(dtype).ok_or_else(|| {
+                let supported = DType::ALL.map(DType::name).join(", ");
+                raise(py, Error::usage(operation, supported, dtype, "convert the array first"))
+            })?;
+            Ok((dtype, seconds(timeout, operation)?))
         })?;
-        let limit = seconds(timeout, "halo plan").map_err(|error| raise(py, error))?;
         let (direct, device) = way;
         let (plan, options) = (plan.plan.clone(), ExchangeOptions { dtype, fields, direct });
         let handle = group.handle();
@@ -117,9 +119,9 @@ impl HaloExchange {
             Some(device) => CudaExchange::new(&handle, plan, options, device)
                 .map(|exchange| HaloEngine::Cuda { exchange: Box::new(exchange), begun: Vec::new() }),
         };
-        let made = py.detach(|| guard("halo plan", make));
-        let engine = ProcessLocal::new(Mutex::new(made.map_err(|error| raise(py, error))?));
-        Ok(HaloExchange { engine, liveness, dtype, default_timeout })
+        let made = py.detach(|| guard("halo plan", make)).or_raise(py)?;
+        let engine = ProcessLocal::new(Mutex::new(made));
+        Ok(HaloExchange { engine, liveness: group.liveness().clone(), dtype, default_timeout })
     }
 
     /// Whether messages go directly through shared memory, or through device memory.
@@ -128,60 +130,31 @@ impl HaloExchange {
         py.detach(|| self.lock().is_direct())
     }
 
-    fn forward(
-        &self,
-        py: Python<'_>,
-        parts: Vec<Bound<'_, PyAny>>,
-        padded: Vec<Bound<'_, PyAny>>,
-        timeout: Option<f64>,
-    ) -> PyResult<()> {
-        self.run(py, (HaloStep::Forward, "halo forward"), timeout, &parts, &padded)
+    fn forward(&self, parts: Arrays, padded: Arrays, timeout: Arg<'_, '_>) -> PyResult<()> {
+        self.run((HaloStep::Forward, "halo forward"), timeout, &parts, &padded)
     }
 
-    fn refresh(&self, py: Python<'_>, padded: Vec<Bound<'_, PyAny>>, timeout: Option<f64>) -> PyResult<()> {
-        self.run(py, (HaloStep::Refresh, "halo forward"), timeout, &[], &padded)
+    fn refresh(&self, padded: Arrays, timeout: Arg<'_, '_>) -> PyResult<()> {
+        self.run((HaloStep::Refresh, "halo forward"), timeout, &[], &padded)
     }
 
-    fn adjoint(
-        &self,
-        py: Python<'_>,
-        padded: Vec<Bound<'_, PyAny>>,
-        parts: Vec<Bound<'_, PyAny>>,
-        timeout: Option<f64>,
-    ) -> PyResult<()> {
-        self.run(py, (HaloStep::Adjoint, "halo adjoint"), timeout, &padded, &parts)
+    fn adjoint(&self, padded: Arrays, parts: Arrays, timeout: Arg<'_, '_>) -> PyResult<()> {
+        self.run((HaloStep::Adjoint, "halo adjoint"), timeout, &padded, &parts)
     }
 
-    fn adjoint_within(
-        &self,
-        py: Python<'_>,
-        padded: Vec<Bound<'_, PyAny>>,
-        timeout: Option<f64>,
-    ) -> PyResult<()> {
-        self.run(py, (HaloStep::AdjointWithin, "halo adjoint"), timeout, &[], &padded)
+    fn adjoint_within(&self, padded: Arrays, timeout: Arg<'_, '_>) -> PyResult<()> {
+        self.run((HaloStep::AdjointWithin, "halo adjoint"), timeout, &[], &padded)
     }
 
-    fn begin(
-        &self,
-        py: Python<'_>,
-        parts: Vec<Bound<'_, PyAny>>,
-        padded: Vec<Bound<'_, PyAny>>,
-        timeout: Option<f64>,
-    ) -> PyResult<()> {
-        self.run(py, (HaloStep::Begin, "halo forward"), timeout, &parts, &padded)
+    fn begin(&self, parts: Arrays, padded: Arrays, timeout: Arg<'_, '_>) -> PyResult<()> {
+        self.run((HaloStep::Begin, "halo forward"), timeout, &parts, &padded)
     }
 
-    fn begin_adjoint(
-        &self,
-        py: Python<'_>,
-        padded: Vec<Bound<'_, PyAny>>,
-        parts: Vec<Bound<'_, PyAny>>,
-        timeout: Option<f64>,
-    ) -> PyResult<()> {
-        self.run(py, (HaloStep::BeginAdjoint, "halo adjoint"), timeout, &padded, &parts)
+    fn begin_adjoint(&self, padded: Arrays, parts: Arrays, timeout: Arg<'_, '_>) -> PyResult<()> {
+        self.run((HaloStep::BeginAdjoint, "halo adjoint"), timeout, &padded, &parts)
     }
 
-    fn end(&self, py: Python<'_>, outputs: Vec<Bound<'_, PyAny>>, timeout: Option<f64>) -> PyResult<()> {
-        self.run(py, (HaloStep::End, "halo end"), timeout, &[], &outputs)
+    fn end(&self, outputs: Arrays, timeout: Arg<'_, '_>) -> PyResult<()> {
+        self.run((HaloStep::End, "halo end"), timeout, &[], &outputs)
     }
 }

@@ -3,6 +3,7 @@
 use unisono::{BufferMut, DType, Group, Raw, Result};
 
 use crate::any_array::{AnyArray, raw_on};
+use crate::array::View;
 use crate::call::CallOutcome;
 use crate::pending::Running;
 
@@ -50,4 +51,10 @@ pub(crate) fn start_recv(group: &Group, x: AnyArray, from: usize, tag: u32) -> R
             Box::new(raw.start_recv_to_device(x, span, dtype, from, tag)?)
         }
     })
+}
+
+/// Starts to receive from any rank.
+pub(crate) fn start_recv_any(group: &Group, x: View, tag: u32) -> Result<Box<dyn Running>> {
+    let dtype = x.dtype;
+    Ok(Box::new(group.raw().start_recv_any(x, dtype, tag)))
 }

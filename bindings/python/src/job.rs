@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use pyo3::prelude::*;
 use unisono::InitOptions;
 
-use crate::call::seconds;
+use crate::call::{Arg, seconds};
 use crate::errors::{guard, raise};
 use crate::fork::ProcessLocal;
 use crate::interrupt;
@@ -31,8 +31,8 @@ impl Job {
     }
 
     /// Joins the job as a rank, and waits for the other ranks.
-    fn join(&self, py: Python<'_>, rank: usize, timeout: Option<f64>) -> PyResult<World> {
-        let timeout = seconds(timeout, "fork").map_err(|error| raise(py, error))?;
+    fn join(&self, py: Python<'_>, rank: usize, timeout: Arg<'_, '_>) -> PyResult<World> {
+        let timeout = seconds(timeout, "fork")?;
         let options = InitOptions { timeout, interrupt: Some(interrupt::hook()) };
         let made = py.detach(|| guard("fork", || self.0.join(rank, options)));
         Ok(World::new(made.map_err(|error| raise(py, error))?))

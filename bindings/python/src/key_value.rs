@@ -8,6 +8,7 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use unisono::tables::{self, Keys, OwnedKeys};
 
 use crate::array::View;
+use crate::call::Arg;
 use crate::errors::raise;
 use crate::fork::WorldLiveness;
 use crate::memory::Memory;
@@ -108,10 +109,10 @@ impl KeyValueTable {
         &self,
         keys: &Bound<'_, PyAny>,
         out: Option<&Bound<'_, PyAny>>,
-        timeout: Option<f64>,
+        timeout: Arg<'_, '_>,
     ) -> PyResult<Option<Memory>> {
         let py = keys.py();
-        let adjusted = self.0.begin(py, "get", timeout)?;
+        let adjusted = self.0.begin("get", timeout)?;
         let keys = CallerKeys::of(keys, "get")?;
         let Some(out) = out else {
             let mut memory = self.allocate(py, &keys)?;
@@ -131,10 +132,10 @@ impl KeyValueTable {
         &self,
         keys: &Bound<'_, PyAny>,
         out: Option<&Bound<'_, PyAny>>,
-        timeout: Option<f64>,
+        timeout: Arg<'_, '_>,
     ) -> PyResult<Pending> {
         let py = keys.py();
-        let adjusted = self.0.begin(py, "get", timeout)?;
+        let adjusted = self.0.begin("get", timeout)?;
         let table = adjusted.as_ref().unwrap_or(&self.0.table);
         let keys = CallerKeys::of(keys, "get")?;
         let running: Box<dyn Running> = match out {
@@ -155,14 +156,13 @@ impl KeyValueTable {
         delta: &Bound<'_, PyAny>,
         options: Option<&Bound<'_, PyDict>>,
         wait: bool,
-        timeout: Option<f64>,
+        timeout: Arg<'_, '_>,
     ) -> PyResult<()> {
         let py = keys.py();
-        let adjusted = self.0.begin(py, "add", timeout)?;
+        let adjusted = self.0.begin("add", timeout)?;
         let keys = CallerKeys::of(keys, "add")?;
         let view = self.0.input(delta, "add", &self.shape(&keys))?;
-        let options = add_options(options, |option| self.0.table.check_option(option))?
-            .map_err(|error| raise(py, error))?;
+        let options = add_options(options, |option| self.0.table.check_option(option))?;
         self.0.run(py, "add", adjusted, move |table| {
             keys.with(|keys| match wait {
                 true => table.add(keys, view.bytes(), &options),
@@ -172,23 +172,20 @@ impl KeyValueTable {
     }
 
     /// Whether each of these keys is present: a worker has added to it.
-    #[pyo3(signature = (keys, timeout))]
-    fn contains(&self, keys: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Vec<bool>> {
-        let adjusted = self.0.begin(keys.py(), "contains", timeout)?;
+    fn contains(&self, keys: &Bound<'_, PyAny>, timeout: Arg<'_, '_>) -> PyResult<Vec<bool>> {
+        let adjusted = self.0.begin("contains", timeout)?;
         let given = CallerKeys::of(keys, "contains")?;
         self.0.run(keys.py(), "contains", adjusted, move |table| given.with(|keys| table.contains(keys)))
     }
 
     /// Number of keys.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        let adjusted = self.0.begin(py, "len", None)?;
-        self.0.run(py, "len", adjusted, tables::KeyValueTable::len)
+        self.0.query(py, "len", tables::KeyValueTable::len)
     }
 
     /// All keys, as integers in memory or as a list of bytes objects, and their values.
-    #[pyo3(signature = (timeout))]
-    fn items(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<(Py<PyAny>, Memory)> {
-        let adjusted = self.0.begin(py, "items", timeout)?;
+    fn items(&self, py: Python<'_>, timeout: Arg<'_, '_>) -> PyResult<(Py<PyAny>, Memory)> {
+        let adjusted = self.0.begin("items", timeout)?;
         let items = self.0.run(py, "items", adjusted, tables::KeyValueTable::items)?;
         let shape = vec![items.keys.len(), self.0.table.dim()];
         let mut values = Memory::on_heap(self.0.table.dtype(), shape).map_err(|error| raise(py, error))?;
@@ -205,26 +202,22 @@ impl KeyValueTable {
         Ok((keys, values))
     }
 
-    #[pyo3(signature = (timeout))]
-    fn tick(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        self.0.simple(py, "tick", timeout, tables::KeyValueTable::tick)
+    fn tick(&self, timeout: Arg<'_, '_>) -> PyResult<()> {
+        self.0.simple("tick", timeout, tables::KeyValueTable::tick)
     }
 
     /// Number of steps that this worker has made.
     #[getter]
     fn clock(&self, py: Python<'_>) -> PyResult<u64> {
-        let adjusted = self.0.begin(py, "clock", None)?;
-        self.0.run(py, "clock", adjusted, tables::KeyValueTable::clock)
+        self.0.query(py, "clock", tables::KeyValueTable::clock)
     }
 
-    #[pyo3(signature = (timeout))]
-    fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        self.0.simple(py, "flush", timeout, tables::KeyValueTable::flush)
+    fn flush(&self, timeout: Arg<'_, '_>) -> PyResult<()> {
+        self.0.simple("flush", timeout, tables::KeyValueTable::flush)
     }
 
-    #[pyo3(signature = (timeout))]
-    fn finish(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        self.0.simple(py, "finish", timeout, tables::KeyValueTable::finish)
+    fn finish(&self, timeout: Arg<'_, '_>) -> PyResult<()> {
+        self.0.simple("finish", timeout, tables::KeyValueTable::finish)
     }
 
     fn staleness(&self, py: Python<'_>) -> PyResult<Memory> {

@@ -6,6 +6,7 @@ mod array_factory;
 mod call;
 mod call_guard;
 mod cuda_interface;
+mod destination;
 mod dlpack;
 mod dlpack_exchange_api;
 mod errors;

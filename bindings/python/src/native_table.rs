@@ -9,8 +9,8 @@ use unisono::{DType, Error, Result};
 
 use crate::any_array::AnyArray;
 use crate::array::View;
-use crate::call::seconds;
-use crate::errors::{guard, raise};
+use crate::call::{Arg, seconds};
+use crate::errors::{OrRaise, guard};
 use crate::fork::{ProcessLocal, WorldLiveness};
 use crate::memory::Memory;
 
@@ -59,15 +59,9 @@ impl<T: TableApi> NativeTable<T> {
 
     /// Fails after shutdown and in a forked child; otherwise the table with the call's `timeout`, if it differs from the
     /// default.
-    pub(crate) fn begin(
-        &self,
-        py: Python<'_>,
-        operation: &'static str,
-        timeout: Option<f64>,
-    ) -> PyResult<Option<T>> {
-        let limit = self.liveness.check(operation).and_then(|()| seconds(timeout, operation));
-        let limit = limit.map_err(|error| raise(py, error))?;
-        Ok(limit.map(|limit| self.table.with_timeout(limit)))
+    pub(crate) fn begin(&self, operation: &'static str, timeout: Arg<'_, '_>) -> PyResult<Option<T>> {
+        self.liveness.check(operation).or_raise(timeout.py())?;
+        Ok(seconds(timeout, operation)?.map(|limit| self.table.with_timeout(limit)))
     }
 
     /// Runs a call with the GIL released. The job holds the caller's arrays and is dropped after the GIL is reacquired.
@@ -79,25 +73,35 @@ impl<T: TableApi> NativeTable<T> {
         mut job: impl FnMut(&T) -> Result<R> + Send,
     ) -> PyResult<R> {
         let table = adjusted.as_ref().unwrap_or(&self.table);
-        py.detach(|| guard(operation, || job(table))).map_err(|error| raise(py, error))
+        py.detach(|| guard(operation, || job(table))).or_raise(py)
     }
 
     /// Runs a call without arrays.
     pub(crate) fn simple(
         &self,
-        py: Python<'_>,
         operation: &'static str,
-        timeout: Option<f64>,
+        timeout: Arg<'_, '_>,
         job: impl FnMut(&T) -> Result<()> + Send,
     ) -> PyResult<()> {
-        let adjusted = self.begin(py, operation, timeout)?;
-        self.run(py, operation, adjusted, job)
+        let adjusted = self.begin(operation, timeout)?;
+        self.run(timeout.py(), operation, adjusted, job)
+    }
+
+    /// Runs a call without arguments.
+    pub(crate) fn query<R: Send>(
+        &self,
+        py: Python<'_>,
+        operation: &'static str,
+        job: impl FnMut(&T) -> Result<R> + Send,
+    ) -> PyResult<R> {
+        self.liveness.check(operation).or_raise(py)?;
+        self.run(py, operation, None, job)
     }
 
     /// The caller's array to read, in host memory; it has this shape, or is flat.
     pub(crate) fn input(&self, x: &Bound<'_, PyAny>, operation: &str, shape: &[usize]) -> PyResult<View> {
         let view = View::input(x, operation)?;
-        self.check(operation, view.dtype, shape, &view.shape).map_err(|error| raise(x.py(), error))?;
+        self.check(operation, view.dtype, shape, &view.shape).or_raise(x.py())?;
         Ok(view)
     }
 
@@ -109,7 +113,7 @@ impl<T: TableApi> NativeTable<T> {
         shape: &[usize],
     ) -> PyResult<AnyArray> {
         let array = AnyArray::input(x, operation)?;
-        self.check(operation, array.dtype(), shape, array.shape()).map_err(|error| raise(x.py(), error))?;
+        self.check(operation, array.dtype(), shape, array.shape()).or_raise(x.py())?;
         Ok(array)
     }
 
@@ -121,14 +125,14 @@ impl<T: TableApi> NativeTable<T> {
         shape: &[usize],
     ) -> PyResult<AnyArray> {
         let array = AnyArray::to_fill(out, operation)?;
-        self.check(operation, array.dtype(), shape, array.shape()).map_err(|error| raise(out.py(), error))?;
+        self.check(operation, array.dtype(), shape, array.shape()).or_raise(out.py())?;
         Ok(array)
     }
 
     /// The caller's array to fill, in host memory.
     pub(crate) fn target(&self, out: &Bound<'_, PyAny>, operation: &str, shape: &[usize]) -> PyResult<View> {
         let view = View::in_place(out, operation)?;
-        self.check(operation, view.dtype, shape, &view.shape).map_err(|error| raise(out.py(), error))?;
+        self.check(operation, view.dtype, shape, &view.shape).or_raise(out.py())?;
         Ok(view)
     }
 
@@ -140,23 +144,23 @@ impl<T: TableApi> NativeTable<T> {
 
     /// Histogram of the staleness of gets: how many returned values that were 0, 1, 2, … steps old.
     pub(crate) fn staleness(&self, py: Python<'_>) -> PyResult<Memory> {
-        self.liveness.check("staleness").map_err(|error| raise(py, error))?;
+        self.liveness.check("staleness").or_raise(py)?;
         let counts: Vec<i64> = self.table.staleness().into_iter().map(|count| count as i64).collect();
-        Memory::of_numbers(&counts).map_err(|error| raise(py, error))
+        Memory::of_numbers(&counts).or_raise(py)
     }
 }
 
 /// Integers that identify rows or keys, in host memory.
 pub(crate) fn numbers(x: &Bound<'_, PyAny>, operation: &str, what: &str) -> PyResult<View> {
     let view = View::input(x, operation)?;
-    check_numbers(operation, what, view.dtype).map_err(|error| raise(x.py(), error))?;
+    check_numbers(operation, what, view.dtype).or_raise(x.py())?;
     Ok(view)
 }
 
 /// The same, in host or device memory.
 pub(crate) fn numbers_anywhere(x: &Bound<'_, PyAny>, operation: &str, what: &str) -> PyResult<AnyArray> {
     let array = AnyArray::input(x, operation)?;
-    check_numbers(operation, what, array.dtype()).map_err(|error| raise(x.py(), error))?;
+    check_numbers(operation, what, array.dtype()).or_raise(x.py())?;
     Ok(array)
 }
 

@@ -1,4 +1,4 @@
-//! Collectives whose result is a new array: ranks first exchange unknown sizes, then the data.
+//! Collectives whose result is a new array or the caller's `out`: ranks first exchange unknown sizes, then the data.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,6 +8,7 @@ use unisono::{DType, Error, Group, ReduceOp, Result};
 
 use crate::any_array::{AnyArray, CudaArray, ResultPlacement, mixed, raw_on};
 use crate::call::CallOutcome;
+use crate::destination::{Destination, Output};
 use crate::header::ArrayHeader;
 use crate::result_array::ResultArray;
 
@@ -56,6 +57,7 @@ pub(crate) fn gather(
     x: AnyArray,
     root: Option<usize>,
     varied: bool,
+    mut to: Destination,
     operation: &'static str,
 ) -> Result<impl FnMut(&Group) -> Result<CallOutcome> + Send + 'static> {
     if varied {
@@ -76,19 +78,19 @@ pub(crate) fn gather(
             (stacked, vec![x.elements(); group.size()])
         };
         let Some(root) = root else {
-            let mut result = allocate_result(&group, &x.placement(), x.dtype(), shape, operation)?;
+            let mut result = to.prepare(&group, &x.placement(), x.dtype(), shape, operation)?;
             let raw = raw_on(&group, [x.on_device(), result.on_device()]);
             raw.all_gather(x.buffer(), result.buffer_mut(), &counts, x.dtype())?;
-            return Ok(CallOutcome::One(result));
+            return Ok(result.into());
         };
         let mut result = match root == group.rank() {
-            true => Some(allocate_result(&group, &x.placement(), x.dtype(), shape, operation)?),
+            true => Some(to.prepare(&group, &x.placement(), x.dtype(), shape, operation)?),
             false => None,
         };
-        let raw = raw_on(&group, [x.on_device(), result.as_ref().and_then(ResultArray::on_device)]);
-        let output = result.as_mut().map(ResultArray::buffer_mut);
+        let raw = raw_on(&group, [x.on_device(), result.as_ref().and_then(Output::on_device)]);
+        let output = result.as_mut().map(Output::buffer_mut);
         raw.gather(x.buffer(), output, &counts, x.dtype(), root)?;
-        Ok(result.map_or(CallOutcome::Nothing, CallOutcome::One))
+        Ok(result.map_or(CallOutcome::Nothing, Into::into))
     })
 }
 
@@ -136,6 +138,7 @@ pub(crate) fn scatter(
     x: Option<AnyArray>,
     root: usize,
     placement: Option<ResultPlacement>,
+    mut to: Destination,
 ) -> Result<impl FnMut(&Group) -> Result<CallOutcome> + Send + 'static> {
     let mine = match &x {
         Some(x) => {
@@ -159,11 +162,11 @@ pub(crate) fn scatter(
             (None, None) => ResultPlacement::Host,
         };
         let shape = with_rows(&whole.shape, rows[group.rank()]);
-        let mut result = allocate_result(&group, &placement, whole.dtype, shape, "scatter")?;
+        let mut result = to.prepare(&group, &placement, whole.dtype, shape, "scatter")?;
         let raw = raw_on(&group, [x.as_ref().and_then(AnyArray::on_device), result.on_device()]);
         let input = x.as_ref().map(AnyArray::buffer);
         raw.scatter(input, &counts, result.buffer_mut(), whole.dtype, root)?;
-        Ok(CallOutcome::One(result))
+        Ok(result.into())
     })
 }
 
@@ -171,37 +174,63 @@ pub(crate) fn scatter(
 pub(crate) fn reduce_scatter(
     x: AnyArray,
     op: ReduceOp,
+    mut to: Destination,
 ) -> Result<impl FnMut(&Group) -> Result<CallOutcome> + Send + 'static> {
     need_axis(&x, "reduce_scatter")?;
     Ok(move |group: &Group| {
         let rows = even(x.shape()[0], group.size());
         let counts = scaled(&rows, x.row());
         let shape = with_rows(x.shape(), rows[group.rank()]);
-        let mut result = allocate_result(group, &x.placement(), x.dtype(), shape, "reduce_scatter")?;
+        let mut result = to.prepare(group, &x.placement(), x.dtype(), shape, "reduce_scatter")?;
         let raw = raw_on(group, [x.on_device(), result.on_device()]);
         raw.reduce_scatter(x.buffer(), result.buffer_mut(), &counts, x.dtype(), op)?;
-        Ok(CallOutcome::One(result))
+        Ok(result.into())
     })
 }
 
-/// Exchanges equal blocks of rows: block i goes to rank i.
+/// Exchanges blocks of rows: block i goes to rank i. `splits` are the rows for each rank and from each rank; without
+/// them all blocks are equal.
 pub(crate) fn all_to_all(
     x: AnyArray,
     size: usize,
+    splits: Option<(Vec<usize>, Vec<usize>)>,
+    mut to: Destination,
 ) -> Result<impl FnMut(&Group) -> Result<CallOutcome> + Send + 'static> {
     need_axis(&x, "all_to_all")?;
-    if !x.shape()[0].is_multiple_of(size) {
-        let expected = format!("a first axis that {size} ranks can share equally");
-        let advice = "pad it, or pass a list with one array for each rank";
-        return Err(Error::usage("all_to_all", expected, format!("{} rows", x.shape()[0]), advice));
-    }
+    let rows = x.shape()[0];
+    let (sent, received) = match splits {
+        Some((sent, received)) => {
+            check_splits(&sent, size, Some(rows))?;
+            check_splits(&received, size, None)?;
+            (sent, received)
+        }
+        None if rows.is_multiple_of(size) => (vec![rows / size; size], vec![rows / size; size]),
+        None => {
+            let expected = format!("a first axis that {size} ranks can share equally");
+            let advice = "pad it, pass `splits`, or pass a list with one array for each rank";
+            return Err(Error::usage("all_to_all", expected, format!("{rows} rows"), advice));
+        }
+    };
     Ok(move |group: &Group| {
-        let counts = vec![x.shape()[0] / size * x.row(); size];
-        let mut result = allocate_result(group, &x.placement(), x.dtype(), x.shape().to_vec(), "all_to_all")?;
+        let shape = with_rows(x.shape(), received.iter().sum());
+        let mut result = to.prepare(group, &x.placement(), x.dtype(), shape, "all_to_all")?;
         let raw = raw_on(group, [x.on_device(), result.on_device()]);
-        raw.all_to_all(x.buffer(), &counts, result.buffer_mut(), &counts, x.dtype())?;
-        Ok(CallOutcome::One(result))
+        let (sent, received) = (scaled(&sent, x.row()), scaled(&received, x.row()));
+        raw.all_to_all(x.buffer(), &sent, result.buffer_mut(), &received, x.dtype())?;
+        Ok(result.into())
     })
+}
+
+/// Rejects splits that are not one number of rows for each rank, or do not add up to `rows`.
+fn check_splits(splits: &[usize], size: usize, rows: Option<usize>) -> Result<()> {
+    let total = splits.iter().try_fold(0usize, |total, &rows| total.checked_add(rows));
+    if splits.len() == size && total.is_some_and(|total| rows.is_none_or(|rows| rows == total)) {
+        return Ok(());
+    }
+    let sum = rows.map_or(String::new(), |rows| format!(" with a sum of {rows}"));
+    let expected = format!("{size} splits, one for each rank{sum}");
+    let advice = "pass the number of rows for each rank as `splits`, and from each rank as `out_splits`";
+    Err(Error::usage("all_to_all", expected, format!("{splits:?}"), advice))
 }
 
 /// Exchanges one array per rank, of any shape: array i goes to rank i.

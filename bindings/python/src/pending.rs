@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use unisono::{Error, POLL_INTERVAL, Result};
 
-use crate::call::{CallOutcome, seconds};
+use crate::call::{Arg, CallOutcome, seconds};
 use crate::errors::raise;
 use crate::fork::ProcessLocal;
 
@@ -64,9 +64,8 @@ impl Pending {
 #[pymethods]
 impl Pending {
     /// Waits for the end of the call; after a timeout or Ctrl-C the call continues and can be waited for again.
-    #[pyo3(signature = (timeout))]
-    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-        let limit = seconds(timeout, self.operation).map_err(|error| raise(py, error))?;
+    fn wait(&self, py: Python<'_>, timeout: Arg<'_, '_>) -> PyResult<Py<PyAny>> {
+        let limit = seconds(timeout, self.operation)?;
         let started = Instant::now();
         loop {
             if let Some(outcome) = self.fetched(py) {

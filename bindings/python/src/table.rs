@@ -8,6 +8,7 @@ use unisono::tables::{self, CudaRows, Rows};
 use unisono::{Error, Result};
 
 use crate::any_array::{AnyArray, ResultPlacement};
+use crate::call::Arg;
 use crate::errors::raise;
 use crate::fork::WorldLiveness;
 use crate::memory::Memory;
@@ -121,9 +122,9 @@ impl Table {
         py: Python<'_>,
         rows: Option<&Bound<'_, PyAny>>,
         out: Option<&Bound<'_, PyAny>>,
-        timeout: Option<f64>,
+        timeout: Arg<'_, '_>,
     ) -> PyResult<Py<PyAny>> {
-        let adjusted = self.0.begin(py, "get", timeout)?;
+        let adjusted = self.0.begin("get", timeout)?;
         let ids = Ids::of(rows, "get")?;
         let Some(out) = out else {
             let mut result = Some(self.allocate(py, &ids)?);
@@ -154,9 +155,9 @@ impl Table {
         py: Python<'_>,
         rows: Option<&Bound<'_, PyAny>>,
         out: Option<&Bound<'_, PyAny>>,
-        timeout: Option<f64>,
+        timeout: Arg<'_, '_>,
     ) -> PyResult<(Pending, Option<Py<PyAny>>)> {
-        let adjusted = self.0.begin(py, "get", timeout)?;
+        let adjusted = self.0.begin("get", timeout)?;
         let table = adjusted.as_ref().unwrap_or(&self.0.table);
         let ids = Ids::of(rows, "get")?;
         let list = ids.to_vec("get").map_err(|error| raise(py, error))?;
@@ -182,14 +183,13 @@ impl Table {
         rows: Option<&Bound<'_, PyAny>>,
         options: Option<&Bound<'_, PyDict>>,
         wait: bool,
-        timeout: Option<f64>,
+        timeout: Arg<'_, '_>,
     ) -> PyResult<()> {
         let py = delta.py();
-        let adjusted = self.0.begin(py, "add", timeout)?;
+        let adjusted = self.0.begin("add", timeout)?;
         let ids = Ids::of(rows, "add")?;
         let values = self.0.input_anywhere(delta, "add", &self.shape(&ids))?;
-        let options = add_options(options, |option| self.0.table.check_option(option))?
-            .map_err(|error| raise(py, error))?;
+        let options = add_options(options, |option| self.0.table.check_option(option))?;
         self.0.run(py, "add", adjusted, move |table| match (&values, wait) {
             (AnyArray::Host(view), true) => table.add(ids.rows("add")?, view.bytes(), &options),
             (AnyArray::Host(view), false) => table.add_soon(ids.rows("add")?, view.bytes(), &options),
@@ -205,10 +205,10 @@ impl Table {
         out: &Bound<'_, PyAny>,
         rows: Option<&Bound<'_, PyAny>>,
         buffer: usize,
-        timeout: Option<f64>,
+        timeout: Arg<'_, '_>,
     ) -> PyResult<Memory> {
         let py = out.py();
-        let adjusted = self.0.begin(py, "get_changed", timeout)?;
+        let adjusted = self.0.begin("get_changed", timeout)?;
         let ids = Ids::of(rows, "get_changed")?;
         let mut view = self.0.target(out, "get_changed", &self.shape(&ids))?;
         let rows = self.0.run(py, "get_changed", adjusted, move |table| {
@@ -217,26 +217,22 @@ impl Table {
         Memory::of_numbers(&rows).map_err(|error| raise(py, error))
     }
 
-    #[pyo3(signature = (timeout))]
-    fn tick(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        self.0.simple(py, "tick", timeout, tables::Table::tick)
+    fn tick(&self, timeout: Arg<'_, '_>) -> PyResult<()> {
+        self.0.simple("tick", timeout, tables::Table::tick)
     }
 
     /// Number of steps that this worker has made.
     #[getter]
     fn clock(&self, py: Python<'_>) -> PyResult<u64> {
-        let adjusted = self.0.begin(py, "clock", None)?;
-        self.0.run(py, "clock", adjusted, tables::Table::clock)
+        self.0.query(py, "clock", tables::Table::clock)
     }
 
-    #[pyo3(signature = (timeout))]
-    fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        self.0.simple(py, "flush", timeout, tables::Table::flush)
+    fn flush(&self, timeout: Arg<'_, '_>) -> PyResult<()> {
+        self.0.simple("flush", timeout, tables::Table::flush)
     }
 
-    #[pyo3(signature = (timeout))]
-    fn finish(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        self.0.simple(py, "finish", timeout, tables::Table::finish)
+    fn finish(&self, timeout: Arg<'_, '_>) -> PyResult<()> {
+        self.0.simple("finish", timeout, tables::Table::finish)
     }
 
     fn staleness(&self, py: Python<'_>) -> PyResult<Memory> {

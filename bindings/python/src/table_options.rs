@@ -2,21 +2,39 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use unisono::tables::{AddOptions, Compression, Consistency, Init, TableOptions, UpdaterChoice};
+use unisono::tables::{
+    AddOptions, Compression, Consistency, Init, KeyType, KeyValueTable, Table, TableKind, TableOptions,
+    Tables, UpdaterChoice,
+};
 use unisono::{DType, Error, Result};
 
-/// The options of a new table as the Python classes pass them; their signatures define the defaults.
+use crate::array::View;
+use crate::call::{flag, number, rejected, text};
+use crate::errors::OrRaise;
+use crate::native_table::{check_shape, check_type};
+use crate::nvidia;
+
+/// The arguments of a new table as the Python classes pass them; their signatures define the defaults.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct TableSpec<'py> {
+    /// Rows and columns; an array has one column, a key-value table one row.
+    shape: (usize, usize),
     dtype: String,
     name: Option<String>,
     init: InitialValues,
+    /// An array of initial values, or None.
+    values: Bound<'py, PyAny>,
     updater: String,
     consistency: String,
-    reject_nan: bool,
+    reject_nan: Bound<'py, PyAny>,
     compression: String,
-    device: Option<u32>,
+    device: Bound<'py, PyAny>,
+    /// Of a sparse matrix.
+    pipelined: Bound<'py, PyAny>,
+    /// Of a key-value table.
+    keys: Bound<'py, PyAny>,
+    pub(crate) timeout: Bound<'py, PyAny>,
     add: Bound<'py, PyDict>,
 }
 
@@ -27,43 +45,87 @@ enum InitialValues {
     Rule(String, f64, f64, u64),
 }
 
+/// The parsed arguments of a new table.
+pub(crate) struct TableRequest {
+    kind: TableKind,
+    shape: (usize, usize),
+    dtype: DType,
+    values: Option<View>,
+    pipelined: bool,
+    keys: KeyType,
+    options: TableOptions,
+    /// Whether the creation has its own timeout.
+    pub(crate) is_limited: bool,
+}
+
+pub(crate) enum CreatedTable {
+    Rows(Table),
+    Keys(KeyValueTable),
+}
+
 impl TableSpec<'_> {
-    /// The element type.
-    pub(crate) fn dtype(&self) -> Result<DType> {
-        DType::from_name(&self.dtype).ok_or_else(|| {
+    /// Parses the arguments; initial values are used only if this rank `is_master`.
+    pub(crate) fn parse(&self, py: Python<'_>, kind: TableKind, is_master: bool) -> PyResult<TableRequest> {
+        let dtype = DType::from_name(&self.dtype).ok_or_else(|| {
             let types = "float32, float64, float16, bfloat16, int32 or int64";
             Error::usage("table", types, &self.dtype, "choose one of these")
+        });
+        let dtype = dtype.or_raise(py)?;
+        let keys = text(&self.keys, "table", "the type of the keys", "write \"int\" or \"bytes\"")?;
+        let keys = KeyType::from_name(keys).or_raise(py)?;
+        let pipelined = flag(&self.pipelined, "table", "pipelined")?;
+        let options = self.options(py)?;
+        let values = Some(&self.values).filter(|values| is_master && !values.is_none());
+        let values = values.map(|values| View::input(values, "table")).transpose()?;
+        if let Some(view) = &values {
+            let table = || {
+                self.name.as_ref().map_or("a table without a name".into(), |name| format!("table {name:?}"))
+            };
+            let axes = [self.shape.0, self.shape.1];
+            let axes = if kind == TableKind::Array { &axes[..1] } else { &axes[..] };
+            check_type("table", dtype, table, view.dtype)
+                .and_then(|()| check_shape("table", axes, table, &view.shape))
+                .or_raise(py)?;
+        }
+        let is_limited = !self.timeout.is_none();
+        Ok(TableRequest { kind, shape: self.shape, dtype, values, pipelined, keys, options, is_limited })
+    }
+
+    fn options(&self, py: Python<'_>) -> PyResult<TableOptions> {
+        let table = self.name.as_deref().unwrap_or("without a name");
+        let updater = UpdaterChoice::named(&self.updater).or_raise(py)?;
+        let device = (!self.device.is_none()).then(|| {
+            nvidia::add_package_folders(py)?;
+            number(&self.device, "table", "the number of a device, from 0 up", "write \"cuda:0\"")
+        });
+        Ok(TableOptions {
+            name: self.name.clone(),
+            init: init(&self.init).or_raise(py)?,
+            add: add_options(Some(&self.add), |option| updater.check_option(table, option))?,
+            updater,
+            consistency: Consistency::parse(&self.consistency).or_raise(py)?,
+            reject_nan: flag(&self.reject_nan, "table", "reject_nan")?,
+            compression: Compression::parse(&self.compression).or_raise(py)?,
+            device: device.transpose()?,
         })
     }
+}
 
-    /// The table's name for error messages.
-    pub(crate) fn described(&self) -> String {
-        self.name.as_ref().map_or("a table without a name".into(), |name| format!("table {name:?}"))
-    }
-
-    /// Whether the table is to be stored on a device.
-    pub(crate) fn on_device(&self) -> bool {
-        self.device.is_some()
-    }
-
-    pub(crate) fn options(&self) -> PyResult<Result<TableOptions>> {
-        let table = self.name.as_deref().unwrap_or("without a name");
-        let updater = UpdaterChoice::named(&self.updater);
-        let check = |option: &str| updater.clone()?.check_option(table, option);
-        let add = add_options(Some(&self.add), check)?;
-        Ok(updater.clone().and_then(|updater| {
-            let add = add?;
-            Ok(TableOptions {
-                name: self.name.clone(),
-                init: init(&self.init)?,
-                updater,
-                consistency: Consistency::parse(&self.consistency)?,
-                add,
-                reject_nan: self.reject_nan,
-                compression: Compression::parse(&self.compression)?,
-                device: self.device,
-            })
-        }))
+impl TableRequest {
+    /// Creates the table. Collective.
+    pub(crate) fn create(self, tables: &Tables) -> Result<CreatedTable> {
+        let TableRequest { kind, shape, dtype, values, pipelined, keys, options, .. } = self;
+        let values = values.as_ref().map(View::bytes);
+        let made = match kind {
+            TableKind::Array => Table::array(tables, shape.0, dtype, values, options),
+            TableKind::Matrix => Table::matrix(tables, shape, dtype, values, options),
+            TableKind::SparseMatrix => Table::sparse_matrix(tables, shape, dtype, values, pipelined, options),
+            _ => {
+                let made = KeyValueTable::create(tables, keys, shape.1, dtype, options);
+                return made.map(CreatedTable::Keys);
+            }
+        };
+        made.map(CreatedTable::Rows)
     }
 }
 
@@ -81,20 +143,30 @@ fn init(given: &InitialValues) -> Result<Init> {
     }
 }
 
-/// Options for the updater; a value that is not a number is a TypeError. A trailing underscore of a name is removed:
-/// `lambda` is a Python keyword. `check` rejects names that the updater does not know.
+/// Options for the updater. A trailing underscore of a name is removed: `lambda` is a Python keyword. `betas` is a pair, as in
+/// PyTorch. `check` rejects names that the updater does not know.
 pub(crate) fn add_options(
     given: Option<&Bound<'_, PyDict>>,
     check: impl Fn(&str) -> Result<()>,
-) -> PyResult<Result<AddOptions>> {
+) -> PyResult<AddOptions> {
     let mut options = AddOptions::default();
     for (name, value) in given.into_iter().flatten() {
         let name = name.extract::<String>()?;
-        let (name, value) = (name.trim_end_matches('_'), value.extract::<f64>()?);
-        let known = if AddOptions::NAMES.contains(&name) { Ok(()) } else { check(name) };
-        if let Err(error) = known.and_then(|()| options.set(name, value)) {
-            return Ok(Err(error));
+        let expected =
+            |what: &str| rejected(&value, "add options", &format!("{what} as {name}"), "pass floats");
+        let numbers = match name.trim_end_matches('_') {
+            "betas" => {
+                let (first, second) = value.extract::<(f64, f64)>().map_err(|_| expected("two numbers"))?;
+                vec![("beta1", first), ("beta2", second)]
+            }
+            name => vec![(name, value.extract::<f64>().map_err(|_| expected("a number"))?)],
+        };
+        for (name, number) in numbers {
+            if !AddOptions::NAMES.contains(&AddOptions::canonical(name)) {
+                check(name).or_raise(value.py())?;
+            }
+            options.set(name, number).or_raise(value.py())?;
         }
     }
-    Ok(Ok(options))
+    Ok(options)
 }

@@ -1,23 +1,22 @@
 //! The tables of a world, natively: roles, operations on all tables, and the creation of each kind.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
-use unisono::tables::{self, KeyType, TableOptions};
-use unisono::{DType, Result};
+use unisono::tables::{self, TableKind, TablesCall};
+use unisono::{Error, Result};
 
-use crate::array::View;
-use crate::call::{CallOutcome, seconds};
+use crate::call::{Arg, CallOutcome, flag, rejected, seconds};
 use crate::call_guard::CallGuard;
-use crate::errors::{guard, raise};
+use crate::errors::{OrRaise, guard, raise, usage_of};
 use crate::fork::{ProcessLocal, WorldLiveness};
 use crate::interrupt;
 use crate::key_value::KeyValueTable;
-use crate::native_table::{check_shape, check_type};
-use crate::nvidia;
 use crate::pending::Pending;
 use crate::table::Table;
-use crate::table_options::TableSpec;
+use crate::table_options::{CreatedTable, TableSpec};
 
 /// The tables of a world.
 #[pyclass(frozen, module = "unisono._native")]
@@ -32,59 +31,66 @@ impl Tables {
     }
 
     /// The handle for a call that must end within `timeout`.
-    fn within(
-        &self,
-        py: Python<'_>,
-        operation: &'static str,
-        timeout: Option<f64>,
-    ) -> PyResult<tables::Tables> {
-        let limit = self.liveness.check(operation).and_then(|()| seconds(timeout, operation));
-        let limit = limit.map_err(|error| raise(py, error))?;
+    fn within(&self, operation: &'static str, timeout: Arg<'_, '_>) -> PyResult<tables::Tables> {
+        self.liveness.check(operation).or_raise(timeout.py())?;
+        let limit = seconds(timeout, operation)?;
         Ok(limit.map_or_else(|| self.tables.clone(), |limit| self.tables.with_timeout(limit)))
     }
 
     fn run(
         &self,
-        py: Python<'_>,
         operation: &'static str,
-        timeout: Option<f64>,
+        timeout: Arg<'_, '_>,
         job: impl FnOnce(&tables::Tables) -> Result<()> + Send,
     ) -> PyResult<()> {
-        let tables = self.within(py, operation, timeout)?;
-        py.detach(|| guard(operation, || job(&tables))).map_err(|error| raise(py, error))
+        let tables = self.within(operation, timeout)?;
+        timeout.py().detach(|| guard(operation, || job(&tables))).or_raise(timeout.py())
     }
 
-    /// Creates a table collectively; only the initial values of worker 0 are used.
-    fn make(
+    /// Parses the arguments of a collective call. If they are rejected, the other ranks, which make the call, fail with the
+    /// same error.
+    fn prepare<R>(
         &self,
         py: Python<'_>,
-        shape: &[usize],
-        values: Option<&Bound<'_, PyAny>>,
-        wishes: &TableSpec<'_>,
-        timeout: Option<f64>,
-        make: impl FnOnce(&tables::Tables, DType, Option<&[u8]>, TableOptions) -> Result<tables::Table> + Send,
-    ) -> PyResult<Table> {
-        let tables = self.within(py, "table", timeout)?;
-        let call_guard = CallGuard::of(self.tables.group());
-        if wishes.on_device() {
-            nvidia::add_package_folders(py)?;
-        }
-        let dtype = wishes.dtype().map_err(|error| raise(py, error))?;
-        let options = wishes.options()?.map_err(|error| raise(py, error))?;
-        let values = values.filter(|_| tables.worker_id() == Some(0));
-        let view = values.map(|values| View::input(values, "table")).transpose()?;
-        if let Some(view) = &view {
-            let table = || wishes.described();
-            check_type("table", dtype, table, view.dtype)
-                .and_then(|()| check_shape("table", shape, table, &view.shape))
-                .map_err(|error| raise(py, error))?;
-        }
-        call_guard.disarm();
-        let job = move || make(&tables, dtype, view.as_ref().map(View::bytes), options);
-        let made = py.detach(|| guard("table", job)).map_err(|error| raise(py, error))?;
-        // The timeout applied to the creation only.
-        let with_default_timeout = timeout.map(|_| made.with_timeout(self.tables.group().timeout()));
-        Ok(Table::new(with_default_timeout.unwrap_or(made), self.liveness.clone()))
+        (operation, call): (&'static str, TablesCall<'_>),
+        parse: impl FnOnce() -> PyResult<R>,
+    ) -> PyResult<R> {
+        self.liveness.check(operation).or_raise(py)?;
+        parse().map_err(|raised| {
+            // Not an error of this call, but one that ends the program.
+            if !raised.is_instance_of::<PyException>(py) {
+                return raised;
+            }
+            let error = usage_of(py, &raised, operation);
+            match py.detach(|| guard(operation, || self.tables.reject(call, &error))) {
+                Ok(()) => raised,
+                Err(interrupted @ Error::Interrupted { .. }) => raise(py, interrupted),
+                Err(unreported) => {
+                    raised.set_cause(py, Some(raise(py, unreported)));
+                    raised
+                }
+            }
+        })
+    }
+
+    /// Runs a checkpoint's call.
+    fn with_target(
+        &self,
+        target: Arg<'_, '_>,
+        timeout: Arg<'_, '_>,
+        (operation, call): (&'static str, TablesCall<'_>),
+        job: impl FnOnce(&tables::Tables, &str) -> Result<()> + Send,
+    ) -> PyResult<()> {
+        let py = target.py();
+        let (target, tables) = self.prepare(py, (operation, call), || {
+            let path =
+                target.extract::<PathBuf>().ok().and_then(|path| path.into_os_string().into_string().ok());
+            let path = path.ok_or_else(|| {
+                rejected(target, operation, "a path or a URL", "pass text, or a pathlib.Path")
+            })?;
+            Ok((path, self.within(operation, timeout)?))
+        })?;
+        py.detach(|| guard(operation, || job(&tables, &target))).or_raise(py)
     }
 }
 
@@ -116,86 +122,54 @@ impl Tables {
         self.tables.server_id()
     }
 
-    #[pyo3(signature = (size, values, wishes, timeout))]
-    fn array(
-        &self,
-        py: Python<'_>,
-        size: usize,
-        values: Option<&Bound<'_, PyAny>>,
-        wishes: TableSpec<'_>,
-        timeout: Option<f64>,
-    ) -> PyResult<Table> {
-        self.make(py, &[size], values, &wishes, timeout, |tables, dtype, values, options| {
-            tables::Table::array(tables, size, dtype, values, options)
-        })
-    }
-
-    #[pyo3(signature = (shape, values, wishes, timeout))]
-    fn matrix(
-        &self,
-        py: Python<'_>,
-        shape: (usize, usize),
-        values: Option<&Bound<'_, PyAny>>,
-        wishes: TableSpec<'_>,
-        timeout: Option<f64>,
-    ) -> PyResult<Table> {
-        self.make(py, &[shape.0, shape.1], values, &wishes, timeout, |tables, dtype, values, options| {
-            tables::Table::matrix(tables, shape, dtype, values, options)
-        })
-    }
-
-    #[pyo3(signature = (shape, pipelined, values, wishes, timeout))]
-    fn sparse_matrix(
-        &self,
-        py: Python<'_>,
-        shape: (usize, usize),
-        pipelined: bool,
-        values: Option<&Bound<'_, PyAny>>,
-        wishes: TableSpec<'_>,
-        timeout: Option<f64>,
-    ) -> PyResult<Table> {
-        self.make(py, &[shape.0, shape.1], values, &wishes, timeout, |tables, dtype, values, options| {
-            tables::Table::sparse_matrix(tables, shape, dtype, values, pipelined, options)
-        })
-    }
-
-    #[pyo3(signature = (dim, keys, wishes, timeout))]
-    fn key_value(
-        &self,
-        py: Python<'_>,
-        dim: usize,
-        keys: &str,
-        wishes: TableSpec<'_>,
-        timeout: Option<f64>,
-    ) -> PyResult<KeyValueTable> {
-        let tables = self.within(py, "table", timeout)?;
-        let call_guard = CallGuard::of(self.tables.group());
-        let dtype = wishes.dtype().map_err(|error| raise(py, error))?;
-        let options = wishes.options()?.map_err(|error| raise(py, error))?;
-        let keys = KeyType::from_name(keys).map_err(|error| raise(py, error))?;
-        call_guard.disarm();
-        let job = move || tables::KeyValueTable::create(&tables, keys, dim, dtype, options);
-        let made = py.detach(|| guard("table", job)).map_err(|error| raise(py, error))?;
-        let with_default_timeout = timeout.map(|_| made.with_timeout(self.tables.group().timeout()));
-        Ok(KeyValueTable::new(with_default_timeout.unwrap_or(made), self.liveness.clone()))
+    /// Creates a table of a kind collectively. `arguments` is called for its [`TableSpec`]: if it raises, all ranks fail.
+    fn create(&self, kind: &str, name: Arg<'_, '_>, arguments: Arg<'_, '_>) -> PyResult<Py<PyAny>> {
+        let py = name.py();
+        let kind = match kind {
+            "array" => TableKind::Array,
+            "matrix" => TableKind::Matrix,
+            "sparse_matrix" => TableKind::SparseMatrix,
+            _ => TableKind::KeyValue,
+        };
+        let name: Option<String> = name.extract().unwrap_or_default();
+        let call = TablesCall::Create { kind, name: name.as_deref() };
+        let (request, tables) = self.prepare(py, ("table", call), || {
+            let spec: TableSpec<'_> = arguments.call0()?.extract()?;
+            let tables = self.within("table", &spec.timeout)?;
+            Ok((spec.parse(py, kind, tables.worker_id() == Some(0))?, tables))
+        })?;
+        // The given timeout applies to the creation only.
+        let timeout = request.is_limited.then(|| self.tables.group().timeout());
+        let liveness = self.liveness.clone();
+        match py.detach(move || guard("table", || request.create(&tables))).or_raise(py)? {
+            CreatedTable::Rows(made) => {
+                let made = timeout.map_or_else(|| made.clone(), |timeout| made.with_timeout(timeout));
+                Ok(Py::new(py, Table::new(made, liveness))?.into_any())
+            }
+            CreatedTable::Keys(made) => {
+                let made = timeout.map_or_else(|| made.clone(), |timeout| made.with_timeout(timeout));
+                Ok(Py::new(py, KeyValueTable::new(made, liveness))?.into_any())
+            }
+        }
     }
 
     /// Waits until this rank's adds are applied.
-    #[pyo3(signature = (timeout))]
-    fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        self.run(py, "flush", timeout, tables::Tables::flush)
+    fn flush(&self, timeout: Arg<'_, '_>) -> PyResult<()> {
+        self.run("flush", timeout, tables::Tables::flush)
     }
 
     /// Declares that this rank makes no more calls on the existing tables.
-    #[pyo3(signature = (timeout))]
-    fn finish(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        self.run(py, "finish", timeout, tables::Tables::finish)
+    fn finish(&self, timeout: Arg<'_, '_>) -> PyResult<()> {
+        self.run("finish", timeout, tables::Tables::finish)
     }
 
     /// Flushes this rank's adds, then waits for all ranks.
-    #[pyo3(signature = (wait, timeout))]
-    fn barrier(&self, py: Python<'_>, wait: bool, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-        let tables = self.within(py, "barrier", timeout)?;
+    fn barrier(&self, wait: Arg<'_, '_>, timeout: Arg<'_, '_>) -> PyResult<Py<PyAny>> {
+        let py = wait.py();
+        self.liveness.check("barrier").or_raise(py)?;
+        let call_guard = CallGuard::of(self.tables.group());
+        let (wait, tables) = (flag(wait, "barrier", "wait")?, self.within("barrier", timeout)?);
+        call_guard.disarm();
         let group = tables.group().clone();
         let job = move |group: &unisono::Group| {
             // If the flush fails, ranks that wait in the barrier notice that this one has failed.
@@ -208,24 +182,21 @@ impl Tables {
             let started = group.start(job);
             return Ok(Py::new(py, Pending::new("barrier", Box::new(started)))?.into_any());
         }
-        py.detach(|| job(&group)).map_err(|error| raise(py, error))?.into_python(py)
+        py.detach(|| job(&group)).or_raise(py)?.into_python(py)
     }
 
     /// Saves all tables to a folder or a URL; every rank calls it.
-    #[pyo3(signature = (target, timeout))]
-    fn save(&self, py: Python<'_>, target: &str, timeout: Option<f64>) -> PyResult<()> {
-        self.run(py, "save", timeout, |tables| tables.save(target))
+    fn save(&self, target: Arg<'_, '_>, timeout: Arg<'_, '_>) -> PyResult<()> {
+        self.with_target(target, timeout, ("save", TablesCall::Save), tables::Tables::save)
     }
 
     /// Loads all tables from a folder or a URL; every rank calls it.
-    #[pyo3(signature = (target, timeout))]
-    fn load(&self, py: Python<'_>, target: &str, timeout: Option<f64>) -> PyResult<()> {
-        self.run(py, "load", timeout, |tables| tables.load(target))
+    fn load(&self, target: Arg<'_, '_>, timeout: Arg<'_, '_>) -> PyResult<()> {
+        self.with_target(target, timeout, ("load", TablesCall::Load), tables::Tables::load)
     }
 
     /// Ends this rank's use of tables: its adds are applied, no rank waits for it, and requests of other hosts are served.
-    #[pyo3(signature = (timeout))]
-    fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        self.run(py, "shutdown", timeout, tables::Tables::close)
+    fn close(&self, timeout: Arg<'_, '_>) -> PyResult<()> {
+        self.run("shutdown", timeout, tables::Tables::close)
     }
 }

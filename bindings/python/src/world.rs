@@ -6,8 +6,8 @@ use pyo3::prelude::*;
 use unisono::tables::{self, Role};
 use unisono::{DType, Error, InitOptions, Result, Series};
 
-use crate::call::seconds;
-use crate::errors::{guard, raise, remember_rank};
+use crate::call::{Arg, repr_of, seconds};
+use crate::errors::{OrRaise, guard, raise, remember_rank};
 use crate::fork::{ProcessLocal, WorldLiveness};
 use crate::group::Group;
 use crate::memory::Memory;
@@ -92,13 +92,21 @@ pub(crate) fn placement(py: Python<'_>) -> PyResult<Option<(usize, Option<usize>
 impl World {
     /// Detects the launcher and joins its world.
     #[staticmethod]
-    fn init(py: Python<'_>, timeout: Option<f64>) -> PyResult<World> {
-        let timeout = seconds(timeout, "init").map_err(|error| raise(py, error))?;
+    fn init(py: Python<'_>, timeout: Arg<'_, '_>) -> PyResult<World> {
+        let timeout = seconds(timeout, "init")?;
         let options = InitOptions { timeout, interrupt: Some(interrupt::hook()) };
         let made = py.detach(|| guard("init", || unisono::World::init_with(options)));
         let world = made.map_err(|error| raise(py, error))?;
         remember_rank(world.rank());
         Ok(World::new(world))
+    }
+
+    /// Joins a world by its name, without a launcher.
+    #[staticmethod]
+    fn join(py: Python<'_>, name: &str, rank: usize, size: usize, timeout: Arg<'_, '_>) -> PyResult<World> {
+        let options = InitOptions { timeout: seconds(timeout, "join")?, interrupt: Some(interrupt::hook()) };
+        let made = py.detach(|| guard("join", || unisono::World::join(name, rank, size, options)));
+        made.map(World::new).or_raise(py)
     }
 
     /// Worlds whose ranks are threads of this process, one world per rank.
@@ -114,15 +122,15 @@ impl World {
     }
 
     /// Sets this rank's role for tables; every rank calls it.
-    fn tables(&self, py: Python<'_>, role: &str) -> PyResult<Tables> {
-        let role = Role::from_name(role).map_err(|error| raise(py, error))?;
-        let tables = self.with(py, "tables", |world| tables::Tables::join(world, role))?;
+    fn tables(&self, py: Python<'_>, role: Arg<'_, '_>) -> PyResult<Tables> {
+        let role = Role::from_name(&role.extract().unwrap_or_else(|_| repr_of(role)));
+        let tables = self.with(py, "tables", |world| tables::Tables::join_as(world, role))?;
         Ok(Tables::new(tables, self.liveness.clone()))
     }
 
     /// Sets the default timeout of calls.
-    fn set_timeout(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
-        let timeout = seconds(Some(timeout), "init").map_err(|error| raise(py, error))?;
+    fn set_timeout(&self, py: Python<'_>, timeout: Arg<'_, '_>) -> PyResult<()> {
+        let timeout = seconds(timeout, "init")?;
         self.with(py, "init", |world| {
             timeout.into_iter().for_each(|timeout| world.set_timeout(timeout));
             Ok(())

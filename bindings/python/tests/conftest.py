@@ -82,8 +82,8 @@ def run_ranks(tmp_path):
         notes = tmp_path / "notes"
         shutil.rmtree(notes, ignore_errors=True)
         notes.mkdir()
-        told = {"NOTES": str(notes), "UNISONO_TIMEOUT": str(CALL_SECONDS)}
-        variables = {**os.environ, **extra, **told, **environment}
+        fixed = {"NOTES": str(notes), "UNISONO_TIMEOUT": str(CALL_SECONDS)}
+        variables = {**os.environ, **extra, **fixed, **environment}
         process = subprocess.Popen(
             [*command, str(PROGRAMS / program), *arguments],
             env=variables,

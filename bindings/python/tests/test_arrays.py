@@ -32,7 +32,7 @@ def world(fresh_world):
 
 
 @pytest.mark.parametrize("verb", IN_PLACE)
-def test_read_only_arrays_are_refused(verb):
+def test_read_only_arrays_are_rejected(verb):
     x = np.ones(3)
     x.flags.writeable = False
     with pytest.raises(uni.UsageError, match="read-only"):
@@ -41,7 +41,7 @@ def test_read_only_arrays_are_refused(verb):
 
 @pytest.mark.parametrize("verb", IN_PLACE)
 @pytest.mark.parametrize("x", [np.ones((4, 4))[:, ::2], np.asfortranarray(np.ones((2, 3)))])
-def test_hidden_copies_into_results_are_refused(verb, x):
+def test_results_that_need_a_hidden_copy_are_rejected(verb, x):
     with pytest.raises(uni.UsageError, match="ascontiguousarray"):
         verb(x)
 
@@ -55,7 +55,7 @@ def test_inputs_need_not_be_contiguous_or_writable(verb):
 
 @pytest.mark.parametrize("verb", IN_PLACE + INPUTS)
 @pytest.mark.parametrize("dtype", ["int16", "uint32", "complex64", "bool", "object", ">f4", "U3", "M8[s]"])
-def test_other_types_are_refused_by_name(verb, dtype):
+def test_other_types_are_rejected_by_name(verb, dtype):
     with pytest.raises(
         uni.UsageError, match="float32, float64, float16, bfloat16, int8, uint8, int32, int64"
     ):
@@ -64,7 +64,7 @@ def test_other_types_are_refused_by_name(verb, dtype):
 
 @pytest.mark.parametrize("verb", IN_PLACE + INPUTS[:5])
 @pytest.mark.parametrize("x", [3.0, "text", np.float32(1), object()])
-def test_what_is_no_array_is_refused(verb, x):
+def test_objects_that_are_not_arrays_are_rejected(verb, x):
     with pytest.raises(uni.UsageError, match="a NumPy array or a tensor"):
         verb(x)
 
@@ -97,7 +97,7 @@ def test_bfloat16(ml_dtypes):
         uni.all_reduce(np.ones(3, dtype=ml_dtypes.float8_e4m3))
 
 
-def test_subclasses_are_taken():
+def test_subclasses_are_accepted():
     matrix = np.ones(4).view(np.recarray)
     assert uni.broadcast(matrix) is matrix
 
@@ -147,12 +147,12 @@ def test_wrong_arguments(call, complaint):
     uni.barrier()
 
 
-def test_negative_ranks_are_refused():
+def test_negative_ranks_are_rejected():
     with pytest.raises((uni.UsageError, OverflowError)):
         uni.broadcast(np.ones(3), root=-1)
 
 
-def test_empty_arrays_live_in_the_arena_as_long_as_they_are_seen():
+def test_empty_arrays_stay_in_the_arena_while_referenced():
     x = uni.empty((4, 1000), "float64")
     assert (x.shape, x.dtype) == ((4, 1000), np.float64)
     assert x.ctypes.data % 4096 == 0
@@ -175,7 +175,7 @@ def test_empty_outlives_its_world():
     x[:] = 4
 
 
-def test_empty_takes_every_shape_and_type():
+def test_empty_accepts_every_shape_and_type():
     assert uni.empty(3).shape == (3,)
     assert uni.empty(()).shape == ()
     assert uni.empty((2, 0)).size == 0
@@ -187,7 +187,7 @@ def test_empty_takes_every_shape_and_type():
         uni.empty((2**40, 2**40))
 
 
-def test_empty_can_be_made_many_times():
+def test_empty_can_be_called_many_times():
     for _ in range(300):
         uni.empty(1 << 20)[:1] = 1
 
@@ -217,7 +217,7 @@ class Elsewhere(Lender):
         return (2, 0)
 
 
-def test_anything_that_speaks_dlpack_is_taken():
+def test_any_dlpack_array_is_accepted():
     x = Lender(np.arange(3.0))
     assert uni.all_reduce(x) is x
     np.testing.assert_array_equal(uni.gather(x), [[0, 1, 2]])
@@ -244,7 +244,7 @@ def test_other_accelerators_are_not_supported():
         uni.all_reduce(OnAnother(np.ones(3)))
 
 
-def test_references_are_given_back():
+def test_references_are_released():
     x, lender = np.ones(3), Lender(np.ones(3))
     before = sys.getrefcount(x), sys.getrefcount(lender.array)
     for _ in range(10):

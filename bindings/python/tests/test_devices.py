@@ -51,22 +51,22 @@ def rank(number, size, first=0):
 
 
 @pytest.mark.parametrize("first", [0, 3])
-def test_each_worker_has_its_own(pick, first):
+def test_each_worker_gets_its_own_device(pick, first):
     for number in range(2):
         found, said = pick(TWO, **rank(first + number, first + 2, first))
         assert found == ["cuda", str(number), "device=cuda0", "-"]
         assert said == ""
 
 
-def test_alone_it_is_the_first(pick):
+def test_a_single_process_gets_the_first_device(pick):
     assert pick(TWO) == (["cuda", "0", "device=cuda0", "-"], "")
 
 
-def test_after_init_the_world_says_where_it_is(pick):
+def test_after_init_the_world_determines_the_device(pick):
     assert pick(TWO, before="world = uni.init()")[0][:2] == ["cuda", "0"]
 
 
-def test_more_workers_than_devices_take_turns(pick):
+def test_more_workers_than_devices_share_them(pick):
     for number in range(5):
         found, said = pick(TWO, **rank(number, 5))
         assert found[1] == str(number % 2) and found[3] == "0.250"
@@ -77,36 +77,36 @@ def test_more_workers_than_devices_take_turns(pick):
     ("limit", "expected"),
     [("1", "1"), ("1,0", "0"), ("GPU-bb,GPU-aa", "GPU-aa"), ("1,-1,0", "1"), ("1,7", "1")],
 )
-def test_only_devices_that_are_visible_are_taken(pick, limit, expected):
+def test_only_visible_devices_are_used(pick, limit, expected):
     found, _ = pick(TWO, CUDA_VISIBLE_DEVICES=limit, **rank(1, 2))
     assert found[:2] == ["cuda", expected]
 
 
 @pytest.mark.parametrize("hidden", ["", "-1"])
-def test_hidden_devices_mean_the_processor(pick, hidden):
+def test_hidden_devices_mean_the_cpu(pick, hidden):
     found, said = pick(TWO, CUDA_VISIBLE_DEVICES=hidden)
     assert found[0] == "cpu" and "stay on the CPU" in said
 
 
-def test_parts_of_a_card_are_devices(pick):
+def test_mig_instances_are_devices(pick):
     names = [pick(SPLIT, **rank(number, 3))[0][1] for number in range(3)]
     assert names == ["0", "MIG-cc", "MIG-dd"]
 
 
 @pytest.mark.skipif(os.path.exists("/dev/nvidia0"), reason="this machine has an accelerator")
-def test_without_a_device_one_rank_says_so_and_nothing_is_set(pick):
+def test_without_a_device_one_rank_reports_it_and_nothing_is_set(pick):
     for number in range(2):
         found, said = pick("", **rank(number, 2))
         assert found == ["cpu", "-", "-", "-"]
         assert said.count("\n") == (2 if number == 0 else 0)  # the script calls it twice
 
 
-def test_flags_that_stand_there_are_kept(pick):
+def test_existing_flags_are_kept(pick):
     assert pick(TWO, THEANO_FLAGS="floatX=float32")[0][2] == "floatX=float32,device=cuda0"
     assert pick(TWO, THEANO_FLAGS="device=cpu")[0][2] == "device=cpu"
 
 
-def test_a_framework_that_was_there_first_is_named(pick):
+def test_a_framework_that_was_already_imported_is_named(pick):
     before = "import sys, types; sys.modules['jax'] = types.ModuleType('jax')"
     found, said = pick(TWO, before=before)
     assert found[0] == "cuda"
@@ -114,13 +114,13 @@ def test_a_framework_that_was_there_first_is_named(pick):
 
 
 @pytest.mark.parametrize("started", [True, False])
-def test_pytorch_is_late_only_when_it_has_looked(pick, started):
+def test_pytorch_is_late_only_after_initialising_cuda(pick, started):
     cuda = f"types.SimpleNamespace(is_initialized=lambda: {started})"
     before = f"import sys, types; sys.modules['torch'] = types.SimpleNamespace(cuda={cuda})"
     assert ("torch was imported before" in pick(TWO, before=before)[1]) == started
 
 
-def test_a_launcher_that_does_not_tell_is_an_error(pick):
+def test_a_launcher_without_a_local_rank_is_an_error(pick):
     _, said = pick(TWO, status=1, PMIX_RANK="0", PMIX_NAMESPACE="job")
     assert "call unisono.init() before" in said
     _, said = pick(TWO, status=1, PMI_RANK="0", PMI_SIZE="2")
@@ -129,7 +129,7 @@ def test_a_launcher_that_does_not_tell_is_an_error(pick):
     assert "UsageError" in said and "a number in RANK" in said
 
 
-def test_our_own_launcher_tells_every_rank(tmp_path):
+def test_our_launcher_provides_the_local_rank(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("from unisono import _native\nprint(_native.placement())\n")
     command = [sys.executable, "-m", "unisono", "run", "-n", "3", "--", str(script)]

@@ -111,7 +111,7 @@ def may_be_used(lender: Lender) -> bool:
     return honest and dense and all(size <= 4 for size in sizes)
 
 
-def test_capsules_that_lie():
+def test_malformed_capsules():
     uni.init()
     seed = int(os.environ.get("UNISONO_SEED", 1))
     chance = random.Random(seed)

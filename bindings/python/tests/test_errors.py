@@ -31,7 +31,7 @@ def test_all_exceptions_survive_a_copy(kind, again):
 
 
 @pytest.mark.parametrize("again", WAYS)
-def test_the_number_of_the_operating_system_survives_a_copy(again):
+def test_errno_survives_a_copy(again):
     error = uni.IoError("no room")
     error.errno = 28
     assert again(error).errno == 28

@@ -26,7 +26,7 @@ def test_a_timeout_names_the_missing_rank_and_its_line(run_ranks):
     assert missing["location"] in seen["message"]
 
 
-def test_a_rank_that_keeps_its_interpreter_busy_is_named_meanwhile(run_ranks):
+def test_a_rank_that_holds_the_gil_is_named(run_ranks):
     seen = json.loads(run_ranks(2, "trouble.py", "busy").check().notes[0])
     assert [missing["rank"] for missing in seen["missing"]] == [1]
 
@@ -67,8 +67,8 @@ def test_mismatched_calls_are_named(run_ranks):
 
 @pytest.mark.parametrize("variable", ["UNISONO_TRANSPORT=mpi", "UNISONO_HOSTS=2"])
 @pytest.mark.parametrize("launcher", ["mpich", "openmpi"])
-def test_mismatched_calls_over_mpi_are_named_and_nobody_waits(run_ranks, launcher, variable):
-    """One rank detects the mismatch; the other learns at once that its peer will not come."""
+def test_mismatched_calls_over_mpi_are_named_without_a_wait(run_ranks, launcher, variable):
+    """One rank detects the mismatch; the other learns at once that its peer will not arrive."""
     name, value = variable.split("=")
     notes = run_ranks(2, "trouble.py", "mismatched", launcher=launcher, **{name: value}).check().notes
     seen = [json.loads(notes[rank]) for rank in (0, 1)]
@@ -76,13 +76,28 @@ def test_mismatched_calls_over_mpi_are_named_and_nobody_waits(run_ranks, launche
     assert all(one["kind"] in (1, 3) for one in seen)
 
 
-def test_a_call_that_one_rank_refused_is_not_taken_for_its_next(run_ranks):
-    notes = run_ranks(3, "trouble.py", "refused").check().notes
+def test_a_call_that_one_rank_rejected_is_not_mistaken_for_its_next(run_ranks):
+    notes = run_ranks(3, "trouble.py", "rejected").check().notes
     for rank in range(3):
         seen = json.loads(notes[rank])
         assert seen["kind"] == 1
         numbers = re.findall(r"rank \d called all_reduce #(\d+)", seen["message"])
         assert [int(number) - int(numbers[0]) for number in numbers] == [0, 1, 0]
+
+
+def test_arguments_that_one_rank_rejects_never_mix_up_calls(run_ranks):
+    assert run_ranks(3, "rejected.py").check().notes == dict.fromkeys(range(3), "done")
+
+
+def test_calls_after_a_timeout_state_that_the_group_failed_before(run_ranks):
+    seen = json.loads(run_ranks(2, "trouble.py", "later").check().notes[0])
+    assert seen["type"] == "Timeout" and seen["missing"][0]["rank"] == 1, seen
+    assert "barrier (not made: this group failed earlier, in all_reduce;" in seen["message"], seen
+
+
+def test_calls_of_different_sizes_are_errors_of_their_verb(run_ranks):
+    notes = run_ranks(2, "trouble.py", "sizes").check().notes
+    assert [json.loads(notes[rank])["operation"] for rank in range(2)] == ["all_gather", "all_gather"]
 
 
 def test_different_rows_are_named_on_every_rank(run_ranks):
@@ -104,7 +119,7 @@ def test_control_c_ends_a_wait(run_ranks, how):
     assert seen["type"] == ("Custom" if how == "interrupted-handler" else "KeyboardInterrupt")
 
 
-def test_a_rank_without_file_descriptors_takes_no_living_rank_for_dead(run_ranks):
+def test_a_rank_without_file_descriptors_mistakes_no_live_rank_for_dead(run_ranks):
     assert run_ranks(2, "trouble.py", "no-descriptors").check().notes[0] == "[2.0, 2.0]"
 
 

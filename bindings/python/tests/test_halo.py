@@ -33,7 +33,7 @@ def convolve(x, weights, stride, dilation):
     "axes", [{"h": 1, "w": 1}, {"h": 2, "w": 2}, {"h": 3, "w": 1}, {"h": 2, "w": 3}], ids=str
 )
 @pytest.mark.parametrize("stride, dilation", [(1, 1), (2, 1), (1, 2), (3, 2)])
-def test_a_convolution_over_parts_is_the_convolution_of_the_whole(axes, stride, dilation):
+def test_a_convolution_over_parts_equals_that_of_the_full_array(axes, stride, dilation):
     with uni.local_grid(**axes) as grid:
         for boundary in MODES:
             compare_convolutions(grid, stride, dilation, boundary)
@@ -62,7 +62,7 @@ def compare_convolutions(local, stride, dilation, boundary):
     local.run(rank)
 
 
-def test_transposed_windows_and_ceil_mode_know_their_outputs():
+def test_outputs_of_transposed_windows_and_ceil_mode():
     with uni.local_grid(w=2) as grid:
         array = uni.GlobalArray((5,), grid.grids[1], split={"w": 0})
         up = array.window(kernel=4, stride=2, padding=1, transposed=True, output_padding=1)
@@ -147,7 +147,7 @@ def test_a_grid_keeps_a_bounded_number_of_exchanges(monkeypatch):
         grid.run(rank)
 
 
-def test_copies_along_an_axis_that_divides_nothing():
+def test_replicas_along_an_axis_that_divides_nothing():
     def rank(grid):
         array = uni.GlobalArray((6,), grid, split={"w": 0})
         window = array.window(kernel=3, padding=1)
@@ -161,7 +161,7 @@ def test_copies_along_an_axis_that_divides_nothing():
         grid.run(rank)
 
 
-def test_indices_here_and_in_the_whole():
+def test_local_and_global_indices():
     with uni.local_grid(h=2, w=2) as local:
         grid = local.grids[3]
         array = uni.GlobalArray((5, 7), grid)
@@ -174,7 +174,7 @@ def test_indices_here_and_in_the_whole():
 
 @pytest.mark.parametrize("kernel, stride, padding", [(3, 1, [(1, 1), (2, 0)]), (1, 3, 0)])
 @pytest.mark.parametrize("boundary", MODES)
-def test_an_adjoint_that_may_overwrite_gives_the_same_bits(kernel, stride, padding, boundary):
+def test_the_in_place_adjoint_gives_the_same_bits(kernel, stride, padding, boundary):
     def rank(grid):
         array = uni.GlobalArray((2, 13, 11), grid, split={"h": 1, "w": 2})
         window = array.window((kernel, kernel), stride, padding, boundary=boundary, dims=(1, 2))
@@ -268,7 +268,7 @@ def bounded(boundary, dtype):
     return window.forward(np.ones((4, 5), dtype))
 
 
-def test_constants_that_a_type_holds():
+def test_constants_must_fit_the_type():
     uni.init()
     for boundary, dtype in ((255, "uint8"), (-128, "int8"), (-(2.0**63), "int64"), (2.5, "float32")):
         assert (bounded(boundary, dtype)[0, 1:] == boundary).all()
@@ -279,7 +279,7 @@ def image():
     return uni.GlobalArray((4, 5), uni.Grid(h=1), split={"h": 0})
 
 
-def test_ranks_that_differ_are_named():
+def test_different_arguments_of_ranks_are_named():
     def rank(grid):
         array = uni.GlobalArray((8 + grid.rank, 8), grid)
         with pytest.raises(uni.UsageError, match="the same shape"):
@@ -293,7 +293,7 @@ def test_ranks_that_differ_are_named():
 
 @pytest.mark.parametrize("how", ["dropped", "block"])
 @pytest.mark.parametrize("failing", [(0,), (0, 1, 2)])
-def test_a_window_goes_on_after_an_exchange_that_was_not_ended(how, failing):
+def test_a_window_works_after_an_exchange_that_was_not_ended(how, failing):
     whole = np.arange(24.0).reshape(6, 4)
 
     def attempt(window, part, fails):
@@ -343,7 +343,7 @@ def test_an_exchange_that_is_dropped_is_ended_by_the_next():
     assert window.forward(np.ones((4, 5))).sum() == 20
 
 
-def test_what_a_rank_raises_is_raised():
+def test_an_exception_of_a_rank_is_raised():
     def rank(grid):
         if grid.rank == 1:
             raise KeyError("mine")
@@ -352,7 +352,7 @@ def test_what_a_rank_raises_is_raised():
         grid.run(rank)
 
 
-def test_nobody_waits_for_a_rank_that_failed():
+def test_no_rank_waits_for_one_that_failed():
     def rank(grid):
         if grid.rank == 1:
             raise KeyError("mine")

@@ -29,12 +29,12 @@ def pictures():
         yield "halos-longitude.svg", grid.show(window, rank=0)
 
 
-def test_the_guide_shows_what_show_draws():
+def test_the_pictures_of_the_guide_are_up_to_date():
     for name, picture in pictures():
         if os.environ.get("UNISONO_WRITE_PICTURES"):
             GUIDE.mkdir(exist_ok=True)
             picture.save(GUIDE / name)
-        assert (GUIDE / name).read_text() == picture.svg, f"{name}: UNISONO_WRITE_PICTURES=1 draws it anew"
+        assert (GUIDE / name).read_text() == picture.svg, f"{name}: redraw it with UNISONO_WRITE_PICTURES=1"
         ElementTree.fromstring(picture.svg)
 
 

@@ -20,7 +20,7 @@ def samples(shape, dtype="float32"):
 
 
 @pytest.mark.parametrize("axes", GRIDS, ids=str)
-def test_regions_are_those_of_the_whole(axes, tmp_path):
+def test_regions_equal_those_of_the_full_sample(axes, tmp_path):
     whole = samples((3, 2, 9, 7))
     np.save(tmp_path / "whole.npy", whole)
     with uni.local_grid(**axes) as local:
@@ -36,7 +36,7 @@ def test_regions_are_those_of_the_whole(axes, tmp_path):
 
 @pytest.mark.parametrize("axes", GRIDS, ids=str)
 @pytest.mark.parametrize("boundary", [*MODES, 7, {"w": "periodic"}, {"h": ("reflect", -1.5)}], ids=str)
-def test_a_halo_from_the_file_is_the_halo_from_the_neighbours(axes, boundary):
+def test_a_halo_from_the_file_equals_that_of_the_neighbours(axes, boundary):
     whole = samples((2, 3, 8, 9), "float64")
     if isinstance(boundary, dict) and not boundary.keys() <= axes.keys():
         boundary = "reflect"
@@ -120,7 +120,7 @@ class Recorder:
         return self.array[index]
 
 
-def test_only_the_region_is_asked_for():
+def test_only_the_region_is_requested():
     whole = Recorder(samples((3, 2, 12, 10)))
     with uni.local_grid(h=2, w=2) as local:
         for grid in local.grids:
@@ -169,7 +169,7 @@ def test_zarr_reads_only_the_chunks_of_the_region(tmp_path):
         # Rank 1 has the rows 0:6 and the columns 8:16, and the column 7 as its halo.
         wanted = {(1, row, column) for row in (0, 1) for column in (1, 2, 3)}
         for place in chunks.keys() - wanted:
-            chunks[place].write_bytes(b"whoever decodes this fails")
+            chunks[place].write_bytes(b"this cannot be decoded")
         expected = np.pad(whole[1, :6, 7:], [(0, 0), (0, 1)])
         np.testing.assert_array_equal(reader.read(1), expected)
         np.testing.assert_array_equal(RegionReader(stored, local.grids[1]).read(1), whole[1, :6, 8:])
@@ -177,7 +177,7 @@ def test_zarr_reads_only_the_chunks_of_the_region(tmp_path):
             reader.read(0)
 
 
-def test_readers_travel_without_their_ranks(tmp_path):
+def test_readers_are_pickled_without_their_ranks(tmp_path):
     whole = samples((2, 6, 6))
     np.save(tmp_path / "whole.npy", whole)
     with uni.local_grid(h=2) as local:

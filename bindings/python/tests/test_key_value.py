@@ -33,7 +33,7 @@ def test_integers_as_keys(dtype):
     assert list(table)[-1] == 2**62
 
 
-def test_keys_of_more_bits_are_refused():
+def test_keys_of_more_bits_are_rejected():
     table = uni.KeyValueTable(1)
     calls = [
         lambda: table.add(np.array([2**63 + 5], dtype="uint64"), [[1]]),
@@ -67,7 +67,7 @@ def test_shapes():
     assert table.get([1, 2]).tolist() == [[2, 2], [1, 1]]
 
 
-def test_keys_that_are_no_bytes_are_refused():
+def test_keys_that_are_not_bytes_are_rejected():
     table = uni.KeyValueTable(1, keys="bytes")
     for wrong, kind in ((5, "int"), ([5], "int"), (None, "NoneType"), ("text", "str")):
         with pytest.raises(uni.UsageError, match=f"keys that are bytes, received {kind}"):
@@ -95,7 +95,7 @@ def test_bytes_as_keys():
     assert table.arrays()[0] == list(table)
 
 
-def test_first_values_and_updaters():
+def test_initial_values_and_updaters():
     table = uni.KeyValueTable(3, init=uni.uniform(-1, 1, seed=2), updater="sgd", name="embeddings")
     first = table.get(12)
     assert (abs(first) <= 1).all() and 12 not in table
@@ -123,7 +123,7 @@ def test_in_place_and_in_the_background():
     assert table.staleness().sum() == 3
 
 
-def test_it_grows():
+def test_the_table_grows():
     table = uni.KeyValueTable(4, "float64")
     for start in range(0, 50_000, 5_000):
         keys = np.arange(start, start + 5_000) * 7919

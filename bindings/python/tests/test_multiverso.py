@@ -19,12 +19,12 @@ def fresh_session(fresh_world):
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 @pytest.mark.parametrize("launcher", ["unisono", "mpich", "openmpi"])
-def test_its_own_tests(run_ranks, launcher, ranks):
+def test_multiversos_own_tests(run_ranks, launcher, ranks):
     job = run_ranks(ranks, "multiverso_suite.py", str(ranks), launcher=launcher).check()
     assert len(job.notes) == ranks
 
 
-def test_its_own_tests_without_a_launcher(run_ranks):
+def test_multiversos_own_tests_without_a_launcher(run_ranks):
     run_ranks(1, "multiverso_suite.py", "1", launcher="none").check()
 
 
@@ -36,7 +36,7 @@ def test_importing_it_prints_nothing():
     assert (done.stdout, done.stderr) == ("", "")
 
 
-def test_it_begins_and_ends_many_times():
+def test_init_and_shutdown_can_be_repeated():
     for number in range(3):
         mv.init(sync=bool(number % 2))
         table = mv.ArrayTableHandler(2, init_value=[number, 0])
@@ -49,7 +49,7 @@ def test_it_begins_and_ends_many_times():
             table.add([1, 1])
 
 
-def test_it_ends_only_what_it_began():
+def test_shutdown_ends_only_its_own_session():
     world = uni.init()
     own = uni.ArrayTable(2, "int64", name="own")
     own.add([1, 2], wait=True)
@@ -68,7 +68,7 @@ def test_it_ends_only_what_it_began():
     assert (second.get() == 0).all()
 
 
-def test_a_session_that_ended_holds_up_nobody(run_ranks):
+def test_an_ended_session_does_not_block_the_others(run_ranks):
     run_ranks(3, "multiverso_within.py").check()
 
 

@@ -10,7 +10,7 @@ import unisono as uni
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-def test_it_equals_a_computation_without_it(run_ranks, ranks):
+def test_results_equal_a_computation_without_a_manager(run_ranks, ranks):
     run_ranks(ranks, "parameters.py").check()
 
 
@@ -35,7 +35,7 @@ def test_between_hosts(run_ranks, variable):
         ("gradients", ["UsageError", "'weights'", "rank 2", "none on rank"]),
     ],
 )
-def test_trouble_names_the_parameter_and_the_worker(run_ranks, trouble, words):
+def test_errors_name_the_parameter_and_the_worker(run_ranks, trouble, words):
     job = run_ranks(3, "parameters_trouble.py", trouble).check()
     assert len(job.notes) == 3
     for message in job.notes.values():
@@ -51,7 +51,7 @@ def test_a_model_that_raises_is_an_error_on_all_workers(run_ranks):
 
 
 @pytest.mark.parametrize("trouble", ["late", "late gradients", "late tensors"])
-def test_a_managers_own_limit_counts_from_the_start(run_ranks, trouble):
+def test_a_managers_timeout_applies_from_the_start(run_ranks, trouble):
     if trouble == "late tensors":
         pytest.importorskip("torch", reason="no PyTorch here: pip install torch")
     job = run_ranks(2, "parameters_trouble.py", trouble).check()
@@ -63,12 +63,12 @@ def test_a_worker_that_left_is_named(run_ranks):
     assert "PeerLost" in job.notes[0] and "rank 1" in job.notes[0], job.notes
 
 
-def test_a_killed_worker_is_started_again_and_goes_on(run_ranks):
+def test_a_killed_worker_is_restarted_and_continues(run_ranks):
     job = run_ranks(2, "parameters_restart.py", restart=1).check()
     assert job.notes == {0: "0", 1: "1"}
 
 
-def test_what_nobody_knows_is_explained():
+def test_unknown_models_are_explained():
     uni.init()
     with pytest.raises(uni.UsageError, match=r"PyTorch module.*received a dict of int, str.*get=lambda"):
         uni.ParameterManager({"a": 1, "b": "c"})
@@ -86,7 +86,7 @@ def test_what_nobody_knows_is_explained():
         uni.ParameterManager([np.zeros(1)], consistency="average")
 
 
-def test_an_array_that_is_there_twice_counts_once():
+def test_an_array_listed_twice_counts_once():
     uni.init()
     weights, other = np.zeros((2, 3)), np.zeros(1)
     tied = {"in": weights, "other": other, "out": weights, "again": weights[:]}
@@ -100,7 +100,7 @@ def test_an_array_that_is_there_twice_counts_once():
     assert columns.sync()
 
 
-def test_arrays_that_share_memory_in_part_are_refused():
+def test_arrays_that_overlap_partly_are_rejected():
     uni.init()
     whole = np.zeros((3, 3))
     for name, part in (("rows", whole[1:]), ("transposed", whole.T), ("other type", whole.view("float32"))):
@@ -191,7 +191,7 @@ def test_nothing_is_half_written_when_an_array_has_become_read_only(mode, backgr
     assert (first == expected).all() and (second == expected).all(), (first, second)
 
 
-def test_it_is_imported_when_it_is_used():
+def test_the_manager_is_imported_when_first_used():
     program = (
         "import sys, unisono\n"
         "assert 'unisono.parameters' not in sys.modules\n"
@@ -203,7 +203,7 @@ def test_it_is_imported_when_it_is_used():
 
 @pytest.mark.parametrize("options", [{}, {"background": True}, {"mode": "average", "background": True}])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_values_that_are_infinite_or_no_numbers_stay_as_they_are(options, dtype):
+def test_infinite_and_nan_values_are_preserved(options, dtype):
     uni.init()
     mask = np.array([0, -np.inf, np.inf, np.nan], dtype)
     weights = np.ones(3, dtype)
@@ -216,7 +216,7 @@ def test_values_that_are_infinite_or_no_numbers_stay_as_they_are(options, dtype)
         np.testing.assert_array_equal(mask, np.array([0, -np.inf, np.inf, np.nan], dtype))
 
 
-def test_arrays_that_were_replaced_are_an_error():
+def test_replaced_arrays_are_an_error():
     uni.init()
     named = {"first": np.zeros(2), "second": np.zeros(3)}
     manager = uni.ParameterManager(named)

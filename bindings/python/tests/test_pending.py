@@ -31,13 +31,13 @@ def test_every_verb_can_be_pending(world):
     sent.wait()
 
 
-def test_waiting_again_gives_the_same(world):
+def test_waiting_again_returns_the_same_result(world):
     pending = uni.gather(np.arange(3), wait=False)
     assert pending.wait() is pending.wait(timeout=1)
     assert pending.done() and "done" in repr(pending)
 
 
-def test_errors_come_before_the_start_or_from_wait(world):
+def test_errors_are_raised_before_the_start_or_by_wait(world):
     with pytest.raises(uni.UsageError):
         uni.all_reduce(np.ones(3, dtype="int16"), wait=False)
     pending = uni.recv(np.ones(3), 0, wait=False, timeout=0.2)
@@ -70,7 +70,7 @@ def test_dropping_one_warns_and_keeps_its_memory(world):
     assert all((one == 1).all() for one in garbage)
 
 
-def test_threads_that_wait_for_one_call_get_the_same(world):
+def test_threads_that_wait_for_one_call_get_the_same_result(world):
     def wait(pending, outcomes):
         outcomes.append(pending.wait(100))
 

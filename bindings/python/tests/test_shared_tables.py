@@ -50,12 +50,12 @@ def test_a_checkpoint_is_loaded_on_another_number_of_ranks(run_ranks, tmp_path, 
     assert job.status != 0 and "load" in job.output
 
 
-def test_a_killed_worker_is_started_again(run_ranks):
+def test_a_killed_worker_is_restarted(run_ranks):
     job = run_ranks(2, "restart.py", restart=1).check()
     assert job.notes == {0: "0", 1: "1"}
 
 
-def test_a_killed_worker_goes_on_from_the_clock(run_ranks):
+def test_a_killed_worker_continues_from_the_clock(run_ranks):
     job = run_ranks(3, "restart_clock.py", restart=1).check()
     assert job.notes == {0: "0", 1: "1", 2: "0"}
 
@@ -66,7 +66,7 @@ def test_a_timeout_names_the_worker_that_is_missing(run_ranks):
     assert "get" in seen["message"] and "array-1" in seen["message"]
 
 
-def test_whoever_makes_a_table_alone_hears_which(run_ranks):
+def test_creating_a_table_alone_names_the_table(run_ranks):
     # Also the timeout of init(): longer than one rank may need to start after the other.
     seen = json.loads(run_ranks(2, "table_trouble.py", "alone", UNISONO_TIMEOUT="6").check().notes[0])
     assert seen["type"] == "Timeout" and seen["missing"] == [1], seen
@@ -81,7 +81,7 @@ def test_a_killed_worker_is_named_where_others_need_it(run_ranks):
         assert seen["type"] == "PeerLost" and seen["lost"] == [2], seen
 
 
-def test_different_tables_are_refused_on_every_rank(run_ranks):
+def test_different_tables_are_rejected_on_every_rank(run_ranks):
     notes = run_ranks(3, "table_trouble.py", "different").check().notes
     for rank in range(3):
         seen = json.loads(notes[rank])
@@ -89,13 +89,25 @@ def test_different_tables_are_refused_on_every_rank(run_ranks):
         assert "3 int32" in seen["message"] and "3 int64" in seen["message"]
 
 
-def test_a_table_that_one_rank_refuses_is_an_error_for_all(run_ranks):
-    notes = run_ranks(2, "table_trouble.py", "refused").notes
+def test_a_table_that_one_rank_rejects_is_an_error_on_all(run_ranks):
+    notes = run_ranks(2, "table_trouble.py", "rejected").notes
     assert "did you mean `adagrad`" in json.loads(notes[1])["message"]
     assert json.loads(notes[0])["type"] in ("UsageError", "PeerLost"), notes[0]
 
 
-def test_what_one_rank_cannot_save_is_the_same_error_on_all(run_ranks):
+def test_arguments_that_one_rank_rejects_are_an_error_for_all(run_ranks):
+    assert run_ranks(3, "table_trouble.py", "arguments").check().notes == dict.fromkeys(range(3), "done")
+
+
+def test_a_role_that_one_rank_misspells_is_an_error_for_all(run_ranks):
+    notes = run_ranks(2, "table_trouble.py", "unknown-role").check().notes
+    for rank in range(2):
+        seen = json.loads(notes[rank])
+        assert seen["type"] == "UsageError" and '"wrker"' in seen["message"], seen
+        assert rank == 1 or "on rank 1" in seen["message"], seen
+
+
+def test_a_failed_save_of_one_rank_is_the_same_error_on_all(run_ranks):
     notes = run_ranks(3, "table_trouble.py", "unsaved").check().notes
     for rank in range(3):
         seen = json.loads(notes[rank])
@@ -103,14 +115,14 @@ def test_what_one_rank_cannot_save_is_the_same_error_on_all(run_ranks):
         assert rank == 0 or "on rank 0" in seen["message"], seen
 
 
-def test_nobody_is_sent_back_into_a_job_that_it_has_left(run_ranks):
+def test_errors_after_shutdown_do_not_suggest_init(run_ranks):
     notes = run_ranks(2, "table_trouble.py", "shutdown").check().notes
     for rank in range(2):
         message = json.loads(notes[rank])["message"]
         assert "only when all work is done" in message and "init()" not in message, message
 
 
-def test_forked_children_leave_tables_alone(run_ranks):
+def test_forked_children_do_not_affect_tables(run_ranks):
     run_ranks(2, "table_trouble.py", "fork").check()
 
 

@@ -2,7 +2,7 @@
 
 import os
 
-# `make soak` takes longer, and other seeds.
+# `make soak` runs longer, with other seeds.
 SECONDS = float(os.environ.get("UNISONO_STRESS", "60"))
 SEED = os.environ.get("UNISONO_STRESS_SEED", "1")
 

@@ -62,7 +62,7 @@ def test_tensors():
         table.get(out=torch.zeros(3, 4, dtype=torch.bfloat16).T)
 
 
-def test_arrays_are_filled_where_they_are():
+def test_arrays_are_filled_in_place():
     for table in make_all(init=3):
         out = np.zeros(table.shape, dtype="float32")
         assert table.get(out=out) is out
@@ -101,7 +101,7 @@ def test_rows():
     np.testing.assert_array_equal(table.get(0), whole[0] + 5)
 
 
-def test_several_gets_are_under_way():
+def test_several_gets_are_in_flight():
     table = uni.MatrixTable(10, 3, init=uni.normal(0, 1, seed=3))
     pending = [table.get_async([row]) for row in range(10)]
     whole = table.get()
@@ -109,7 +109,7 @@ def test_several_gets_are_under_way():
         np.testing.assert_array_equal(one.wait()[0], whole[row])
 
 
-def test_first_values():
+def test_initial_values():
     np.testing.assert_array_equal(uni.ArrayTable(3).get(), [0, 0, 0])
     np.testing.assert_array_equal(uni.ArrayTable(3, "int32", init=7).get(), [7, 7, 7])
     np.testing.assert_array_equal(uni.ArrayTable(3, init=[1, 2, 3]).get(), [1, 2, 3])
@@ -152,11 +152,19 @@ def test_options_reach_the_updater():
     decayed = uni.ArrayTable(2, init=1.0, updater="lion", learning_rate=0.5, lambda_=0.5)
     decayed.add([3, -3])
     np.testing.assert_array_equal(decayed.get(), [0.25, 1.25])
+    # The same with PyTorch's names; an add may use either.
+    table = uni.ArrayTable(2, updater="rmsprop", lr=0.5, alpha=0.0, eps=1e-8)
+    table.add([1, 4])
+    table.add([1, 4], learning_rate=0.25, rho=0.0)
+    np.testing.assert_allclose(table.get(), [-0.75, -0.75], rtol=1e-5)
+    adam = uni.ArrayTable(1, "float64", updater="adamw", lr=0.5, betas=(0.5, 0.5), eps=1.0, weight_decay=0)
+    adam.add([3])
+    np.testing.assert_allclose(adam.get(), [-0.5 * 3 / 4])
     compensated = uni.ArrayTable(1, updater="dcasgd", lambda_=0.5)
     compensated.add([1], **{"lambda": 0.1})
 
 
-def test_what_a_table_says_of_itself():
+def test_attributes_and_repr_of_a_table():
     table = uni.MatrixTable(
         3, 2, "float64", updater="momentum_sgd", consistency=("ssp", 3), name="embeddings"
     )
@@ -191,7 +199,7 @@ def test_average_keeps_a_copy():
     np.testing.assert_array_equal(table.get(), [5, 6])
 
 
-def test_sparse_tables_bring_what_changed():
+def test_sparse_tables_return_changed_rows():
     table = uni.SparseMatrixTable(5, 2, pipelined=True)
     first, second = np.full((2, 5, 2), 9, dtype="float32")
     np.testing.assert_array_equal(table.get_changed(first), range(5))
@@ -236,7 +244,7 @@ WRONG = [
     ),
     (
         lambda: uni.ArrayTable(3, updater="adam", beta3=0.9, name="w"),
-        r'`adam` of table "w": learning_rate, beta1, .*"beta3"; did you mean `beta1`',
+        r'`adam` of table "w": lr, beta1, .*"beta3"; did you mean `beta1`',
     ),
     (
         lambda: uni.ArrayTable(3, init=np.zeros(3), name="w"),
@@ -314,8 +322,11 @@ WRONG_CALLS = [
     (lambda table: table.add(np.ones((2, 3), "float32"), rows=[[1], [2], [2]]), r"shape \(3, 1, 2\)"),
     (lambda table: table.get(out=np.zeros((2, 3), "float32")), r"shape \(3, 2\).*\(2, 3\)"),
     (lambda table: table.get_async(out=np.zeros((2, 3), "float32")).wait(), r"shape \(3, 2\)"),
-    (lambda table: table.add(np.ma.masked_array(np.ones((3, 2), "float32"))), "without a mask"),
-    (lambda table: table.get(np.ma.masked_array([1, 2])), "without a mask"),
+    (
+        lambda table: table.add(np.ma.masked_array(np.ones((3, 2), "float32"))),
+        "rank 0: add: .*without a mask",
+    ),
+    (lambda table: table.get(np.ma.masked_array([1, 2])), r"rank 0: .*leave .*ids.compressed\(\)"),
     (lambda table: table.add([[1], [2, 3]]), "ragged"),
     (lambda table: table.add("text"), "numbers of type float32"),
     (lambda table: table.add(None), "numbers of type float32"),
@@ -346,8 +357,19 @@ def test_wrong_calls_change_nothing(call, complaint):
 
 
 def test_numbers_only_as_options():
-    with pytest.raises(TypeError):
-        uni.ArrayTable(3, learning_rate="fast")
+    with pytest.raises(uni.UsageError, match="expected a number as learning_rate, received 'fast'"):
+        uni.ArrayTable(3, updater="sgd", learning_rate="fast")
+    with pytest.raises(uni.UsageError, match=r"expected two numbers as betas, received 0\.9"):
+        uni.ArrayTable(3, updater="adam", betas=0.9)
+
+
+def test_errors_have_their_parts_as_attributes():
+    for call in (lambda: uni.ArrayTable(3, init=["x"]), lambda: uni.ArrayTable(3, updater="none")):
+        with pytest.raises(uni.UsageError) as caught:
+            call()
+        error = caught.value
+        parts = f"{error.operation}: expected {error.expected}, received {error.received}; {error.advice}"
+        assert error.rank == 0 and str(error) == f"rank 0: {parts}"
 
 
 def test_arrays_have_no_rows():
@@ -357,11 +379,11 @@ def test_arrays_have_no_rows():
             call()
 
 
-def test_only_sparse_tables_know_what_changed():
+def test_only_sparse_tables_have_get_changed():
     assert not hasattr(uni.MatrixTable(3, 2), "get_changed")
 
 
-def test_names_are_taken_once():
+def test_names_are_unique():
     table = uni.ArrayTable(3, name="weights")
     with pytest.raises(uni.UsageError, match="weights"):
         uni.MatrixTable(3, 2, name="weights")
@@ -369,7 +391,7 @@ def test_names_are_taken_once():
     uni.ArrayTable(3, name="weights")
 
 
-def test_integers_are_not_made_from_fractions():
+def test_fractions_are_not_converted_to_integers():
     table = uni.ArrayTable(2, "int64")
     with pytest.raises(uni.UsageError, match="int64"):
         table.add([0.5, 1])
@@ -377,7 +399,7 @@ def test_integers_are_not_made_from_fractions():
     assert table.get().tolist() == [2**53 + 1, -1]
 
 
-def test_whole_numbers_arrive_as_they_are_or_not_at_all():
+def test_integers_arrive_exactly_or_are_rejected():
     for exact in (2**53 + 1, -(2**63), np.int64(2**63 - 1)):
         assert uni.ArrayTable(2, "int64", init=exact).get().tolist() == [exact, exact]
     assert uni.ArrayTable(1, "int32", init=2.0).get().tolist() == [2]
@@ -416,7 +438,7 @@ def test_after_shutdown():
     np.testing.assert_array_equal(uni.ArrayTable(2, name="sparse-matrix-1").get(), [0, 0])
 
 
-def test_what_is_under_way_at_shutdown_ends():
+def test_calls_in_flight_at_shutdown_end():
     table = uni.ArrayTable(100_000)
     pending = table.get_async()
     uni.shutdown()
@@ -432,7 +454,7 @@ def test_roles(world):
         uni.init(role="worker")
 
 
-def test_unknown_roles_are_refused():
+def test_unknown_roles_are_rejected():
     with pytest.raises(uni.UsageError, match="none, worker, server or both"):
         uni.init(role="boss")
     with pytest.raises(uni.UsageError, match="at least one worker and one server"):
@@ -440,7 +462,7 @@ def test_unknown_roles_are_refused():
     assert uni.init(role="both").workers == 1
 
 
-def test_references_are_given_back():
+def test_references_are_released():
     table = uni.MatrixTable(3, 2)
     delta, rows, out = np.ones((3, 2), "float32"), np.arange(3), np.zeros((3, 2), "float32")
     before = [sys.getrefcount(x) for x in (delta, rows, out)]
@@ -457,13 +479,13 @@ def test_references_are_given_back():
     assert [sys.getrefcount(x) for x in (delta, rows, out)] == before
 
 
-def test_many_tables_come_and_go():
+def test_many_tables_are_created_and_dropped():
     for number in range(200):
         table = uni.ArrayTable(100_000, init=number)
         assert table.get()[-1] == number
 
 
-def test_devices_that_are_not_there_are_refused():
+def test_missing_devices_are_rejected():
     with pytest.raises(uni.Error, match="CUDA"):
         uni.MatrixTable(3, 2, device="cuda:999")
     with pytest.raises(uni.UsageError, match="'tpu'"):

@@ -38,26 +38,26 @@ def test_results_can_be_changed_and_resized():
     assert result.sum() == 3
 
 
-def test_parameters_are_taken_as_they_are():
+def test_parameters_are_used_in_place():
     layer = torch.nn.Linear(3, 2)
     assert uni.broadcast(layer.weight) is layer.weight
     assert not uni.gather(layer.weight).requires_grad
 
 
-def test_what_would_need_a_hidden_copy_is_refused():
+def test_tensors_that_need_a_hidden_copy_are_rejected():
     with pytest.raises(uni.UsageError, match="contiguous"):
         uni.all_reduce(torch.ones(3, 4).t())
     assert torch.equal(uni.gather(torch.arange(6).reshape(2, 3).t())[0], torch.arange(6).reshape(2, 3).t())
 
 
 @pytest.mark.parametrize("bad", [torch.ones(3, dtype=torch.int16), torch.ones(3, dtype=torch.bool)])
-def test_other_types_are_refused(bad):
+def test_other_types_are_rejected(bad):
     with pytest.raises(uni.UsageError, match="bfloat16"):
         uni.all_reduce(bad)
 
 
 @pytest.mark.parametrize("bad", [torch.ones(3, device="meta"), torch.ones(3, 3).to_sparse()])
-def test_tensors_without_memory_of_their_own_are_refused(bad):
+def test_tensors_without_their_own_memory_are_rejected(bad):
     with pytest.raises(uni.UsageError, match="lent"):
         uni.all_reduce(bad)
 
@@ -78,7 +78,7 @@ class Wrapper(torch.Tensor):
 @pytest.mark.parametrize(
     "make", [lambda: Wrapper((3,)), lambda: Wrapper((3,), storage_offset=5, strides=(1,))]
 )
-def test_tensors_whose_values_are_elsewhere_are_rejected_by_name(verb, make):
+def test_tensors_without_their_own_storage_are_rejected_by_name(verb, make):
     with pytest.raises(uni.UsageError, match="a Wrapper, which has no memory of its own"):
         verb(make())
     assert verb(torch.ones(1)).sum() == 1
@@ -97,7 +97,7 @@ def negative():
     return x
 
 
-def test_the_negative_bit_counts():
+def test_the_negative_bit_is_respected():
     for result in (
         uni.all_gather(negative())[0],
         uni.gather(negative())[0],
@@ -117,7 +117,7 @@ def test_the_negative_bit_counts():
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_a_view_with_the_negative_bit_is_written_like_any_other(wait):
+def test_a_view_with_the_negative_bit_can_be_written(wait):
     memory = torch.tensor([1.0, 5.0])
     x = torch._neg_view(memory)
     given = uni.send(torch.tensor([3.0, 4.0]), to=0, wait=False)
@@ -142,7 +142,7 @@ WRITES = [
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_autograd_notices_what_a_call_has_written(write):
+def test_autograd_detects_writes_of_a_call(write):
     x, weight = torch.ones(3), torch.ones(3, requires_grad=True)
     loss = (weight * x).sum()
     write(x)
@@ -160,7 +160,7 @@ PENDING = [
 
 
 @pytest.mark.parametrize("begin", PENDING)
-def test_autograd_notices_what_a_call_in_the_background_has_written(begin):
+def test_autograd_detects_writes_of_a_background_call(begin):
     x, weight = torch.ones(3), torch.ones(3, requires_grad=True)
     before = (weight * x).sum()
     pending = begin(x)
@@ -172,7 +172,7 @@ def test_autograd_notices_what_a_call_in_the_background_has_written(begin):
     (weight * x).sum().backward()
 
 
-def test_what_is_only_read_counts_no_write():
+def test_reading_does_not_count_as_a_write():
     x = torch.ones(3)
     for verb in (uni.all_gather, uni.gather, uni.scatter, uni.reduce_scatter, uni.all_to_all):
         verb(x)
@@ -181,7 +181,7 @@ def test_what_is_only_read_counts_no_write():
         uni.all_reduce(torch.ones(3))
 
 
-def test_verbs_run_as_they_are_inside_compiled_functions():
+def test_verbs_run_eagerly_inside_compiled_functions():
     def step(x):
         total = uni.all_reduce(x * 2, wait=False).wait() + uni.all_gather(x)[0]
         return total + uni.broadcast(x + 1) + uni.recv(torch.empty_like(x), source=0)

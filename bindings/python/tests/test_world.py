@@ -31,15 +31,15 @@ def test_a_second_init_sets_the_timeout():
         uni.init(timeout=0)
 
 
-def test_a_limit_of_address_space_leaves_room_for_a_process_alone():
+def test_a_single_process_fits_a_limited_address_space():
     code = "import unisono as uni; uni.init(); uni.barrier(); print('works')"
     limited = ["bash", "-c", 'ulimit -v 8000000; exec "$@"', "bash", sys.executable, "-c", code]
     environment = dict(os.environ, OMP_NUM_THREADS="1", UNISONO_HEAP="256")
     assert subprocess.check_output(limited, env=environment, text=True, timeout=120) == "works\n"
-    refused = subprocess.run(
+    rejected = subprocess.run(
         limited, env=dict(environment, UNISONO_HEAP=""), capture_output=True, text=True, timeout=120
     )
-    assert refused.returncode != 0 and "UNISONO_HEAP" in refused.stderr, refused.stderr
+    assert rejected.returncode != 0 and "UNISONO_HEAP" in rejected.stderr, rejected.stderr
 
 
 def test_a_new_world_after_shutdown():
@@ -102,7 +102,7 @@ def test_a_forked_child_may_not_use_the_world():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_forked_child_of_a_lonely_rank_may_start_anew():
+def test_a_forked_child_of_a_single_rank_may_start_a_new_world():
     uni.init()
     assert in_child(lambda: uni.init().barrier()) == 0
 
@@ -116,7 +116,7 @@ def test_a_rank_joins_its_job_once(run_ranks):
 
 
 @pytest.mark.parametrize("how", ["pending", "thread", "exit"])
-def test_programs_end_whatever_still_runs(run_ranks, how):
+def test_programs_exit_with_calls_in_progress(run_ranks, how):
     job = run_ranks(1, "unfinished.py", how, launcher="none", UNISONO_TIMEOUT="1000")
     assert job.status == (3 if how == "exit" else 0), job.output
 
@@ -143,7 +143,7 @@ def test_no_framework_is_imported():
     assert done.stdout.strip() == "[]"
 
 
-def test_dir_shows_what_users_need_and_nothing_else():
+def test_dir_lists_only_the_public_names():
     names = dir(uni)
     assert "ParameterManager" in names and "ArrayTable" in names
     assert not {"Any", "TYPE_CHECKING"} & set(names)
@@ -154,3 +154,31 @@ def test_the_program_is_in_the_package():
     for command in ([sys.executable, "-m", "unisono"], [f"{sys.prefix}/bin/unisono"]):
         done = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0 and "doctor" in done.stdout, done.stderr
+
+
+def test_worlds_joined_by_name(run_ranks):
+    """Processes that share only a name; several worlds at once, and one after the other."""
+    run_ranks(3, "joined.py", launcher="none").check()
+
+
+def test_a_world_by_name_checks_its_arguments():
+    for arguments, text in (
+        (("", 0, 1), "a name of 1 to 64 bytes"),
+        (("name", 3, 3), "a rank below 3"),
+        (("name", 0, 0), "at least one rank"),
+    ):
+        with pytest.raises(uni.UsageError, match=text):
+            uni.World.join(*arguments)
+
+
+def test_leaving_a_world_keeps_the_default_one():
+    default = uni.init()
+    joined = uni.World.join("one", 0, 1)
+    joined.leave()
+    joined.leave()
+    with pytest.raises(uni.UsageError, match="after shutdown"):
+        joined.barrier()
+    default.barrier()
+    default.leave()
+    with pytest.raises(uni.UsageError, match="there is no world"):
+        uni.world()

@@ -149,13 +149,13 @@ impl Work {
     /// Whether the buffers are correct after `calls` calls.
     fn is_correct(&self, calls: usize) -> bool {
         let (ranks, rank) = (self.group.size(), self.group.rank());
-        let everybody = (ranks * (ranks + 1) / 2) as f32;
+        let sum_of_ranks = (ranks * (ranks + 1) / 2) as f32;
         let own = (rank + 1) as f32;
         let part = self.counts[0];
         let whole = |buffer: &Buffer, factor: f32| matches(buffer.bytes(), 0, factor);
         match self.verb {
             Collective::Barrier => true,
-            Collective::AllReduce => whole(&self.input, everybody * (ranks as f32).powi(calls as i32 - 1)),
+            Collective::AllReduce => whole(&self.input, sum_of_ranks * (ranks as f32).powi(calls as i32 - 1)),
             Collective::Broadcast => whole(&self.input, 1.0),
             Collective::Scatter => matches(self.output.bytes(), rank * part, 1.0),
             Collective::Gather | Collective::AllGather => {
@@ -163,9 +163,9 @@ impl Work {
                 let mut parts = values.chunks(part.max(1)).enumerate();
                 parts.all(|(from, values)| matches(bytemuck::cast_slice(values), 0, (from + 1) as f32))
             }
-            Collective::Reduce if rank == 0 => whole(&self.input, 1.0 + calls as f32 * (everybody - 1.0)),
+            Collective::Reduce if rank == 0 => whole(&self.input, 1.0 + calls as f32 * (sum_of_ranks - 1.0)),
             Collective::Reduce => whole(&self.input, own),
-            Collective::ReduceScatter => matches(self.output.bytes(), rank * part, everybody),
+            Collective::ReduceScatter => matches(self.output.bytes(), rank * part, sum_of_ranks),
             Collective::AllToAll => {
                 let values: &[f32] = bytemuck::cast_slice(self.output.bytes());
                 let mut parts = values.chunks(part.max(1)).enumerate();

@@ -6,21 +6,18 @@ use clap::ValueEnum;
 
 use super::CollectiveBench;
 use super::collective_cases::Collective;
-use super::ranks::{Row, list, report_error, run_bench_ranks};
+use super::output::{cores, install_signals};
+use super::ranks::{Row, list, run_bench_ranks};
 use super::size::{Size, time};
 use crate::bandwidth::MemoryKernel;
 use crate::json::Json;
-use crate::launcher::Signals;
 use crate::stdout;
 
 /// The size at which all collectives are compared.
 const COMMON: Size = Size(1_000_000);
 
-pub(super) fn run(options: &CollectiveBench, this_program: &[OsString]) -> i32 {
-    let mut signals = match Signals::install() {
-        Ok(signals) => signals,
-        Err(error) => return report_error(1, &format!("cannot listen to signals: {error}")),
-    };
+pub(super) fn run(options: &CollectiveBench, this_program: &[OsString]) -> Result<(), i32> {
+    let mut signals = install_signals()?;
     let others: Vec<Collective> =
         Collective::value_variants().iter().copied().filter(|verb| *verb != options.verb).collect();
     let mut all = Vec::new();
@@ -28,22 +25,13 @@ pub(super) fn run(options: &CollectiveBench, this_program: &[OsString]) -> i32 {
         let mut measure = |sizes: &[Size], verbs: &[Collective]| {
             run_bench_ranks(ranks, arguments(sizes, verbs, options.seconds), this_program, &mut signals)
         };
-        let rows = match measure(&options.sizes, &[options.verb]) {
-            Ok(rows) => rows,
-            Err(status) => return status,
-        };
+        let rows = measure(&options.sizes, &[options.verb])?;
         stdout::line(sizes_table(&rows, ranks, options));
-        let more = match measure(&[COMMON], &others) {
-            Ok(rows) => rows,
-            Err(status) => return status,
-        };
+        let more = measure(&[COMMON], &others)?;
         stdout::line(verbs_table(&more, ranks));
         all.extend(rows.into_iter().chain(more));
     }
-    match options.json.as_ref().map(|file| std::fs::write(file, format!("{}\n", json(&all)))) {
-        Some(Err(error)) => report_error(1, &format!("--json {:?}: {error}", options.json)),
-        _ => 0,
-    }
+    options.output.write(records(&all))
 }
 
 /// The arguments of `bench-rank`.
@@ -83,7 +71,7 @@ fn sizes_table(rows: &[Row], ranks: usize, options: &CollectiveBench) -> String 
     let mut text = format!(
         "{} of f32, {ranks} ranks on {} cores; bandwidth = 2 · ranks · size / minimum; the limit is what copy and y += x reach\n",
         options.verb.name(),
-        std::thread::available_parallelism().map_or(1, usize::from),
+        cores(),
     );
     text += &format!(
         "{:>9}  {:<8}{:>12}{:>12}{:>12}{:>12}{:>10}\n",
@@ -116,7 +104,7 @@ fn verbs_table(rows: &[Row], ranks: usize) -> String {
     text
 }
 
-fn json(rows: &[Row]) -> Json {
+fn records(rows: &[Row]) -> Vec<Json> {
     let record = |row: &Row| {
         let mut fields: Vec<(&'static str, Json)> = vec![
             ("ranks", row.ranks.into()),
@@ -133,9 +121,5 @@ fn json(rows: &[Row]) -> Json {
         }
         Json::Object(fields)
     };
-    Json::Object(vec![
-        ("version", env!("CARGO_PKG_VERSION").into()),
-        ("cores", std::thread::available_parallelism().map_or(1, usize::from).into()),
-        ("results", Json::List(rows.iter().map(record).collect())),
-    ])
+    rows.iter().map(record).collect()
 }

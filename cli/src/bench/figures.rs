@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::process::Command;
 
-use super::ranks::{Row, report_error};
+use super::output::report_error;
+use super::ranks::Row;
 use super::size::time;
 use crate::json::Json;
 

@@ -9,18 +9,19 @@ mod gpu;
 mod halo;
 mod measure;
 mod nn;
+mod output;
 mod rank;
 mod ranks;
 mod size;
 mod tables;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
 use collective_cases::Collective;
 use halo::HaloArray;
+use output::BenchOutput;
 pub(crate) use rank::{BenchRank, bench_rank};
 use size::Size;
 use tables::Sizes;
@@ -63,9 +64,8 @@ struct CollectiveBench {
     /// Approximate measuring time per size, in seconds; large sizes take longer.
     #[arg(long, value_name = "S", default_value = "2")]
     seconds: f64,
-    /// Also write the results to this file as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    output: BenchOutput,
 }
 
 #[derive(Args)]
@@ -75,9 +75,8 @@ struct TableBench {
     workers: Vec<usize>,
     #[command(flatten)]
     sizes: Sizes,
-    /// Also write the results to this file as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    output: BenchOutput,
 }
 
 #[derive(Args)]
@@ -90,9 +89,8 @@ struct HaloBench {
     /// Height and width of the image for which a rank's memory is measured.
     #[arg(long, value_name = "N", default_value = "2048", value_parser = crate::run::positive)]
     image: usize,
-    /// Also write the results to this file as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    output: BenchOutput,
 }
 
 #[derive(Args)]
@@ -106,9 +104,8 @@ struct FrameworkBench {
     /// Approximate measuring time per figure, in seconds.
     #[arg(long, value_name = "S", default_value = "10")]
     seconds: f64,
-    /// Also write the results to this file as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    output: BenchOutput,
 }
 
 #[derive(Args)]
@@ -119,13 +116,12 @@ struct FunctionBench {
     /// Approximate measuring time per figure, in seconds.
     #[arg(long, value_name = "S", default_value = "3")]
     seconds: f64,
-    /// Also write the results to this file as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    output: BenchOutput,
 }
 
 pub(crate) fn bench(options: &BenchArgs, this_program: &[OsString]) -> i32 {
-    match &options.what {
+    let done = match &options.what {
         What::Collectives(options) => collectives::run(options, this_program),
         What::Nn(options) => nn::run(options, this_program),
         What::Tables(options) => tables::run(options, this_program),
@@ -133,5 +129,6 @@ pub(crate) fn bench(options: &BenchArgs, this_program: &[OsString]) -> i32 {
         What::Frameworks(options) => frameworks::run(options, this_program),
         What::Functions(options) => functions::run(options, this_program),
         What::Gpu(options) => gpu::run(options, this_program),
-    }
+    };
+    done.err().unwrap_or(0)
 }

@@ -2,8 +2,8 @@
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
-use std::time::Duration;
 
+use super::output::report_error;
 use super::size::Size;
 use crate::launcher::{JobSpec, Listener, OutputStream, Signals, launch};
 
@@ -42,16 +42,7 @@ pub(super) fn run_program_ranks(
     this_program: &[OsString],
     signals: &mut Signals,
 ) -> Result<Vec<Row>, i32> {
-    let spec = JobSpec {
-        size: ranks,
-        program,
-        environment: Vec::new(),
-        timeout: None,
-        grace: Duration::from_secs(5),
-        restarts: 0,
-        mps: None,
-        this_program,
-    };
+    let spec = JobSpec::new(ranks, program, this_program);
     let mut rows = Vec::new();
     let progress = std::io::stderr().is_terminal();
     let mut listener = Listener::new(|rank, stream, line: &str| {
@@ -99,9 +90,4 @@ fn parse(ranks: usize, words: &[&str]) -> Option<Row> {
 /// Joins numbers or names to one comma-separated argument.
 pub(super) fn list(items: impl Iterator<Item = String>) -> OsString {
     OsString::from(items.collect::<Vec<_>>().join(","))
-}
-
-pub(super) fn report_error(status: i32, message: &str) -> i32 {
-    eprintln!("unisono: {message}");
-    status
 }

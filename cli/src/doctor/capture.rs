@@ -26,16 +26,8 @@ impl ProbeRunner<'_> {
         environment: Vec<(OsString, OsString)>,
         limit: Duration,
     ) -> Captured {
-        let spec = JobSpec {
-            size: ranks,
-            program,
-            environment,
-            timeout: Some(limit),
-            grace: Duration::from_secs(2),
-            restarts: 0,
-            mps: None,
-            this_program: self.this_program,
-        };
+        let (timeout, grace) = (Some(limit), Duration::from_secs(2));
+        let spec = JobSpec { environment, timeout, grace, ..JobSpec::new(ranks, program, self.this_program) };
         let (mut output, mut errors) = (Vec::new(), Vec::new());
         let mut listener = Listener::new(|_, stream, line: &str| match stream {
             OutputStream::Stdout => output.push(line.to_string()),

@@ -17,6 +17,13 @@ for name in sys.argv[1:]:
         print(name, metadata.version(name))
     except metadata.PackageNotFoundError:
         print(name)
+        continue
+    if name == 'torch':
+        # A backend written in Python needs PyTorch 2.14.
+        version = tuple(map(int, metadata.version(name).split('+')[0].split('.')[:2]))
+        backends = metadata.entry_points(group='torch.distributed.backends')
+        works = version >= (2, 14) and any(one.name == 'unisono' for one in backends)
+        print('process_groups', *['init_process_group(\"unisono\") works'] * works)
 ";
 
 pub(super) fn section(runner: &mut ProbeRunner) -> ReportSection {

@@ -52,6 +52,14 @@ pub(crate) struct JobSpec<'a> {
     pub(crate) this_program: &'a [OsString],
 }
 
+impl<'a> JobSpec<'a> {
+    /// Without limits, restarts and additions.
+    pub(crate) fn new(size: usize, program: Vec<OsString>, this_program: &'a [OsString]) -> JobSpec<'a> {
+        let (environment, timeout, grace) = (Vec::new(), None, Duration::from_secs(5));
+        JobSpec { size, program, environment, timeout, grace, restarts: 0, mps: None, this_program }
+    }
+}
+
 /// One of a rank's two output streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OutputStream {

@@ -33,20 +33,26 @@ const USAGE: i32 = 2;
 #[derive(Args)]
 pub(crate) struct RunArgs {
     /// Number of ranks to start [default: one per core].
-    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = rank_count)]
+    #[arg(short = 'n', long = "ranks", value_name = "N", allow_negative_numbers = true, value_parser = rank_count)]
     ranks: Option<usize>,
     /// End the job after this many seconds, with exit status 124.
-    #[arg(long, value_name = "S", value_parser = seconds)]
+    #[arg(long, value_name = "S", allow_negative_numbers = true, value_parser = seconds)]
     timeout: Option<Duration>,
     /// Fail any call that waits longer than this many seconds for another rank (UNISONO_TIMEOUT).
-    #[arg(long, value_name = "S", value_parser = seconds)]
+    #[arg(long, value_name = "S", allow_negative_numbers = true, value_parser = seconds)]
     wait_timeout: Option<Duration>,
     /// How many seconds the other ranks may continue after one has failed.
-    #[arg(long, value_name = "S", value_parser = seconds, default_value = "5")]
+    #[arg(long, value_name = "S", allow_negative_numbers = true, value_parser = seconds, default_value = "5")]
     grace: Duration,
     /// Restart ranks that fail, at most N times for the whole job. A rank that dies between two calls resumes where it
     /// stopped and the others wait for it; one that dies inside a call ends the job. See docs/guide/launching.md.
-    #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        default_value = "0",
+        hide_default_value = true
+    )]
     restart: usize,
     /// Write everything each rank prints to DIR/rank-0.log, DIR/rank-1.log and so on.
     #[arg(long, value_name = "DIR")]

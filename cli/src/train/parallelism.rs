@@ -10,7 +10,7 @@ use unisono_nn::{Experiment, Node};
 #[derive(Args)]
 struct ProcessGrid {
     /// Number of processes to start [default: the size of the grid].
-    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = crate::run::rank_count)]
+    #[arg(short = 'n', long = "ranks", value_name = "N", allow_negative_numbers = true, value_parser = crate::run::rank_count)]
     ranks: Option<usize>,
     /// Number of processes along each axis: data=2,h=2,w=2.
     #[arg(long, value_name = "AXES")]

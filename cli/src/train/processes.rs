@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
-use std::time::Duration;
 
 use unisono::halo::Grid;
 use unisono::{Error, Result, World};
@@ -59,16 +58,9 @@ pub(super) fn start(size: usize, arguments: &[OsString], this_program: &[OsStrin
     };
     let width = || std::env::var("COLUMNS").unwrap_or_else(|_| "80".into());
     let width = std::io::stderr().is_terminal().then(width);
-    let spec = JobSpec {
-        size,
-        program: this_program.iter().chain(arguments).cloned().collect(),
-        environment: width.map(|width| (WIDTH_VARIABLE.into(), width.into())).into_iter().collect(),
-        timeout: None,
-        grace: Duration::from_secs(5),
-        restarts: 0,
-        mps: None,
-        this_program,
-    };
+    let program = this_program.iter().chain(arguments).cloned().collect();
+    let mut spec = JobSpec::new(size, program, this_program);
+    spec.environment.extend(width.map(|width| (WIDTH_VARIABLE.into(), width.into())));
     match launch(&spec, &mut PassThrough, &mut signals) {
         Ok(outcome) => {
             if !all_exited(&outcome) {

@@ -1,8 +1,8 @@
-"""Recognises handwritten digits by a small convolutional network in JAX, in one process.
+"""Recognises handwritten digits with a small convolutional network in JAX, in one process.
 
     python examples/frameworks/jax/cnn.py
 
-The same for many processes is cnn_unisono.py.
+cnn_unisono.py is the version for many processes.
 """
 
 import argparse
@@ -30,7 +30,7 @@ tests, answers = data.test_images[..., None], data.test_labels
 
 
 def scores(params, x):
-    """How much speaks for each digit."""
+    """Returns the logits of each digit."""
     layout = ("NHWC", "HWIO", "NHWC")
     maps = jax.lax.conv_general_dilated(x, params["filters"], (1, 1), "VALID", dimension_numbers=layout)
     pooled = jax.nn.relu(maps).reshape(-1, 12, 2, 12, 2, 8).max(axis=(2, 4))
@@ -38,13 +38,13 @@ def scores(params, x):
 
 
 def loss(params, x, y):
-    """How surprising the labels are."""
+    """Returns the mean cross-entropy of the labels."""
     return -jax.nn.log_softmax(scores(params, x))[jnp.arange(len(y)), y].mean()
 
 
 @jax.jit
 def step(params, x, y):
-    """The parameters after one batch."""
+    """Returns the parameters after training on one batch."""
     gradients = jax.grad(loss)(params, x, y)
     return jax.tree.map(lambda one, gradient: one - options.rate * gradient, params, gradients)
 

@@ -1,9 +1,9 @@
-"""Recognises handwritten digits by a small convolutional network in JAX, in as many processes as you like.
+"""Recognises handwritten digits with a small convolutional network in JAX, in any number of processes.
 
     unisono run -n 4 -- examples/frameworks/jax/cnn_unisono.py
 
-It is cnn.py with the lines that are marked. All workers share each batch, so it learns what one process
-learns.
+It is cnn.py with the marked lines changed. All workers share each batch, so the result is that of one
+process.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from data import mnist
 
-# UNISONO: import it
+# UNISONO: import the package
 import unisono as uni
 import unisono.jax as unijax
 
@@ -38,7 +38,7 @@ tests, answers = data.test_images[..., None], data.test_labels
 
 
 def scores(params, x):
-    """How much speaks for each digit."""
+    """Returns the logits of each digit."""
     layout = ("NHWC", "HWIO", "NHWC")
     maps = jax.lax.conv_general_dilated(x, params["filters"], (1, 1), "VALID", dimension_numbers=layout)
     pooled = jax.nn.relu(maps).reshape(-1, 12, 2, 12, 2, 8).max(axis=(2, 4))
@@ -46,16 +46,16 @@ def scores(params, x):
 
 
 def loss(params, x, y):
-    """How surprising the labels are."""
+    """Returns the mean cross-entropy of the labels."""
     return -jax.nn.log_softmax(scores(params, x))[jnp.arange(len(y)), y].mean()
 
 
 # UNISONO: instead of jax.jit, so that errors are clear
 @unijax.jit
 def step(params, x, y):
-    """The parameters after one batch."""
+    """Returns the parameters after training on one batch."""
     gradients = jax.grad(loss)(params, x, y)
-    # UNISONO: the average of all workers is the gradient of the whole batch
+    # UNISONO: the average of all workers is the gradient of the full batch
     gradients = unijax.all_reduce(gradients, "avg")
     return jax.tree.map(lambda one, gradient: one - options.rate * gradient, params, gradients)
 
@@ -75,7 +75,7 @@ for epoch in range(options.epochs):
         batch = np.array_split(batch, world.size)[world.rank]
         params = step(params, images[batch], labels[batch])
     error = float((scores(params, tests).argmax(axis=1) != answers).mean())
-    # UNISONO: one worker speaks for all
+    # UNISONO: only one worker prints
     if world.rank == 0:
         print(f"epoch {epoch + 1}: test error {error:.1%}")
 

@@ -1,8 +1,8 @@
-"""Recognises handwritten digits by logistic regression in JAX, in one process.
+"""Recognises handwritten digits with logistic regression in JAX, in one process.
 
     python examples/frameworks/jax/logistic_regression.py
 
-The same for many processes is logistic_regression_unisono.py.
+logistic_regression_unisono.py is the version for many processes.
 """
 
 import argparse
@@ -30,18 +30,18 @@ tests, answers = data.test_images.reshape(-1, 784), data.test_labels
 
 
 def scores(params, x):
-    """How much speaks for each digit."""
+    """Returns the logits of each digit."""
     return x @ params["W"] + params["b"]
 
 
 def loss(params, x, y):
-    """How surprising the labels are."""
+    """Returns the mean cross-entropy of the labels."""
     return -jax.nn.log_softmax(scores(params, x))[jnp.arange(len(y)), y].mean()
 
 
 @jax.jit
 def step(params, x, y):
-    """The parameters after one batch."""
+    """Returns the parameters after training on one batch."""
     gradients = jax.grad(loss)(params, x, y)
     return jax.tree.map(lambda one, gradient: one - options.rate * gradient, params, gradients)
 

@@ -1,8 +1,8 @@
-"""Recognises handwritten digits by logistic regression in JAX, in as many processes as you like.
+"""Recognises handwritten digits with logistic regression in JAX, in any number of processes.
 
     unisono run -n 4 -- examples/frameworks/jax/logistic_regression_unisono.py
 
-It is logistic_regression.py with the lines that are marked.
+It is logistic_regression.py with the marked lines changed.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from data import mnist
 
-# UNISONO: import it
+# UNISONO: import the package
 import unisono as uni
 from unisono.jax import ParameterManager
 
@@ -37,24 +37,24 @@ tests, answers = data.test_images.reshape(-1, 784), data.test_labels
 
 
 def scores(params, x):
-    """How much speaks for each digit."""
+    """Returns the logits of each digit."""
     return x @ params["W"] + params["b"]
 
 
 def loss(params, x, y):
-    """How surprising the labels are."""
+    """Returns the mean cross-entropy of the labels."""
     return -jax.nn.log_softmax(scores(params, x))[jnp.arange(len(y)), y].mean()
 
 
 @jax.jit
 def step(params, x, y):
-    """The parameters after one batch."""
+    """Returns the parameters after training on one batch."""
     gradients = jax.grad(loss)(params, x, y)
     return jax.tree.map(lambda one, gradient: one - options.rate * gradient, params, gradients)
 
 
 params = {"W": jnp.zeros((784, 10)), "b": jnp.zeros(10)}
-# UNISONO: all workers share the parameters; those of the first win
+# UNISONO: all workers share the parameters, starting from worker 0's
 manager = ParameterManager(params)
 params = manager.model
 
@@ -64,13 +64,13 @@ for epoch in range(options.epochs):
     # UNISONO: each worker takes its part of the batches
     for batch in batches[world.worker_id :: world.workers]:
         params = step(params, images[batch], labels[batch])
-        # UNISONO: add what this step has changed, and take what the others have
+        # UNISONO: add the changes of this step, and take those of the others
         params = manager.sync(params)
     # UNISONO: wait for the others, and take their last changes
     uni.barrier()
     params = manager.flush(params)
     error = float((scores(params, tests).argmax(axis=1) != answers).mean())
-    # UNISONO: one worker speaks for all
+    # UNISONO: only one worker prints
     if world.rank == 0:
         print(f"epoch {epoch + 1}: test error {error:.1%}")
 

@@ -1,10 +1,10 @@
-"""Recognises handwritten digits by a small convolutional network in Keras, in one process.
+"""Recognises handwritten digits with a small convolutional network in Keras, in one process.
 
     python examples/frameworks/keras/cnn.py
 
-The same for many processes is cnn_unisono.py.
+cnn_unisono.py is the version for many processes.
 
-KERAS_BACKEND says on what Keras runs: jax, unless you say otherwise, torch or tensorflow.
+KERAS_BACKEND selects the backend of Keras: jax (the default here), torch or tensorflow.
 """
 
 import argparse

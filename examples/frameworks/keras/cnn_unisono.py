@@ -1,10 +1,10 @@
-"""Recognises handwritten digits by a small convolutional network in Keras, in as many processes as you like.
+"""Recognises handwritten digits with a small convolutional network in Keras, in any number of processes.
 
     unisono run -n 4 -- examples/frameworks/keras/cnn_unisono.py
 
-It is cnn.py with the lines that are marked.
+It is cnn.py with the marked lines changed.
 
-KERAS_BACKEND says on what Keras runs: jax, unless you say otherwise, torch or tensorflow.
+KERAS_BACKEND selects the backend of Keras: jax (the default here), torch or tensorflow.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import keras
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from data import mnist
 
-# UNISONO: import it
+# UNISONO: import the package
 import unisono as uni
 from unisono.keras import SyncCallback
 
@@ -60,7 +60,7 @@ callbacks = [sync]
 for epoch in range(options.epochs):
     model.fit(images, labels, batch_size=options.batch, verbose=0, callbacks=callbacks)
     error = 1 - model.evaluate(tests, answers, verbose=0, return_dict=True)["accuracy"]
-    # UNISONO: one worker speaks for all
+    # UNISONO: only one worker prints
     if world.rank == 0:
         print(f"epoch {epoch + 1}: test error {error:.1%}")
 

@@ -1,10 +1,10 @@
-"""Recognises handwritten digits by logistic regression in Keras, in one process.
+"""Recognises handwritten digits with logistic regression in Keras, in one process.
 
     python examples/frameworks/keras/logistic_regression.py
 
-The same for many processes is logistic_regression_unisono.py.
+logistic_regression_unisono.py is the version for many processes.
 
-KERAS_BACKEND says on what Keras runs: jax, unless you say otherwise, torch or tensorflow.
+KERAS_BACKEND selects the backend of Keras: jax (the default here), torch or tensorflow.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""Recognises handwritten digits by logistic regression in Keras, in as many processes as you like.
+"""Recognises handwritten digits with logistic regression in Keras, in any number of processes.
 
     unisono run -n 4 -- examples/frameworks/keras/logistic_regression_unisono.py
 
-It is logistic_regression.py with the lines that are marked.
+It is logistic_regression.py with the marked lines changed.
 
-KERAS_BACKEND says on what Keras runs: jax, unless you say otherwise, torch or tensorflow.
+KERAS_BACKEND selects the backend of Keras: jax (the default here), torch or tensorflow.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import keras
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from data import mnist
 
-# UNISONO: import it
+# UNISONO: import the package
 import unisono as uni
 from unisono.keras import SyncCallback
 
@@ -48,7 +48,7 @@ model = keras.Sequential(
 )
 model.compile(keras.optimizers.SGD(options.rate), "sparse_categorical_crossentropy", metrics=["accuracy"])
 
-# UNISONO: after each batch add what it has changed, and take what the others have
+# UNISONO: after each batch, add its changes and take those of the others
 sync = SyncCallback(model)
 callbacks = [sync]
 for epoch in range(options.epochs):
@@ -57,7 +57,7 @@ for epoch in range(options.epochs):
     uni.barrier()
     sync.manager.flush()
     error = 1 - model.evaluate(tests, answers, verbose=0, return_dict=True)["accuracy"]
-    # UNISONO: one worker speaks for all
+    # UNISONO: only one worker prints
     if world.rank == 0:
         print(f"epoch {epoch + 1}: test error {error:.1%}")
 

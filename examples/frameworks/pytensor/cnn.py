@@ -1,8 +1,8 @@
-"""Recognises handwritten digits by a convolutional network in PyTensor, in one process.
+"""Recognises handwritten digits with a convolutional network in PyTensor, in one process.
 
     python examples/frameworks/pytensor/cnn.py
 
-The same for many processes is cnn_unisono.py.
+cnn_unisono.py is the version for many processes.
 """
 
 import argparse
@@ -30,7 +30,7 @@ data = mnist(options.data)
 images, labels = data.images, data.labels
 tests, answers = data.test_images, data.test_labels
 
-KERNEL, FILTERS, SIDE = 5, 8, 24  # a filter makes an image of 24 by 24 out of one of 28 by 28
+KERNEL, FILTERS, SIDE = 5, 8, 24  # a filter turns a 28 by 28 image into a 24 by 24 one
 random = np.random.default_rng(0)
 
 
@@ -40,7 +40,7 @@ def parameter(name, *shape):
     return pytensor.shared(value, name=name, borrow=True)
 
 
-# What lies under each filter at each place. PyTensor has no convolution of batches: it is a matrix product.
+# The patches under each filter. PyTensor has no batched convolution, so it is a matrix product.
 corner, inside = np.indices((SIDE, SIDE)).reshape(2, -1, 1), np.indices((KERNEL, KERNEL)).reshape(2, 1, -1)
 rows, columns = corner + inside
 

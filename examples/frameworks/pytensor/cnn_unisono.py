@@ -1,8 +1,8 @@
-"""Recognises handwritten digits by a convolutional network in PyTensor, in as many processes as you like.
+"""Recognises handwritten digits with a convolutional network in PyTensor, in any number of processes.
 
     unisono run -n 4 -- examples/frameworks/pytensor/cnn_unisono.py
 
-It is cnn.py with the lines that are marked.
+It is cnn.py with the marked lines changed.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import pytensor.tensor as T
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from data import mnist
 
-# UNISONO: import it
+# UNISONO: import the package
 import unisono as uni
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -36,7 +36,7 @@ data = mnist(options.data)
 images, labels = data.images, data.labels
 tests, answers = data.test_images, data.test_labels
 
-KERNEL, FILTERS, SIDE = 5, 8, 24  # a filter makes an image of 24 by 24 out of one of 28 by 28
+KERNEL, FILTERS, SIDE = 5, 8, 24  # a filter turns a 28 by 28 image into a 24 by 24 one
 random = np.random.default_rng(0)
 
 
@@ -46,7 +46,7 @@ def parameter(name, *shape):
     return pytensor.shared(value, name=name, borrow=True)
 
 
-# What lies under each filter at each place. PyTensor has no convolution of batches: it is a matrix product.
+# The patches under each filter. PyTensor has no batched convolution, so it is a matrix product.
 corner, inside = np.indices((SIDE, SIDE)).reshape(2, -1, 1), np.indices((KERNEL, KERNEL)).reshape(2, 1, -1)
 rows, columns = corner + inside
 
@@ -61,7 +61,7 @@ loss = -T.log(probability[T.arange(y.shape[0]), y]).mean()
 
 rate = np.float32(options.rate)
 parameters = [filters, W, b]
-# UNISONO: all workers begin with the parameters of the first, and average them at each sync
+# UNISONO: all workers start from worker 0's parameters, and average them at each sync
 manager = uni.ParameterManager(parameters, mode="average")
 gradients = T.grad(loss, parameters)
 updates = [(one, one - rate * gradient) for one, gradient in zip(parameters, gradients, strict=True)]
@@ -76,7 +76,7 @@ for epoch in range(options.epochs):
         # UNISONO: average with the others
         manager.sync()
     error = float(mistakes(tests, answers))
-    # UNISONO: one worker speaks for all
+    # UNISONO: only one worker prints
     if world.rank == 0:
         print(f"epoch {epoch + 1}: test error {error:.1%}")
 

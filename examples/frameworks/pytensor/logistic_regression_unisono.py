@@ -1,8 +1,8 @@
-"""Recognises handwritten digits by logistic regression in PyTensor, in as many processes as you like.
+"""Recognises handwritten digits with logistic regression in PyTensor, in any number of processes.
 
     unisono run -n 4 -- examples/frameworks/pytensor/logistic_regression_unisono.py
 
-It is logistic_regression.py with the lines that are marked.
+It is logistic_regression.py with the marked lines changed.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import pytensor.tensor as T
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from data import mnist
 
-# UNISONO: import it
+# UNISONO: import the package
 import unisono as uni
 from unisono.pytensor import mv_shared, sync_all_mv_shared_vars
 
@@ -54,13 +54,13 @@ for epoch in range(options.epochs):
     # UNISONO: each worker takes its part of the batches
     for batch in batches[world.worker_id :: world.workers]:
         train(images[batch], labels[batch])
-        # UNISONO: add what this step has changed, and take what the others have
+        # UNISONO: add the changes of this step, and take those of the others
         sync_all_mv_shared_vars()
     # UNISONO: wait for the others, and take their last changes
     uni.barrier()
     sync_all_mv_shared_vars()
     error = float(mistakes(tests, answers))
-    # UNISONO: one worker speaks for all
+    # UNISONO: only one worker prints
     if world.rank == 0:
         print(f"epoch {epoch + 1}: test error {error:.1%}")
 

@@ -1,8 +1,8 @@
-"""Recognises handwritten digits by a small convolutional network, in one process.
+"""Recognises handwritten digits with a small convolutional network, in one process.
 
     python examples/frameworks/pytorch/cnn.py
 
-The same for many processes is cnn_unisono.py.
+cnn_unisono.py is the version for many processes.
 """
 
 import argparse

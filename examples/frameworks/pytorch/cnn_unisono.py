@@ -1,9 +1,9 @@
-"""Recognises handwritten digits by a small convolutional network, in as many processes as you like.
+"""Recognises handwritten digits with a small convolutional network, in any number of processes.
 
     unisono run -n 4 -- examples/frameworks/pytorch/cnn_unisono.py
 
-It is cnn.py with the lines that are marked. All workers share each batch, so it learns what one process
-learns.
+It is cnn.py with the marked lines changed. All workers share each batch, so the result is that of one
+process.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from torch.nn import functional
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from data import mnist
 
-# UNISONO: import it
+# UNISONO: import the package
 import unisono as uni
 from unisono.torch import DistributedDataParallel
 
@@ -59,7 +59,7 @@ for epoch in range(options.epochs):
         optimizer.step()
     with torch.no_grad():
         error = (model(tests).argmax(dim=1) != answers).float().mean().item()
-    # UNISONO: one worker speaks for all
+    # UNISONO: only one worker prints
     if world.rank == 0:
         print(f"epoch {epoch + 1}: test error {error:.1%}")
 

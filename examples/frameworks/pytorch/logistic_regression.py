@@ -1,8 +1,8 @@
-"""Recognises handwritten digits by logistic regression, in one process.
+"""Recognises handwritten digits with logistic regression, in one process.
 
     python examples/frameworks/pytorch/logistic_regression.py
 
-The same for many processes is logistic_regression_unisono.py.
+logistic_regression_unisono.py is the version for many processes.
 """
 
 import argparse

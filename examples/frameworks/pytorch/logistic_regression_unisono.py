@@ -1,8 +1,8 @@
-"""Recognises handwritten digits by logistic regression, in as many processes as you like.
+"""Recognises handwritten digits with logistic regression, in any number of processes.
 
     unisono run -n 4 -- examples/frameworks/pytorch/logistic_regression_unisono.py
 
-It is logistic_regression.py with the lines that are marked.
+It is logistic_regression.py with the marked lines changed.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from torch.nn import functional
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from data import mnist
 
-# UNISONO: import it
+# UNISONO: import the package
 import unisono as uni
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -37,7 +37,7 @@ tests, answers = torch.from_numpy(data.test_images).flatten(1), torch.from_numpy
 torch.manual_seed(0)
 model = torch.nn.Linear(28 * 28, 10)
 optimizer = torch.optim.SGD(model.parameters(), lr=options.rate)
-# UNISONO: all workers share the parameters; those of the first win
+# UNISONO: all workers share the parameters, starting from worker 0's
 manager = uni.ParameterManager(model)
 
 for epoch in range(options.epochs):
@@ -47,14 +47,14 @@ for epoch in range(options.epochs):
         optimizer.zero_grad()
         functional.cross_entropy(model(images[batch]), labels[batch]).backward()
         optimizer.step()
-        # UNISONO: add what this step has changed, and take what the others have
+        # UNISONO: add the changes of this step, and take those of the others
         manager.sync()
     # UNISONO: wait for the others, and take their last changes
     uni.barrier()
     manager.flush()
     with torch.no_grad():
         error = (model(tests).argmax(dim=1) != answers).float().mean().item()
-    # UNISONO: one worker speaks for all
+    # UNISONO: only one worker prints
     if world.rank == 0:
         print(f"epoch {epoch + 1}: test error {error:.1%}")
 

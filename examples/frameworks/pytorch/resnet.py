@@ -1,11 +1,11 @@
-"""Tells photographs of CIFAR-10 apart by a residual network of 20 layers, on one process or on many.
+"""Classifies photographs of CIFAR-10 with a residual network of 20 layers, in one process or many.
 
     python examples/frameworks/data.py cifar10 FOLDER
     unisono run -n 4 -- examples/frameworks/pytorch/resnet.py --data FOLDER
 
 The network and its schedule are those of "Deep Residual Learning for Image Recognition" (He and others,
-2015), section 4.2. All workers share each batch: its size does not depend on their number. Where there are
-GPUs, workers use them.
+2015), section 4.2. All workers share each batch, whose size does not depend on their number. Workers
+use GPUs if there are any.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from data import cifar10
 
 
 class BasicBlock(nn.Module):
-    """Two convolutions and a way around them."""
+    """Two convolutions and a shortcut around them."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class BasicBlock(nn.Module):
         self.stride, self.added = stride, outputs - inputs
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The way around has no parameters: it leaves out pixels and fills new channels with zeros."""
+        """The shortcut has no parameters: it drops pixels and fills new channels with zeros."""
         around = functional.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.added))
         x = functional.relu(self.first_norm(self.first(x)))
         return functional.relu(self.second_norm(self.second(x)) + around)
@@ -114,8 +114,8 @@ def main() -> None:
 
 @torch.no_grad()
 def test(model: nn.Module, images: torch.Tensor, labels: torch.Tensor, world: uni.World) -> float:
-    """The fraction of photographs that are taken for something else; each worker looks at its part."""
-    broadcast_parameters(model)  # with one worker's statistics of batch normalization
+    """Returns the fraction of misclassified photographs; each worker evaluates its part."""
+    broadcast_parameters(model)  # including one worker's batch normalization statistics
     model.eval()
     mine = range(world.rank, len(images), world.size)
     wrong = torch.zeros(1, dtype=torch.int64, device=images.device)

@@ -62,7 +62,7 @@ pub fn learn_digits(group: &Group, batches: usize) -> Result<Vec<f64>> {
 epochs: 0
 batch_size: 50
 data: {type: mnist, sample: 10}
-rule: {type: adam, rate: 0.003}
+rule: {type: adam, lr: 0.003}
 model:
   type: autoencoder
   cost: cross_entropy

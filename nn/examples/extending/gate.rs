@@ -68,7 +68,7 @@ impl Gates {
         let maps = plan.input.maps;
         // The weight is replicated on every rank; its gradient is the sum over the ranks that hold parts of the maps.
         let spread = Spread::Everywhere;
-        let rule = Rule { decay: 0.0, ..plan.spec.rule.clone() };
+        let rule = Rule { weight_decay: 0.0, ..plan.spec.rule.clone() };
         let steepness = Weight::new("steepness", vec![maps], vec![T::of(first); maps], rule, spread);
         Gate { name: plan.spec.name.clone(), shape: plan.input, steepness }
     }

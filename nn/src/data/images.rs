@@ -194,14 +194,14 @@ mod tests {
         let data = open_set(&folder).expect("it is a data set");
         assert_eq!((data.shape, data.outputs, data.train.count), (Shape::new(1, 2, 3), 2, 4));
         assert_eq!((data.train.class(1), data.train.class(2)), (Some(0), Some(1)));
-        let refused = || open_set(&folder).expect_err("it is no such data set").to_string();
+        let rejected = || open_set(&folder).expect_err("it is no such data set").to_string();
         std::fs::write(folder.join("train/dog/d.JPG"), "a photograph").expect("written");
-        assert!(refused().contains("d.JPG") && refused().contains("PNG"), "{}", refused());
+        assert!(rejected().contains("d.JPG") && rejected().contains("PNG"), "{}", rejected());
         std::fs::remove_file(folder.join("train/dog/d.JPG")).expect("it can be removed");
         for class in ["cat", "dog", "eel"] {
             std::fs::create_dir_all(folder.join("test").join(class)).expect("it can be made");
         }
-        assert!(refused().contains("`eel`"), "{}", refused());
+        assert!(rejected().contains("`eel`"), "{}", rejected());
         std::fs::remove_dir_all(folder.join("test")).expect("it can be removed");
         std::fs::write(folder.join("train/dog/c.pgm"), b"P5 1 1 255\n\x00").expect("written");
         let error = open_set(&folder).and_then(|mut data| data.train.keep()).expect_err("another size");

@@ -94,7 +94,7 @@ impl Topology {
     }
 
     /// Fails on all ranks if it failed on one. All ranks must call this. The rank with the root cause reports it; a rank
-    /// that only waited for others in vain reports its error if there is no root cause.
+    /// that only timed out waiting for others reports its error if there is no root cause.
     pub(crate) fn agree<R>(&self, result: Result<R>) -> Result<R, Failure> {
         agree(&self.world.group, result)
     }

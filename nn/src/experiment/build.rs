@@ -13,29 +13,24 @@ use crate::layers::{
 use crate::models::{Network, Pretraining};
 use crate::number::Number;
 use crate::random::Stream;
-use crate::rules::{Method, Rule, Schedule};
+use crate::rules::Rule;
 use crate::shape::{Shape, Window};
 use crate::weight::{Spread, Weight};
 
 impl LayerSpec {
     /// The output shape for an input shape, or an error if they do not fit.
     pub fn output(&self, input: Shape) -> Result<Shape> {
-        let fits = |window: &Window| {
-            window.outputs(input).ok_or_else(|| {
-                let [rows, columns] = window.kernel;
-                self.place.error(
-                    &format!("layer `{}`", self.name),
-                    format!("a window that fits its input of {input}"),
-                    format!("a kernel of {rows}×{columns} with a padding of {:?}", window.padding),
-                    "make the kernel smaller, or pool less below it",
-                )
-            })
-        };
+        let what = format!("layer `{}`", self.name);
         let wrong = |expected: &str, received: &[usize; 2], advice: String| {
-            self.place.error(&format!("layer `{}`", self.name), expected, format!("{received:?}"), advice)
+            self.place.error(&what, expected, format!("{received:?}"), advice)
         };
         let fits = |window: &Window| {
-            let outputs = fits(window)?;
+            let outputs = window.outputs(input).ok_or_else(|| {
+                let [rows, columns] = window.kernel;
+                let expected = format!("a window that fits its input of {input}");
+                let received = format!("a kernel of {rows}×{columns} with a padding of {:?}", window.padding);
+                self.place.error(&what, expected, received, "make the kernel smaller, or pool less below it")
+            })?;
             if window.padding[0] >= window.kernel[0] || window.padding[1] >= window.kernel[1] {
                 let advice =
                     format!("write, for example, `padding: {:?}`", window.kernel.map(|side| side / 2));
@@ -114,7 +109,7 @@ impl LayerSpec {
         value: f64,
         spread: Spread,
     ) -> Weight<T> {
-        let rule = Rule { decay: 0.0, ..self.rule.clone() };
+        let rule = Rule { weight_decay: 0.0, ..self.rule.clone() };
         Weight::new(name, vec![size], vec![T::of(value); size], rule, spread)
     }
 
@@ -124,39 +119,33 @@ impl LayerSpec {
         let name = self.name.clone();
         let weight = || self.weight(seed, "weights", input, output);
         let bias = |spread: Spread| self.bias.map(|value| self.vector("bias", output.maps, value, spread));
-        let mut layers: Vec<Box<dyn Layer<T>>> = Vec::new();
-        match &self.kind {
+        let layer: Box<dyn Layer<T>> = match &self.kind {
             LayerKind::FullyConnected { .. } => {
-                layers.push(Box::new(FullyConnected::new(name, input, weight(), bias(Spread::Whole))));
+                Box::new(FullyConnected::new(name, input, weight(), bias(Spread::Whole)))
             }
             LayerKind::Convolution { window, .. } => {
-                let bias = bias(Spread::Everywhere);
-                layers.push(Box::new(Convolution::new(name, input, *window, weight(), bias)));
+                Box::new(Convolution::new(name, input, *window, weight(), bias(Spread::Everywhere)))
             }
             LayerKind::Local { window, unit_rows, .. } => {
-                layers.push(Box::new(LocalFilter::new(name, input, *window, weight(), *unit_rows)));
+                Box::new(LocalFilter::new(name, input, *window, weight(), *unit_rows))
             }
-            LayerKind::Pooling { pool, window } => {
-                layers.push(Box::new(Pooling::new(name, *pool, input, *window)));
-            }
-            LayerKind::Contrast { kernel } => {
-                layers.push(Box::new(LocalContrast::new(name, input, *kernel)));
-            }
+            LayerKind::Pooling { pool, window } => Box::new(Pooling::new(name, *pool, input, *window)),
+            LayerKind::Contrast { kernel } => Box::new(LocalContrast::new(name, input, *kernel)),
             LayerKind::Response { size, alpha, beta } => {
-                layers.push(Box::new(CrossMapResponse::new(name, input, *size, *alpha, *beta)));
+                Box::new(CrossMapResponse::new(name, input, *size, *alpha, *beta))
             }
-            LayerKind::Dropout { keep } => layers.push(Box::new(Dropout::new(name, input, *keep, seed))),
+            LayerKind::Dropout { keep } => Box::new(Dropout::new(name, input, *keep, seed)),
             LayerKind::BatchNorm { kept, epsilon } => {
-                let scale = self.vector("scale", input.maps, 1.0, Spread::Everywhere);
-                let shift = self.vector("shift", input.maps, 0.0, Spread::Everywhere);
-                layers.push(Box::new(BatchNorm::new(name, input, (scale, shift), *kept, *epsilon)));
+                let [scale, shift] = [("scale", 1.0), ("shift", 0.0)]
+                    .map(|(name, value)| self.vector(name, input.maps, value, Spread::Everywhere));
+                Box::new(BatchNorm::new(name, input, (scale, shift), *kept, *epsilon))
             }
-            LayerKind::Own(own) => layers.push(own.build(self, input, seed)?),
+            LayerKind::Own(own) => own.build(self, input, seed)?,
             LayerKind::Activation => {
-                layers.push(Box::new(ActivationLayer::new(name, input, self.activation)));
-                return Ok(layers);
+                return Ok(vec![Box::new(ActivationLayer::new(name, input, self.activation))]);
             }
-        }
+        };
+        let mut layers = vec![layer];
         if self.activation != Activation::Identity {
             let name = format!("{}.activation", self.name);
             layers.push(Box::new(ActivationLayer::new(name, output, self.activation)));
@@ -240,8 +229,7 @@ impl Experiment {
         let ModelKind::SparseAutoencoder { sparsity, pretrain_rate, tied_weights, .. } = self.model else {
             return Ok(None);
         };
-        let rate = Schedule::Constant(pretrain_rate);
-        let rule = Rule { method: Method::GradientDescent, rate, decay: 0.0 };
+        let rule = Rule::sgd(pretrain_rate);
         let mut pretraining = Pretraining { filters: Vec::new(), sparsity, rule, decoders: Vec::new() };
         for pair in self.layers.windows(2) {
             let pools = matches!(pair[1].kind, LayerKind::Pooling { pool: Pool::L2, .. });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use unisono::{Error, Result};
 
 use super::node::{Node, Place, Value};
-use super::yaml;
+use super::{aliases, yaml};
 
 /// Reads a file and its base files.
 pub fn read(path: &Path) -> Result<Node> {
@@ -28,6 +28,7 @@ fn read_above(path: &Path, above: &mut Vec<PathBuf>) -> Result<Node> {
     }
     let text = std::fs::read_to_string(&whole).map_err(failed)?;
     let mut node = yaml::parse(&shown, &text)?;
+    aliases::resolve(&mut node)?;
     let Value::Map(entries) = &mut node.value else { return Ok(node) };
     let Some(at) = entries.iter().position(|(key, _)| key == "_base_") else { return Ok(node) };
     let (_, bases) = entries.remove(at);
@@ -94,9 +95,12 @@ pub fn change_as(node: &mut Node, name: &str, setting: &str) -> Result<()> {
     };
     let mut value = yaml::parse(&file, value)?;
     relocate(&mut value, &place);
-    let mut at = node;
+    let mut at = &mut *node;
     let mut names = path.split('.').peekable();
+    let mut is_in_rule = false;
     while let Some(name) = names.next() {
+        let name = if is_in_rule { aliases::key(name) } else { name };
+        is_in_rule = name == "rule";
         let missing =
             |expected: String| place.error("set", expected, format!("`{name}`"), "look at the file's keys");
         // A single word is shorthand for a map with only a `type`.
@@ -128,7 +132,7 @@ pub fn change_as(node: &mut Node, name: &str, setting: &str) -> Result<()> {
         };
     }
     *at = value;
-    Ok(())
+    aliases::resolve(node)
 }
 
 fn relocate(node: &mut Node, place: &Place) {

@@ -193,7 +193,7 @@ fn complete_value(node: &Node, kind: &'static ValueType, key: Key<'_>) -> Result
 }
 
 /// Names in other frameworks, and their equivalents here.
-const SYNONYMS: [(&str, &str); 16] = [
+const SYNONYMS: [(&str, &str); 15] = [
     ("relu", "rectified"),
     ("leaky_relu", "leaky"),
     ("sigmoid", "logistic"),
@@ -206,7 +206,6 @@ const SYNONYMS: [(&str, &str); 16] = [
     ("batchnorm", "batch_norm"),
     ("batch_normalization", "batch_norm"),
     ("max_pool", "pooling"),
-    ("sgd", "gradient_descent"),
     ("mse", "sum_of_squares"),
     ("nll", "softmax_cross_entropy"),
     ("image_folder", "images"),
@@ -299,11 +298,12 @@ mod tests {
             ("deterministic=perhaps", "`deterministic: true`"),
             ("data.sample=half", "`sample: 100`"),
             ("data.sample=0", "`sample: 10` for a tenth"),
-            ("rule={type: momentum, rate: -1}", "`rate: 0.01`"),
+            ("rule={type: momentum, rate: -1}", "`lr: 0.01`"),
             ("rule={type: adam, beta1: -3}", "`beta1: 0.9`"),
             ("rule={type: adam, beta2: 1}", "`beta2: 0.999`"),
-            ("rule={type: adadelta, rho: 5}", "`rho: 0.95`"),
-            ("rule={type: momentum, coefficient: 1}", "`coefficient: 0.9`"),
+            ("rule={type: adadelta, rho: 5}", "`rho: 0.9`"),
+            ("rule={type: momentum, coefficient: 1}", "`momentum: 0.9`"),
+            ("rule={type: sgd, nesterov: true}", "`momentum: 0.9`"),
             (
                 "rule={type: nesterov, coefficient: {type: step, initial: 2, ratio: 1, epochs: 1}}",
                 "`initial: 0.9`",
@@ -337,7 +337,7 @@ mod tests {
             ("model.layers.0.activation=ReLU", "rectified"),
             ("model.layers.0.activation=linear", "identity"),
             ("model.layers.0.type=linear", "fully_connected"),
-            ("rule=sgd", "gradient_descent"),
+            ("rule=rmsprob", "rmsprop"),
             ("model.cost=mse", "sum_of_squares"),
             ("model.layers.0.activation=tahn", "tanh"),
         ] {

@@ -54,7 +54,7 @@ impl Experiment {
             let outputs = samples.saturating_mul(numbers);
             let follows = layer.activation != Activation::Identity && layer.kind != LayerKind::Activation;
             // Values, gradients, and the optimiser state.
-            let copies = if trains { 2 + layer.rule.method.memory().len() } else { 1 };
+            let copies = if trains { 2 + layer.rule.memory().len() } else { 1 };
             let own = outputs
                 .saturating_mul(1 + usize::from(follows))
                 .saturating_add(weights.saturating_mul(copies));

@@ -1,5 +1,6 @@
 //! Experiment files: from YAML to a trainable model.
 
+mod aliases;
 mod build;
 mod compose;
 mod describe;

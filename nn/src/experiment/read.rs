@@ -1,5 +1,6 @@
 //! Converts parts of a validated file to typed values: data sets, rules, weights, windows.
 
+use unisono::tables::AddOptions;
 use unisono::{Error, Result};
 
 use super::extensions::Extensions;
@@ -9,7 +10,7 @@ use crate::cost::Cost;
 use crate::data::{Arrays, Source};
 use crate::initial::Initial;
 use crate::layers::{Activation, Pool};
-use crate::rules::{Method, Rule, Schedule};
+use crate::rules::{Rule, Schedule};
 use crate::shape::{Shape, Window};
 
 /// The value of a key that `complete` has checked and filled in. Its absence is an error of the reader, which asks for a key
@@ -125,25 +126,39 @@ fn below_one(node: &Node, key: &str) -> Result<()> {
     ends.try_for_each(|(end, key)| below_one(end, key))
 }
 
+/// A rule. Its type is an updater's name, except that `sgd` with a momentum is the updater `momentum` or `nesterov`, and its
+/// keys are the updater's options.
 pub(super) fn rule(node: &Node) -> Result<Rule> {
-    let epsilon = || number(node, "epsilon");
-    let coefficient = || {
-        let value = filled(node, "coefficient", Some)?;
-        below_one(value, "coefficient")?;
-        schedule(value)
-    };
-    let method = match kind(node)? {
-        "gradient_descent" => Method::GradientDescent,
-        "momentum" => Method::Momentum(coefficient()?),
-        "nesterov" => Method::Nesterov(coefficient()?),
-        "adadelta" => Method::AdaDelta { rho: number(node, "rho")?, epsilon: epsilon()? },
-        "adagrad" => Method::AdaGrad { epsilon: epsilon()? },
-        "adam" => {
-            Method::Adam { beta1: number(node, "beta1")?, beta2: number(node, "beta2")?, epsilon: epsilon()? }
+    let name = kind(node)?;
+    let known = Rule::UPDATERS.iter().find(|(updater, _)| *updater == name);
+    let Some(&(mut updater, _)) = known else { return Err(unhandled(node, "rule", name)) };
+    let momentum = match node.get("momentum") {
+        Some(value) => {
+            below_one(value, "momentum")?;
+            schedule(value)?
         }
-        other => return Err(unhandled(node, "rule", other)),
+        None => Schedule::Constant(0.0),
     };
-    Ok(Rule { method, rate: schedule(filled(node, "rate", Some)?)?, decay: number(node, "decay")? })
+    if updater == "sgd" {
+        let is_nesterov = flag(node, "nesterov")?;
+        match momentum == Schedule::Constant(0.0) {
+            true if is_nesterov => {
+                let advice = "write, for example, `momentum: 0.9`";
+                return Err(node.place.error("sgd", "a `momentum` with `nesterov`", "none", advice));
+            }
+            true => {}
+            false => updater = if is_nesterov { "nesterov" } else { "momentum" },
+        }
+    }
+    let mut options = AddOptions::default();
+    for (key, value) in node.entries() {
+        // The others are values of the rule.
+        if !["type", "lr", "momentum", "nesterov", "weight_decay"].contains(&key.as_str()) {
+            options.set(key, value.number().unwrap_or(f64::NAN))?;
+        }
+    }
+    let lr = schedule(filled(node, "lr", Some)?)?;
+    Ok(Rule { updater, lr, momentum, weight_decay: number(node, "weight_decay")?, options })
 }
 
 pub(super) fn initial(node: &Node) -> Result<Initial> {
@@ -250,7 +265,7 @@ mod tests {
         RULES.iter().for_each(|rule| reads(format!("rule={}", example(rule))));
         WEIGHTS.iter().for_each(|weights| reads(format!("weights={}", example(weights))));
         SCHEDULES.iter().for_each(|schedule| {
-            reads(format!("rule={{type: momentum, rate: {0}, coefficient: 0.5}}", example(schedule)))
+            reads(format!("rule={{type: momentum, lr: {0}, momentum: 0.5}}", example(schedule)))
         });
         let ours = |object: &&&MapSchema| !["own", "cifar10"].contains(&object.name);
         DATA.iter().filter(ours).for_each(|data| reads(format!("data={}", example(data))));

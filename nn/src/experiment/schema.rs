@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
+use super::aliases;
 use super::describe::{MAX_WHOLE, MapSchema, Presence, ValueType};
 use super::format::EXPERIMENT;
 use super::node::{Node, Value};
@@ -53,7 +54,7 @@ impl Definitions {
                 .iter()
                 .filter(|object| object.all_fields().all(|field| !matches!(field.need, Presence::Required)))
                 .map(|object| object.name);
-            let words: Vec<&str> = words.collect();
+            let words: Vec<&str> = words.flat_map(type_names).collect();
             let mut all: Vec<Json> = or.into_iter().collect();
             all.extend(objects.iter().map(|object| self.object(object)));
             if !words.is_empty() {
@@ -68,7 +69,9 @@ impl Definitions {
         let mut properties = Map::new();
         let mut required = Vec::new();
         if !object.name.is_empty() {
-            properties.insert("type".into(), json!({"const": object.name}));
+            let names = type_names(object.name);
+            let kind = if names.len() > 1 { json!({"enum": names}) } else { json!({"const": object.name}) };
+            properties.insert("type".into(), kind);
             required.push(json!("type"));
         }
         for field in object.all_fields() {
@@ -80,6 +83,13 @@ impl Definitions {
                 Presence::Default(word) => value["default"] = json(&scalar(word)),
             }
             properties.insert(field.name.into(), value);
+            for (alias, _) in aliases::KEYS.iter().filter(|(_, name)| *name == field.name) {
+                let about = format!("another name of {}", field.name);
+                properties.insert(alias.to_string(), json!({"description": about, "deprecated": true}));
+            }
+        }
+        if properties.contains_key("beta1") {
+            properties.insert("betas".into(), json!({"description": "[beta1, beta2]", "type": "array"}));
         }
         if self.is_change {
             required.clear();
@@ -127,6 +137,12 @@ impl Definitions {
             }
         }
     }
+}
+
+/// The names of a type: that of the format, and its aliases.
+fn type_names(name: &'static str) -> Vec<&'static str> {
+    let aliases = aliases::TYPES.iter().filter(|(_, known)| *known == name);
+    std::iter::once(name).chain(aliases.map(|(alias, _)| *alias)).collect()
 }
 
 fn json(value: &Value) -> Json {
@@ -222,7 +238,7 @@ mod tests {
             "maxItems" => {
                 value.as_array().is_none_or(|items| items.len() as u64 <= wanted.as_u64().unwrap_or(0))
             }
-            "if" | "$defs" | "$schema" | "title" | "description" | "default" => true,
+            "if" | "$defs" | "$schema" | "title" | "description" | "default" | "deprecated" => true,
             other => panic!("`{other}` is not understood"),
         })
     }
@@ -239,9 +255,10 @@ mod tests {
         let whole = format!("epochs: 1\nbatch_size: 9\ndata: iris\n{model}\n");
         assert!(right(&whole));
         for change in [
-            "epochs: 1\nrule: {rate: 0.02}",
+            "epochs: 1\nrule: {lr: 0.02}",
+            "rule: {rate: 0.02}",
             "data: {sample: 10}",
-            "rule: {rate: {ratio: 0.5}}",
+            "rule: {lr: {ratio: 0.5}}",
             "rule: adam",
             "model: {layers: [{type: fully_connected, outputs: 5}]}",
         ] {

@@ -11,7 +11,7 @@ use super::node::{Node, Place};
 use super::read::{
     cost, flag, function, initial, number, pair, pool, rule, source, unhandled, whole, window, word,
 };
-use super::{compose, neon, yaml};
+use super::{aliases, compose, neon, yaml};
 use crate::cost::Cost;
 use crate::data::Source;
 use crate::initial::Initial;
@@ -268,7 +268,9 @@ impl Experiment {
         changes: &[String],
         extensions: &Extensions,
     ) -> Result<Experiment> {
-        Experiment::of(yaml::parse(file, text)?, changes, extensions)
+        let mut node = yaml::parse(file, text)?;
+        aliases::resolve(&mut node)?;
+        Experiment::of(node, changes, extensions)
     }
 
     pub(super) fn of(node: Node, changes: &[String], extensions: &Extensions) -> Result<Experiment> {

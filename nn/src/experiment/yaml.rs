@@ -22,7 +22,12 @@ pub fn parse(file: &str, text: &str) -> Result<Node> {
             Ok((event, span)) => reader.events.push((event, span)),
             Err(error) => {
                 let place = Place { file, line: error.marker().line() };
-                return Err(place.error("read", "YAML", error.info(), "mend this line or the one above it"));
+                return Err(place.error(
+                    "read",
+                    "YAML",
+                    error.info(),
+                    "correct this line or the one above it",
+                ));
             }
         }
     }

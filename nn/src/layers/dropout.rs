@@ -92,7 +92,7 @@ mod tests {
         assert!(kept + dropped == 4000 && (3100..3300).contains(&kept), "{kept}");
         let first = outputs.clone();
         layer.fprop(&Pass::alone(4, true, 6), &inputs, &mut outputs).expect("it computes");
-        assert_ne!(outputs, first, "each step draws anew");
+        assert_ne!(outputs, first, "each step draws new values");
         layer.fprop(&Pass::alone(4, false, 5), &inputs, &mut outputs).expect("it computes");
         assert_eq!(outputs, inputs);
     }

@@ -3,11 +3,11 @@
 use super::*;
 use crate::initial::Initial;
 use crate::random::Stream;
-use crate::rules::{Method, Rule, Schedule};
+use crate::rules::Rule;
 use crate::weight::Spread;
 
 fn weight(name: &'static str, shape: &[usize], seed: u64) -> Weight<f64> {
-    let rule = Rule { method: Method::GradientDescent, rate: Schedule::Constant(0.1), decay: 0.0 };
+    let rule = Rule::sgd(0.1);
     let size = shape.iter().product();
     let values = Initial::Uniform { low: -1.0, high: 1.0 }.draw(Stream::new(seed, name), 1, size);
     Weight::new(name, shape.to_vec(), values, rule, Spread::Everywhere)

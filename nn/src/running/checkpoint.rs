@@ -144,7 +144,7 @@ pub(super) fn pack_checkpoint<T: Number>(
     for (name, weight) in named_weights(trainer) {
         let (cut, shape) = (weight.cut.as_ref(), &weight.shape[..]);
         tensors.extend(gather_full(all, cut, (name.clone(), shape), &weight.values)?);
-        for (memory, state) in weight.rule.method.memory().iter().zip(&weight.state) {
+        for (memory, state) in weight.rule.memory().iter().zip(&weight.state) {
             tensors.extend(gather_state(all, cut, (format!("{name}.{memory}"), shape), state)?);
         }
         updates.insert(name, weight.steps);
@@ -166,6 +166,18 @@ pub(super) fn pack_checkpoint<T: Number>(
     pack(&views, &settings).map(Some)
 }
 
+/// Earlier checkpoints have velocities, which are added to weights; now there are momentum buffers, which are subtracted.
+fn with_current_name((name, mut tensor): (String, F64Tensor)) -> (String, F64Tensor) {
+    let (tensor_name, suffix) = name.split_at(strip_worker_suffix(&name).map_or(name.len(), str::len));
+    match tensor_name.strip_suffix(".velocity") {
+        Some(weight) => {
+            tensor.values.iter_mut().for_each(|value| *value = -*value);
+            (format!("{weight}.momentum_buffer{suffix}"), tensor)
+        }
+        None => (name, tensor),
+    }
+}
+
 /// Loads a checkpoint into a trainer; on error, the trainer is unchanged.
 pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<CheckpointProgress> {
     let what = format!("read {}", path.display());
@@ -173,6 +185,7 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<C
     let bytes = std::fs::read(path)
         .map_err(|error| Error::io("read checkpoint", path.display().to_string(), error, advice))?;
     let (tensors, settings) = unpack(path, &bytes)?;
+    let tensors: TensorMap = tensors.into_iter().map(with_current_name).collect();
     let no_settings =
         || Error::usage(&what, "a checkpoint of unisono train", "another safetensors file", advice);
     let settings: Settings =
@@ -190,7 +203,7 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<C
         expected.insert(name);
     };
     for (name, weight) in named_weights(trainer) {
-        for memory in weight.rule.method.memory() {
+        for memory in weight.rule.memory() {
             check(format!("{name}.{memory}"), &weight.shape, false);
         }
         check(name, &weight.shape, true);
@@ -222,7 +235,7 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<C
         };
         weight.values = numbers(&name);
         weight.steps = settings.updates.get(&name).copied().unwrap_or(0);
-        let memory = weight.rule.method.memory();
+        let memory = weight.rule.memory();
         let saved = memory.iter().all(|memory| tensors.contains_key(&format!("{name}.{memory}")));
         weight.state = match saved {
             true => memory.iter().map(|memory| numbers(&state_name(&format!("{name}.{memory}")))).collect(),
@@ -256,6 +269,20 @@ mod tests {
             - {type: batch_norm}
             - {type: local, maps: 2, kernel: 2, rule: {type: adam}}
             - {type: fully_connected, outputs: 2}";
+
+    #[test]
+    fn velocities_of_earlier_checkpoints_are_momentum_buffers() {
+        let tensor = |values: &[f64]| F64Tensor { shape: vec![values.len()], values: values.to_vec() };
+        for (before, after) in [
+            ("a/weights.velocity", "a/weights.momentum_buffer"),
+            ("a/weights.velocity@3", "a/weights.momentum_buffer@3"),
+        ] {
+            let (name, found) = with_current_name((before.into(), tensor(&[1.0, -2.0])));
+            assert_eq!((&*name, &found.values[..]), (after, &[-1.0, 2.0][..]));
+        }
+        let (name, found) = with_current_name(("a/weights".into(), tensor(&[1.0])));
+        assert_eq!((&*name, &found.values[..]), ("a/weights", &[1.0][..]));
+    }
 
     #[test]
     fn the_rank_that_leads_has_a_checkpoint_and_the_others_have_none() {

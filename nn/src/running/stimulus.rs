@@ -75,14 +75,14 @@ mod tests {
     use super::*;
     use crate::cost::Cost;
     use crate::layers::FullyConnected;
-    use crate::rules::{Method, Rule, Schedule};
+    use crate::rules::Rule;
     use crate::shape::Shape;
     use crate::weight::{Spread, Weight};
 
     #[test]
     fn a_linear_unit_likes_its_own_weights_best() {
         let weights = vec![0.0, 0.0, 0.0, 3.0, 0.0, -4.0];
-        let rule = Rule { method: Method::GradientDescent, rate: Schedule::Constant(0.0), decay: 0.0 };
+        let rule = Rule::sgd(0.0);
         let weight = Weight::new("weights", vec![2, 3], weights, rule, Spread::Split);
         let layer = FullyConnected::new("linear", Shape::flat(3), weight, None);
         let mut network: Network<f64> = Network::new(vec![Box::new(layer)], Cost::SumOfSquares);

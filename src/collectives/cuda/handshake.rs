@@ -113,7 +113,7 @@ mod tests {
     use crate::transport::{Signature, Verb};
 
     fn offers() -> Slot {
-        Slot { context: 0, tag: 1, signature: Signature::new(Verb::Send, 0) }
+        Slot { context: 0, tag: 1, signature: Signature::new(Verb::SEND, 0) }
     }
 
     fn answers(number: u8) -> Slot {
@@ -122,7 +122,7 @@ mod tests {
 
     fn handshake<R>(group: &Group, limit: Duration, work: impl FnOnce(Handshake) -> Result<R>) -> Result<R> {
         let group = group.with_timeout(limit);
-        group.message_call(Verb::Send, |call| work(Handshake { group: &group, call, peer: 1 - group.rank() }))
+        group.message_call(Verb::SEND, |call| work(Handshake { group: &group, call, peer: 1 - group.rank() }))
     }
 
     const SHORT: Duration = Duration::from_millis(100);

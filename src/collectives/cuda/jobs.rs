@@ -1,8 +1,8 @@
 //! The jobs that implement a collective on device memory: the same list on every rank.
 
 use super::super::spec::CollectiveSpec;
+use crate::collectives::verbs;
 use crate::cuda::Span;
-use crate::transport::Verb;
 
 /// One collective on device memory, as one rank calls it.
 pub(super) struct DeviceCollective<'a> {
@@ -68,7 +68,7 @@ impl DeviceCollective<'_> {
     /// What the other ranks must know beyond the signature: in all_to_all, this rank's counts.
     pub fn counts_to_publish(&self) -> Vec<u64> {
         let both = self.spec.counts.iter().chain(self.spec.receive_counts).map(|&count| count as u64);
-        if self.spec.verb == Verb::AllToAll { both.collect() } else { Vec::new() }
+        if self.spec.verb == verbs::ALL_TO_ALL { both.collect() } else { Vec::new() }
     }
 
     /// All jobs. `all_counts` is what the ranks published of [`DeviceCollective::counts_to_publish`], concatenated.
@@ -85,7 +85,7 @@ impl DeviceCollective<'_> {
             bytes,
         };
         let jobs: Vec<DeviceJob> = match self.spec.verb {
-            Verb::AllReduce => {
+            verbs::ALL_REDUCE => {
                 let share = whole.div_ceil(workers.all.len()).next_multiple_of(GRAIN);
                 let part = |(at, &worker): (usize, &usize)| {
                     let offset = (at * share).min(whole);
@@ -94,7 +94,7 @@ impl DeviceCollective<'_> {
                 };
                 workers.all.iter().enumerate().map(part).collect()
             }
-            Verb::Reduce => {
+            verbs::REDUCE => {
                 vec![DeviceJob::Fold {
                     worker: workers.of[root],
                     offset: 0,
@@ -102,7 +102,7 @@ impl DeviceCollective<'_> {
                     to: vec![buffer_offset(root, 0)],
                 }]
             }
-            Verb::ReduceScatter => ranks
+            verbs::REDUCE_SCATTER => ranks
                 .map(|rank| {
                     let (offset, bytes) = (parts[rank].start, parts[rank].len());
                     DeviceJob::Fold {
@@ -113,26 +113,26 @@ impl DeviceCollective<'_> {
                     }
                 })
                 .collect(),
-            Verb::Broadcast => ranks
+            verbs::BROADCAST => ranks
                 .filter(|&rank| rank != root)
                 .map(|rank| copy(buffer_offset(root, 0), buffer_offset(rank, 0), whole))
                 .collect(),
-            Verb::AllGather => ranks
+            verbs::ALL_GATHER => ranks
                 .clone()
                 .flat_map(|to| ranks.clone().map(move |from| (from, to)))
                 .map(|(from, to)| {
                     copy(buffer_offset(from, 0), buffer_offset(to, parts[from].start), parts[from].len())
                 })
                 .collect(),
-            Verb::Gather => ranks
+            verbs::GATHER => ranks
                 .map(|from| {
                     copy(buffer_offset(from, 0), buffer_offset(root, parts[from].start), parts[from].len())
                 })
                 .collect(),
-            Verb::Scatter => ranks
+            verbs::SCATTER => ranks
                 .map(|to| copy(buffer_offset(root, parts[to].start), buffer_offset(to, 0), parts[to].len()))
                 .collect(),
-            Verb::AllToAll => {
+            verbs::ALL_TO_ALL => {
                 let sent = |from: usize, to: usize| all_counts[2 * from * size + to] as usize * element;
                 let before = |from: usize, to: usize| (0..to).map(|other| sent(from, other)).sum();
                 let behind = |from: usize, to: usize| (0..from).map(|other| sent(other, to)).sum();
@@ -162,6 +162,7 @@ impl DeviceCollective<'_> {
 mod tests {
     use super::*;
     use crate::memory::{DType, ReduceOp};
+    use crate::transport::Verb;
 
     fn collective(verb: Verb, counts: &[usize], bytes: usize) -> DeviceCollective<'_> {
         let spec = CollectiveSpec::new(verb, DType::F32).operation(ReduceOp::Sum).root(1).counts(counts);
@@ -180,7 +181,8 @@ mod tests {
     fn a_sum_is_shared_out_between_devices_without_gaps() {
         for (bytes, devices) in [(0, 2), (4, 2), (100_000, 3), (4096 * 6, 3)] {
             let devices: Vec<usize> = (0..devices).collect();
-            let jobs = collective(Verb::AllReduce, &[], bytes).jobs(3, &Workers::for_devices(&devices), &[]);
+            let jobs =
+                collective(verbs::ALL_REDUCE, &[], bytes).jobs(3, &Workers::for_devices(&devices), &[]);
             let mut end = 0;
             for job in jobs {
                 let DeviceJob::Fold { offset, bytes, to, .. } = job else { panic!("a sum") };
@@ -194,7 +196,7 @@ mod tests {
 
     #[test]
     fn parts_go_where_ranks_expect_them() {
-        let jobs = collective(Verb::Scatter, &[2, 0, 3], 20).jobs(3, &Workers::each(3), &[]);
+        let jobs = collective(verbs::SCATTER, &[2, 0, 3], 20).jobs(3, &Workers::each(3), &[]);
         let from = |offset| BufferOffset { rank: 1, offset };
         assert_eq!(
             jobs,
@@ -215,7 +217,7 @@ mod tests {
         );
         // Rank 0 sends 1 and 2 elements, rank 1 sends 3 and 4.
         let all_counts = [1, 2, 1, 3, 3, 4, 2, 4];
-        let jobs = collective(Verb::AllToAll, &[3, 4], 28).jobs(2, &Workers::each(2), &all_counts);
+        let jobs = collective(verbs::ALL_TO_ALL, &[3, 4], 28).jobs(2, &Workers::each(2), &all_counts);
         let expected = [(0, 0, 0, 0, 4), (1, 0, 0, 4, 12), (0, 4, 1, 0, 8), (1, 12, 1, 8, 16)];
         let expected = expected.map(|(from, start, to, end, bytes)| DeviceJob::Copy {
             worker: to,

@@ -40,9 +40,9 @@ impl Raw<'_> {
         to: usize,
         tag: u32,
     ) -> Result<()> {
-        let slot = self.device_slot(Verb::Send, values, dtype, to, tag)?;
-        let device = self.device(Verb::Send, &values, &values)?;
-        self.group.message_call(Verb::Send, |call| {
+        let slot = self.device_slot(Verb::SEND, values, dtype, to, tag)?;
+        let device = self.device(Verb::SEND, &values, &values)?;
+        self.group.message_call(Verb::SEND, |call| {
             self.wait_for_memory(&device, call)?;
             let link = self.link(call, &device, to);
             if values.bytes() <= SHORT {
@@ -71,9 +71,9 @@ impl Raw<'_> {
         from: usize,
         tag: u32,
     ) -> Result<()> {
-        let slot = self.device_slot(Verb::Recv, values, dtype, from, tag)?;
-        let device = self.device(Verb::Recv, &values, &values)?;
-        self.group.message_call(Verb::Recv, |call| {
+        let slot = self.device_slot(Verb::RECV, values, dtype, from, tag)?;
+        let device = self.device(Verb::RECV, &values, &values)?;
+        self.group.message_call(Verb::RECV, |call| {
             self.wait_for_memory(&device, call)?;
             let link = self.link(call, &device, from);
             if values.bytes() <= SHORT {

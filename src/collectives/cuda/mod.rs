@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use super::Raw;
 use super::spec::CollectiveSpec;
+use crate::collectives::verbs;
 use crate::cuda::{Device, Span};
 use crate::error::Result;
 use crate::memory::DType;
@@ -38,10 +39,10 @@ impl Raw<'_> {
     pub fn path(&self, device: u32) -> Result<&'static str> {
         let group = self.group;
         let nothing = Span::empty(device);
-        let device = self.device(Verb::Barrier, &nothing, &nothing)?;
-        group.call(Verb::Barrier, |call| {
-            let signature = Signature::new(Verb::Barrier, call.number).on_device(true);
-            let spec = CollectiveSpec::new(Verb::Barrier, DType::U8);
+        let device = self.device(verbs::BARRIER, &nothing, &nothing)?;
+        group.call(verbs::BARRIER, |call| {
+            let signature = Signature::new(verbs::BARRIER, call.number).on_device(true);
+            let spec = CollectiveSpec::new(verbs::BARRIER, DType::U8);
             let collective = DeviceCollective { spec, input: nothing, output: nothing };
             let rendezvous = Rendezvous { group, call, signature };
             Ok(DeviceSession::join(&rendezvous, &device, &collective)?.0.path.name())
@@ -69,7 +70,7 @@ impl Raw<'_> {
             ));
         }
         Device::get(input.device()).inspect_err(|_| {
-            if !matches!(verb, Verb::Send | Verb::Recv) {
+            if !matches!(verb, Verb::SEND | Verb::RECV) {
                 self.group.skip_call();
             }
         })

@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(chosen(&[(0, 1, 7), (0, 1, 8)], true, true), Path::Direct, "threads of one process");
         assert_eq!(chosen(&apart, true, true), Path::Nccl, "a device each");
         assert_eq!(chosen(&apart, false, true), Path::Ipc, "without NCCL");
-        assert_eq!(chosen(&shared, true, true), Path::Ipc, "NCCL refuses two ranks on one device");
+        assert_eq!(chosen(&shared, true, true), Path::Ipc, "NCCL rejects two ranks on one device");
         assert_eq!(chosen(&shared, true, false), Path::Staged, "a container that hides processes");
         assert_eq!(chosen(&[(0, 1, 7), (1, 1, 8)], true, false), Path::Nccl, "between hosts");
         assert_eq!(chosen(&[(0, 1, 7), (1, 1, 8)], false, true), Path::Staged, "between hosts");
@@ -167,16 +167,16 @@ mod tests {
 
     #[test]
     fn wishes_are_granted_where_they_can_be() {
-        let wished = |choice: &str, nccl: bool, ipc: bool| {
+        let requested = |choice: &str, nccl: bool, ipc: bool| {
             let mut facts = ranks(&[(0, 1, 7), (0, 2, 7)]);
             facts.iter_mut().for_each(|one| one.choice = PathChoice::parse(Some(choice)).unwrap());
             choose(&facts, &[Capabilities { nccl: nccl.into(), ipc: ipc.into() }; 2], 128)
         };
-        assert_eq!(wished("staged", true, true).unwrap(), Path::Staged);
-        assert_eq!(wished("nccl", true, true).unwrap(), Path::Nccl);
-        assert_eq!(wished("ipc", true, true).unwrap(), Path::Ipc);
-        assert!(wished("nccl", false, true).unwrap_err().to_string().contains("no NCCL"));
-        assert!(wished("ipc", true, false).unwrap_err().to_string().contains("cannot open"));
+        assert_eq!(requested("staged", true, true).unwrap(), Path::Staged);
+        assert_eq!(requested("nccl", true, true).unwrap(), Path::Nccl);
+        assert_eq!(requested("ipc", true, true).unwrap(), Path::Ipc);
+        assert!(requested("nccl", false, true).unwrap_err().to_string().contains("no NCCL"));
+        assert!(requested("ipc", true, false).unwrap_err().to_string().contains("cannot open"));
         assert!(PathChoice::parse(Some("fast")).unwrap_err().to_string().contains("ipc, nccl or staged"));
         let mut facts = ranks(&[(0, 1, 7), (0, 2, 7)]);
         facts[1].choice = PathChoice::STAGED;

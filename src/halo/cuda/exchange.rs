@@ -11,6 +11,7 @@ use super::job::ARRAYS;
 use crate::cuda::{Device, Span};
 use crate::error::{Error, Result};
 use crate::halo::neighbours::StartedCall;
+use crate::halo::verbs;
 use crate::halo::{ExchangeOptions, Plan};
 use crate::transport::{Call, Verb};
 use crate::world::Group;
@@ -85,7 +86,7 @@ impl CudaExchange {
     pub fn forward(&mut self, parts: &[Span], padded: &[Span]) -> Result<()> {
         self.check(parts, self.setup.builder.plan.own().elements(), "parts")?;
         self.check(padded, self.setup.builder.plan.needed().elements(), "padded arrays")?;
-        self.run(Verb::CudaHaloForward, BufferMode::OutOfPlace, (parts, padded), true)
+        self.run(verbs::CUDA_FORWARD, BufferMode::OutOfPlace, (parts, padded), true)
     }
 
     /// Refreshes the halos of arrays that are already in their padded form; see
@@ -97,14 +98,14 @@ impl CudaExchange {
             let advice = "use forward with a part of its own";
             return Err(self.reject(expected, "one that leaves some out", advice));
         }
-        self.run(Verb::CudaHaloForward, BufferMode::InPlace, (padded, padded), true)
+        self.run(verbs::CUDA_FORWARD, BufferMode::InPlace, (padded, padded), true)
     }
 
     /// The adjoint of [`CudaExchange::forward`]: sums all ranks' contributions to each element, at its owner.
     pub fn adjoint(&mut self, padded: &[Span], parts: &[Span]) -> Result<()> {
         self.check(padded, self.setup.builder.plan.needed().elements(), "padded arrays")?;
         self.check(parts, self.setup.builder.plan.own().elements(), "parts")?;
-        self.run(Verb::CudaHaloAdjoint, BufferMode::OutOfPlace, (padded, parts), true)
+        self.run(verbs::CUDA_ADJOINT, BufferMode::OutOfPlace, (padded, parts), true)
     }
 
     /// Begins to gather: sends what other ranks need, and fills what this rank has. The halos are undefined until
@@ -112,14 +113,14 @@ impl CudaExchange {
     pub fn begin(&mut self, parts: &[Span], padded: &[Span]) -> Result<()> {
         self.check(parts, self.setup.builder.plan.own().elements(), "parts")?;
         self.check(padded, self.setup.builder.plan.needed().elements(), "padded arrays")?;
-        self.run(Verb::CudaHaloForward, BufferMode::OutOfPlace, (parts, padded), false)
+        self.run(verbs::CUDA_FORWARD, BufferMode::OutOfPlace, (parts, padded), false)
     }
 
     /// Begins the adjoint: sends contributions to elements of other ranks, and sums the local ones.
     pub fn begin_adjoint(&mut self, padded: &[Span], parts: &[Span]) -> Result<()> {
         self.check(padded, self.setup.builder.plan.needed().elements(), "padded arrays")?;
         self.check(parts, self.setup.builder.plan.own().elements(), "parts")?;
-        self.run(Verb::CudaHaloAdjoint, BufferMode::OutOfPlace, (padded, parts), false)
+        self.run(verbs::CUDA_ADJOINT, BufferMode::OutOfPlace, (padded, parts), false)
     }
 
     /// Completes what `begin` or `begin_adjoint` started, with the same outputs.
@@ -127,14 +128,14 @@ impl CudaExchange {
         let Some(started) = self.in_flight else {
             return Err(self.reject("an exchange that has begun", "none", "call begin first"));
         };
-        match started.verb == Verb::CudaHaloAdjoint {
+        match started.verb == verbs::CUDA_ADJOINT {
             true => self.check(outputs, self.setup.builder.plan.own().elements(), "parts")?,
             false => self.check(outputs, self.setup.builder.plan.needed().elements(), "padded arrays")?,
         }
         self.in_flight = None;
         let CudaExchange { setup, forward, adjoint, .. } = self;
         let direction = chosen(forward, adjoint, started.verb);
-        setup.group.call(Verb::HaloEnd, |call| {
+        setup.group.call(verbs::END, |call| {
             // SAFETY: the lengths were checked, and the caller that made the spans vouches for the rest.
             unsafe { direction.end(setup, call_context(setup, call, started), outputs) }
         })
@@ -151,7 +152,7 @@ impl CudaExchange {
         if self.in_flight.is_some() {
             return Err(self.reject("the end of what has begun", "a second begin", "call end first"));
         }
-        if verb == Verb::CudaHaloAdjoint && self.adjoint.is_none() {
+        if verb == verbs::CUDA_ADJOINT && self.adjoint.is_none() {
             self.adjoint = Some(self.setup.adjoint()?);
         }
         let CudaExchange { setup, forward, adjoint, .. } = self;
@@ -206,7 +207,7 @@ fn chosen<'a>(
     verb: Verb,
 ) -> &'a mut Direction {
     match adjoint {
-        Some(direction) if verb == Verb::CudaHaloAdjoint => direction,
+        Some(direction) if verb == verbs::CUDA_ADJOINT => direction,
         _ => forward,
     }
 }

@@ -284,7 +284,7 @@ fn long_rows_of_images_and_moves_of_whole_arrays() {
         let builder =
             ProgramBuilder::new(Arc::new(Plan::gather(&layout, None, group.rank()).unwrap()), DType::F32, 1);
         let lanes = builder.lanes(&builder.plan.sends, &builder.plan.receives);
-        assert!(lanes.iter().all(|lane| lane.same == 0), "one packed part serves everybody");
+        assert!(lanes.iter().all(|lane| lane.same == 0), "one packed part serves all ranks");
     });
 }
 

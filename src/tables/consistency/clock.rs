@@ -420,7 +420,7 @@ mod tests {
         (0..3).for_each(|_| assert!(clock.tick(0) > 0));
         clock.enter_call(1, 5);
         assert_eq!(clock.get_waits_for(0), [2], "only one of them waits");
-        assert_eq!(clock.ticks(1), 0, "nobody is carried along in vain");
+        assert_eq!(clock.ticks(1), 0, "no clock is advanced needlessly");
         clock.enter_call(2, 5);
         assert!(clock.get_waits_for(0).is_empty());
         assert_eq!([1, 2].map(|worker| clock.ticks(worker)), [2, 2], "as far as the bound needs it");

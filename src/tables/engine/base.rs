@@ -15,6 +15,7 @@ use crate::tables::consistency::staleness::Staleness;
 use crate::tables::remote::compress::Packers;
 use crate::tables::remote::{self, RemoteRequest};
 use crate::tables::spec::description::Description;
+use crate::tables::spec::verbs;
 use crate::tables::{AddOptions, Compression, Consistency, TableOptions};
 use crate::transport::arena::Extent;
 use crate::transport::arena::lock::Lock;
@@ -161,9 +162,16 @@ impl Base {
         group.call_on(operation, number, &self.description.name)
     }
 
+    /// Context of a call that follows this rank's queued calls: waits for them, and reports their errors.
+    pub(crate) fn ordered_call<'a>(&'a self, group: &'a Group, operation: &'static str) -> Result<Call<'a>> {
+        let call = self.call(group, operation);
+        self.queue.drain(&call)?;
+        Ok(call)
+    }
+
     /// Waits until this rank's queued calls have completed.
     pub(crate) fn flush(&self, group: &Group) -> Result<()> {
-        self.queue.drain(&self.call(group, "flush"))
+        self.ordered_call(group, "flush").map(drop)
     }
 
     /// Waits until this rank's queued calls and its outstanding remote requests have completed.
@@ -311,7 +319,7 @@ impl Base {
         self.clock.reactivate(worker);
         match turn {
             Turn::Wait => {
-                self.wait(call, Verb::TableAdd, || self.clock.add_waits_for(worker)).map_err(not_applied)
+                self.wait(call, verbs::ADD, || self.clock.add_waits_for(worker)).map_err(not_applied)
             }
             Turn::Granted => Ok(()),
         }
@@ -355,7 +363,7 @@ impl Base {
             let decision = self.clock.admit_add(worker);
             Ok((decision != AddDecision::Wait).then_some((decision, guard)))
         };
-        self.wait_for(call, Verb::TableAdd, || self.clock.add_waits_for(worker), decide)
+        self.wait_for(call, verbs::ADD, || self.clock.add_waits_for(worker), decide)
     }
 
     pub(crate) fn host(&self) -> usize {
@@ -368,7 +376,7 @@ pub(crate) fn not_applied(error: Error) -> Error {
     error.during("add (not applied anywhere: it may be repeated)")
 }
 
-/// Marks the error of an add that failed to acquire one of the table's locks.
+/// Marks the error of an add that failed after it may have changed something.
 pub(crate) fn applied_in_part(error: Error) -> Error {
     error.during("add (perhaps applied in part)")
 }

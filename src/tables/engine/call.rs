@@ -7,7 +7,8 @@ use super::shard::Shard;
 use crate::error::Result;
 use crate::tables::remote::compress::SavedResiduals;
 use crate::tables::remote::{Remote, RemoteRequest};
-use crate::transport::{Call, Verb};
+use crate::tables::spec::verbs;
+use crate::transport::Call;
 
 /// The part of a get that another host holds.
 pub(crate) struct Part {
@@ -80,7 +81,7 @@ pub(crate) fn get<S: Shard>(shard: &S, call: &Call, worker: usize, get: &mut imp
     let merged = match outstanding {
         None => Ok(()),
         Some(outstanding) => {
-            let _waiting = base.inner.endpoint.set_waiting(Verb::TableGet, call.number);
+            let _waiting = base.inner.endpoint.set_waiting(verbs::GET, call.number);
             outstanding.collect(|index, reply| get.merge(shard, &parts[index], reply))
         }
     };
@@ -99,7 +100,7 @@ pub(crate) fn get_local<S: Shard>(
 ) -> Result<u64> {
     let base = shard.base();
     if turn == Turn::Wait {
-        base.wait(call, Verb::TableGet, || base.clock.get_waits_for(worker))?;
+        base.wait(call, verbs::GET, || base.clock.get_waits_for(worker))?;
     }
     apply_complete_rounds(shard, call)?;
     read()?;

@@ -96,7 +96,7 @@ mod tests {
         let transports = local::create(1).unwrap();
         let extent = transports[0].endpoint.allocate_shared(1, size_of::<TableHeader>()).unwrap();
         let header = TableHeader::of(&extent);
-        assert!(!header.attach(3, false), "nobody uses it");
+        assert!(!header.attach(3, false), "no rank uses it");
         for local_rank in [3, 4, MAX_LOCAL_RANKS - 1, 3] {
             assert!(header.attach(local_rank, true));
         }

@@ -1,4 +1,4 @@
-//! Guards for a table's robust locks: a call's deadline or interrupt ends the wait, and locks of dead processes are recovered.
+//! Guards for a table's robust locks: a call's deadline or interrupt ends the wait, and locks of dead processes are taken over.
 
 use std::sync::atomic::Ordering;
 
@@ -21,7 +21,7 @@ impl Drop for LockGuard<'_> {
     }
 }
 
-/// Acquires a lock for this call. A lock whose owner died is recovered; this is counted and logged.
+/// Acquires a lock for this call. A lock whose owner died is taken over; this is counted and logged.
 #[inline]
 pub(crate) fn acquire<'a>(
     endpoint: &LocalEndpoint,
@@ -29,13 +29,14 @@ pub(crate) fn acquire<'a>(
     call: &Call,
     lock: &'a Lock,
 ) -> Result<LockGuard<'a>> {
-    let taken = lock.acquire(endpoint.token(), Some(call), |token| endpoint.is_dead(token))?;
+    let taken = lock.acquire(endpoint.token(), Some(call), endpoint)?;
     if let Acquired::OwnerDied(token) = taken {
         header.recovered.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(
-            "rank {}: took over a lock of {} from a process (mark {token:x}) that died with it; its last add may be half applied",
+            "rank {}: took over a lock of {} from rank {}, whose process died holding it; if it was adding, the add may be partially applied",
             call.rank,
-            call.group
+            call.group,
+            endpoint.owner_rank(token).map_or_else(|| "?".into(), |rank| rank.to_string()),
         );
     }
     Ok(LockGuard { lock, owner_died: taken != Acquired::Clean })

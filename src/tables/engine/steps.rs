@@ -8,18 +8,18 @@ use super::registry::Registry;
 use crate::error::{Error, Missing, Result};
 use crate::tables::Consistency;
 use crate::tables::remote::{RemoteRequest, RequestVerb};
+use crate::tables::spec::verbs;
 use crate::transport::{Call, Verb};
 use crate::world::{Group, Watcher};
 
 /// The calls in which a worker waits for others at a table.
-const TABLE_CALLS: [&str; 2] = [Verb::TableGet.name(), Verb::TableAdd.name()];
+const TABLE_CALLS: [Verb; 2] = [verbs::GET, verbs::ADD];
 
 impl Base {
     /// This worker begins its next step.
     pub(crate) fn tick(&self, group: &Group) -> Result<()> {
         let worker = self.worker(group, "tick")?;
-        let call = self.call(group, "tick");
-        self.queue.drain(&call)?;
+        let call = self.ordered_call(group, "tick")?;
         self.sync_steps(&call, worker)?;
         // Operations that can fail precede the step, so that a failed tick can be repeated.
         if let Some(remote) = self.inner.remote() {
@@ -99,7 +99,7 @@ impl Base {
                     ", and it has never called tick() on this table: with ssp every worker calls it once a step".into()
                 }
                 steps if bounded => format!(", at step {steps} of this table"),
-                _ if missing.call.as_ref().is_some_and(|call| !TABLE_CALLS.contains(&call.as_str())) => {
+                _ if missing.call.as_ref().is_some_and(|call| TABLE_CALLS.iter().all(|verb| verb.name() != call)) => {
                     ", not at this table: with bsp a worker that makes fewer calls ends them with finish()".into()
                 }
                 _ => String::new(),

@@ -90,6 +90,21 @@ macro_rules! updater_calls {
         pub(crate) fn in_background(&self) -> Self {
             Self { _shutdown: None, ..self.with_group(self.group.without_interrupt()) }
         }
+
+        /// Queues a call of this worker for the background; if the arguments were rejected, the result is that error.
+        pub(crate) fn start<R: Send + 'static>(
+            &self,
+            operation: &'static str,
+            worker: $crate::Result<usize>,
+            work: impl FnOnce(&Self, &$crate::transport::Call, usize) -> $crate::Result<R> + Send + 'static,
+        ) -> $crate::world::Pending<R> {
+            let (promise, result) = $crate::world::pending();
+            let table = self.in_background();
+            self.core.queue.run(move || {
+                promise.fulfil(|| work(&table, &table.core.call(&table.group, operation), worker?));
+            });
+            result
+        }
     };
 }
 

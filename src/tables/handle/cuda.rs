@@ -12,7 +12,7 @@ use crate::tables::spec::description::TableKind;
 use crate::tables::updater::UpdateContext;
 use crate::tables::{AddOptions, Rows, Table};
 use crate::transport::Call;
-use crate::world::{Pending, pending};
+use crate::world::Pending;
 
 /// The rows of a call with arrays on a device.
 #[derive(Debug, Clone, Copy)]
@@ -82,8 +82,7 @@ impl<'a> CudaTable<'a> {
     /// Copies rows into `out`.
     pub fn get(&self, rows: CudaRows, out: Span) -> Result<()> {
         let worker = self.check("get", rows, out)?;
-        let call = self.table.core.call(&self.table.group, "get");
-        self.table.core.queue.drain(&call)?;
+        let call = self.table.core.ordered_call(&self.table.group, "get")?;
         ready_event(out)?.wait(&|| call.check_wait())?;
         self.get_now(&call, worker, rows, out)
     }
@@ -92,8 +91,7 @@ impl<'a> CudaTable<'a> {
     pub fn add(&self, rows: CudaRows, delta: Span, options: &AddOptions) -> Result<()> {
         let worker = self.check("add", rows, delta)?;
         self.table.check_options(options)?;
-        let call = self.table.core.call(&self.table.group, "add");
-        self.table.core.queue.drain(&call)?;
+        let call = self.table.core.ordered_call(&self.table.group, "add")?;
         ready_event(delta)?.wait(&|| call.check_wait())?;
         self.add_now(&call, worker, rows, delta, options)
     }
@@ -114,20 +112,13 @@ impl<'a> CudaTable<'a> {
 
     /// A get in the background. `None` means all rows. The owner of the memory, `out`, is returned with the result.
     pub fn start_get<B: AsRef<Span> + Send + 'static>(&self, rows: Option<Vec<i64>>, out: B) -> Pending<B> {
-        let (promise, result) = pending();
-        let table = self.table.in_background();
-        let checked = self.check("get", CudaRows::of(&rows), *out.as_ref());
+        let worker = self.check("get", CudaRows::of(&rows), *out.as_ref());
         let ready = ready_event(*out.as_ref());
-        self.table.core.queue.run(move || {
-            promise.fulfil(|| {
-                let call = table.core.call(&table.group, "get");
-                let worker = checked?;
-                ready?.wait(&|| call.check_wait())?;
-                table.cuda().get_now(&call, worker, CudaRows::of(&rows), *out.as_ref())?;
-                Ok(out)
-            });
-        });
-        result
+        self.table.start("get", worker, move |table, call, worker| {
+            ready?.wait(&|| call.check_wait())?;
+            table.cuda().get_now(call, worker, CudaRows::of(&rows), *out.as_ref())?;
+            Ok(out)
+        })
     }
 
     fn access_path(&self, adds: bool) -> AccessPath<'a> {

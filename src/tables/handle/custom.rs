@@ -143,8 +143,7 @@ impl<W: WorkerHalf> CustomTable<W> {
         let worker = core.worker(&self.group, "get")?;
         let requests = self.worker.split_get(query, core.shards.len())?;
         self.check("get", &requests)?;
-        let call = core.call(&self.group, "get");
-        core.queue.drain(&call)?;
+        let call = core.ordered_call(&self.group, "get")?;
         let mut get = ShardsGet::new(&requests);
         call::get(&**core, &call, worker, &mut get)?;
         self.worker.merge(query, get.replies)
@@ -154,8 +153,7 @@ impl<W: WorkerHalf> CustomTable<W> {
     /// fails; the first error is returned.
     pub fn add(&self, delta: &W::Delta) -> Result<()> {
         let (worker, requests) = self.check_add(delta)?;
-        let call = self.core.call(&self.group, "add");
-        self.core.queue.drain(&call)?;
+        let call = self.core.ordered_call(&self.group, "add")?;
         self.add_now(&call, worker, &requests, true)
     }
 

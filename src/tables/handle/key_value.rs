@@ -15,7 +15,7 @@ use crate::tables::shard::key_value::core::KeyValueCore;
 use crate::tables::shard::key_value::items::Items;
 use crate::tables::shard::key_value::keys::{KeyType, Keys, OwnedKeys};
 use crate::transport::Call;
-use crate::world::{Group, Pending, pending};
+use crate::world::{Group, Pending};
 
 /// A map from keys to rows of values, shared by the workers. It grows as adds bring new keys. Values are passed as bytes of the
 /// table's element type.
@@ -65,8 +65,7 @@ impl KeyValueTable {
     /// Copies the values of these keys into `out`, one row per key. An absent key has its initial values and stays absent.
     pub fn get(&self, keys: Keys, out: &mut [u8]) -> Result<()> {
         let worker = self.check("get", keys, out.len())?;
-        let call = self.core.call(&self.group, "get");
-        self.core.queue.drain(&call)?;
+        let call = self.core.ordered_call(&self.group, "get")?;
         self.get_now(&call, worker, keys, out)
     }
 
@@ -78,8 +77,7 @@ impl KeyValueTable {
     /// is listed twice is updated twice.
     pub fn add(&self, keys: Keys, delta: &[u8], options: &AddOptions) -> Result<()> {
         let worker = self.check_add(keys, delta, options)?;
-        let call = self.core.call(&self.group, "add");
-        self.core.queue.drain(&call)?;
+        let call = self.core.ordered_call(&self.group, "add")?;
         self.add_now(&call, worker, keys, delta, options, true)
     }
 
@@ -113,19 +111,12 @@ impl KeyValueTable {
     }
 
     /// Starts a get in the background.
-    pub fn start_get<B: AsMut<[u8]> + Send + 'static>(&self, keys: OwnedKeys, out: B) -> Pending<B> {
-        let (promise, result) = pending();
-        let (table, mut out) = (self.in_background(), out);
+    pub fn start_get<B: AsMut<[u8]> + Send + 'static>(&self, keys: OwnedKeys, mut out: B) -> Pending<B> {
         let worker = keys.with(|keys| self.check("get", keys, out.as_mut().len()));
-        self.core.queue.run(move || {
-            promise.fulfil(|| {
-                let call = table.core.call(&table.group, "get");
-                let worker = worker?;
-                keys.with(|keys| table.get_now(&call, worker, keys, out.as_mut()))?;
-                Ok(out)
-            });
-        });
-        result
+        self.start("get", worker, move |table, call, worker| {
+            keys.with(|keys| table.get_now(call, worker, keys, out.as_mut()))?;
+            Ok(out)
+        })
     }
 
     /// Starts an add in the background.
@@ -135,36 +126,31 @@ impl KeyValueTable {
         delta: B,
         options: AddOptions,
     ) -> Pending<B> {
-        let (promise, result) = pending();
-        let table = self.in_background();
         let worker = keys.with(|keys| self.check_add(keys, delta.as_ref(), &options));
-        self.core.queue.run(move || {
-            promise.fulfil(|| {
-                let call = table.core.call(&table.group, "add");
-                let worker = worker?;
-                keys.with(|keys| table.add_now(&call, worker, keys, delta.as_ref(), &options, true))?;
-                Ok(delta)
-            });
-        });
-        result
+        self.start("add", worker, move |table, call, worker| {
+            keys.with(|keys| table.add_now(call, worker, keys, delta.as_ref(), &options, true))?;
+            Ok(delta)
+        })
+    }
+
+    /// Begins a call of any rank, after the rounds that are complete.
+    fn query(&self, operation: &'static str) -> Result<Call<'_>> {
+        self.core.check_open(&self.group, operation)?;
+        let call = self.core.ordered_call(&self.group, operation)?;
+        apply_complete_rounds(&*self.core, &call)?;
+        Ok(call)
     }
 
     /// Whether each of these keys has been added to by any worker. Does not wait for other workers; any rank may call it.
     pub fn contains(&self, keys: Keys) -> Result<Vec<bool>> {
         self.core.check_open(&self.group, "contains")?;
         self.check_keys("contains", keys)?;
-        let call = self.core.call(&self.group, "contains");
-        self.core.queue.drain(&call)?;
-        apply_complete_rounds(&*self.core, &call)?;
-        self.core.contains_anywhere(&call, keys)
+        self.core.contains_anywhere(&self.query("contains")?, keys)
     }
 
     /// Number of keys. Does not wait for other workers; any rank may call it.
     pub fn len(&self) -> Result<usize> {
-        self.core.check_open(&self.group, "len")?;
-        let call = self.core.call(&self.group, "len");
-        self.core.queue.drain(&call)?;
-        apply_complete_rounds(&*self.core, &call)?;
+        let call = self.query("len")?;
         Ok(self.core.len() + self.core.remote_len(&call)?)
     }
 
@@ -175,10 +161,7 @@ impl KeyValueTable {
 
     /// All keys and their values, sorted by key. Any rank may call it; concurrent adds may or may not be included.
     pub fn items(&self) -> Result<Items> {
-        self.core.check_open(&self.group, "items")?;
-        let call = self.core.call(&self.group, "items");
-        self.core.queue.drain(&call)?;
-        apply_complete_rounds(&*self.core, &call)?;
+        let call = self.query("items")?;
         let mut items = self.core.local_items(&call)?;
         self.core.append_remote_items(&call, &mut items)?;
         Ok(items.sorted(self.core.layout.shape.row_bytes))

@@ -127,7 +127,7 @@ impl TablePlan {
         for (name, value) in add.iter().filter(|(name, value)| usual.get(name) != Some(*value)) {
             more.push_str(&format!(", {name} {value}"));
         }
-        more.push_str(if options.reject_nan { ", refuses NaN" } else { "" });
+        more.push_str(if options.reject_nan { ", rejects NaN" } else { "" });
         if options.compression != Compression::None {
             more.push_str(&format!(", compressed to {}", options.compression));
         }

@@ -14,7 +14,7 @@ use crate::tables::shard::dense::core::TableCore;
 use crate::tables::spec::description::TableKind;
 use crate::tables::{AddOptions, Rows, TableOptions, Tables};
 use crate::transport::Call;
-use crate::world::{Group, Pending, pending};
+use crate::world::{Group, Pending};
 
 /// An array, matrix or sparse matrix shared by the workers. Values are passed as bytes of the table's element type, row by row.
 ///
@@ -102,8 +102,7 @@ impl Table {
     /// Copies rows into `out`.
     pub fn get(&self, rows: Rows, out: &mut [u8]) -> Result<()> {
         let worker = self.check("get", rows, out.len())?;
-        let call = self.core.call(&self.group, "get");
-        self.core.queue.drain(&call)?;
+        let call = self.core.ordered_call(&self.group, "get")?;
         self.get_now(&call, worker, rows, out)
     }
 
@@ -118,8 +117,7 @@ impl Table {
     /// Adds `delta` to rows, by the table's updater; returns once it is applied on all hosts.
     pub fn add(&self, rows: Rows, delta: &[u8], options: &AddOptions) -> Result<()> {
         let worker = self.check_add(rows, delta, options)?;
-        let call = self.core.call(&self.group, "add");
-        self.core.queue.drain(&call)?;
+        let call = self.core.ordered_call(&self.group, "add")?;
         self.add_now(&call, worker, rows, delta, options, true)
     }
 
@@ -157,18 +155,15 @@ impl Table {
     }
 
     /// Starts a get in the background. `None` means all rows.
-    pub fn start_get<B: AsMut<[u8]> + Send + 'static>(&self, rows: Option<Vec<i64>>, out: B) -> Pending<B> {
-        let (promise, result) = pending();
-        let (table, mut out) = (self.in_background(), out);
+    pub fn start_get<B>(&self, rows: Option<Vec<i64>>, mut out: B) -> Pending<B>
+    where
+        B: AsMut<[u8]> + Send + 'static,
+    {
         let worker = self.check("get", Rows::of(&rows), out.as_mut().len());
-        self.core.queue.run(move || {
-            promise.fulfil(|| {
-                let call = table.core.call(&table.group, "get");
-                table.get_now(&call, worker?, Rows::of(&rows), out.as_mut())?;
-                Ok(out)
-            });
-        });
-        result
+        self.start("get", worker, move |table, call, worker| {
+            table.get_now(call, worker, Rows::of(&rows), out.as_mut())?;
+            Ok(out)
+        })
     }
 
     /// Starts an add in the background. `None` means all rows.
@@ -178,17 +173,11 @@ impl Table {
         delta: B,
         options: AddOptions,
     ) -> Pending<B> {
-        let (promise, result) = pending();
-        let table = self.in_background();
         let worker = self.check_add(Rows::of(&rows), delta.as_ref(), &options);
-        self.core.queue.run(move || {
-            promise.fulfil(|| {
-                let call = table.core.call(&table.group, "add");
-                table.add_now(&call, worker?, Rows::of(&rows), delta.as_ref(), &options, true)?;
-                Ok(delta)
-            });
-        });
-        result
+        self.start("add", worker, move |table, call, worker| {
+            table.add_now(call, worker, Rows::of(&rows), delta.as_ref(), &options, true)?;
+            Ok(delta)
+        })
     }
 
     /// Copies those of the rows that changed since this worker's last call for the same `buffer` (0, or 1 if the table is
@@ -196,8 +185,7 @@ impl Table {
     pub fn get_changed(&self, buffer: usize, rows: Rows, out: &mut [u8]) -> Result<Vec<i64>> {
         let worker = self.check("get_changed", rows, out.len())?;
         let reader = self.core.reader(worker, buffer)?;
-        let call = self.core.call(&self.group, "get_changed");
-        self.core.queue.drain(&call)?;
+        let call = self.core.ordered_call(&self.group, "get_changed")?;
         let all: Vec<i64>;
         let list = match rows {
             Rows::List(list) => list,

@@ -6,6 +6,7 @@ use crate::tables::Tables;
 use crate::tables::engine::header::{MAX_DESCRIPTION, TableHeader};
 use crate::tables::remote::{RemoteReply, with_server_rank};
 use crate::tables::spec::description::{Description, TableKind};
+use crate::tables::spec::verbs;
 use crate::transport::Verb;
 use crate::transport::arena::{Extent, InFlightGuard};
 use crate::world::Group;
@@ -20,20 +21,21 @@ pub(crate) struct Purpose {
 }
 
 impl Purpose {
-    pub fn join() -> Purpose {
-        Purpose { verb: Verb::JoinTables, words: Verb::JoinTables.name().into() }
+    /// A call of which only the verb is known.
+    pub fn of(verb: Verb) -> Purpose {
+        Purpose { verb, words: verb.name().into() }
     }
 
     pub fn new_table(name: &str) -> Purpose {
-        Purpose { verb: Verb::NewTable, words: format!("making table {name:?}") }
+        Purpose { verb: verbs::NEW_TABLE, words: format!("making table {name:?}") }
     }
 
     pub fn save(target: &str) -> Purpose {
-        Purpose { verb: Verb::SaveTables, words: format!("saving to {target:?}") }
+        Purpose { verb: verbs::SAVE, words: format!("saving to {target:?}") }
     }
 
     pub fn load(target: &str) -> Purpose {
-        Purpose { verb: Verb::LoadTables, words: format!("loading from {target:?}") }
+        Purpose { verb: verbs::LOAD, words: format!("loading from {target:?}") }
     }
 
     /// Runs calls of the group as part of this operation.
@@ -50,26 +52,95 @@ pub(crate) fn agree(group: &Group, purpose: &Purpose, mine: Result<String>) -> R
 
 /// The outer result is that of the exchange itself: on an outer error, it is unknown what the other ranks received.
 fn agreement(group: &Group, purpose: &Purpose, mine: Result<String>) -> Result<Result<()>> {
-    let mut text = mine.clone().unwrap_or_default().into_bytes();
-    text.resize(EXCHANGE_BYTES, 0);
-    let error = mine.as_ref().err();
-    let report = error.map_or(Vec::new(), |error| {
-        RemoteReply { number: 0, outcome: Err(error.clone()), packed: false }.encode()
-    });
-    let outcomes = purpose.during(|| group.exchange_outcomes(purpose.verb, &text, error, &report))?;
-    let calls = match outcomes {
+    let calls = match exchange(group, purpose, mine.map(String::into_bytes), EXCHANGE_BYTES)? {
         Ok(calls) => calls,
-        Err(failure) => {
-            let reported = || RemoteReply::decode(purpose.during(|| failure.report)?);
-            return Ok(mine.and_then(|_| Err(as_reported(reported()?, failure.rank, group.rank()))));
-        }
+        Err(error) => return Ok(Err(error)),
     };
-    if calls.iter().all(|call| *call == text) {
+    if calls.iter().all(|call| *call == calls[0]) {
         return Ok(Ok(()));
     }
     let words = |call: &Vec<u8>| String::from_utf8_lossy(call).trim_end_matches('\0').to_string();
     let calls = calls.iter().map(words).enumerate().collect();
     Ok(Err(Error::Mismatch { rank: group.rank(), group: "tables".into(), number: 0, calls }))
+}
+
+/// Exchanges values of up to `bytes` bytes, padded with zeroes, or the reason why a rank has none. The two results are those
+/// of [`agreement`].
+pub(crate) fn exchange(
+    group: &Group,
+    purpose: &Purpose,
+    mine: Result<Vec<u8>>,
+    bytes: usize,
+) -> Result<Result<Vec<Vec<u8>>>> {
+    let mut value = mine.clone().unwrap_or_default();
+    value.resize(bytes, 0);
+    let error = mine.as_ref().err();
+    let report = error.map_or(Vec::new(), |error| {
+        RemoteReply { number: 0, outcome: Err(error.clone()), packed: false }.encode()
+    });
+    match purpose.during(|| group.exchange_outcomes(purpose.verb, &value, error, &report))? {
+        Ok(values) => Ok(Ok(values)),
+        Err(failure) => {
+            let reported = || RemoteReply::decode(purpose.during(|| failure.report)?);
+            Ok(mine.and_then(|_| Err(as_reported(reported()?, failure.rank, group.rank()))))
+        }
+    }
+}
+
+/// A collective call on tables.
+#[derive(Debug, Clone, Copy)]
+pub enum TablesCall<'a> {
+    /// The creation of a table.
+    Create {
+        /// The kind of the table.
+        kind: TableKind,
+        /// Its name, if it has one.
+        name: Option<&'a str>,
+    },
+    /// [`Tables::save`].
+    Save,
+    /// [`Tables::load`].
+    Load,
+}
+
+impl Tables {
+    /// Reports to the other ranks, which make this collective call, that this rank has rejected its arguments: they fail with
+    /// the same error, and all ranks stay in step. Made in place of the call; fails if the other ranks do not make it.
+    ///
+    /// Calls do this themselves with the arguments that they reject. This method is for bindings, which must also reject what
+    /// they cannot convert.
+    ///
+    /// ```
+    /// use unisono::tables::{ArrayTable, Role, TableKind, TableOptions, Tables, TablesCall};
+    /// use unisono::{Error, testing};
+    /// testing::spawn_worlds(2, |world| {
+    ///     let tables = Tables::join(world, Role::Both).unwrap();
+    ///     if world.rank() == 1 {
+    ///         let error = Error::usage("table", "a size", "\"three\"", "pass a number");
+    ///         tables.reject(TablesCall::Create { kind: TableKind::Array, name: None }, &error).unwrap();
+    ///     } else {
+    ///         let error = ArrayTable::<f32>::create(&tables, 3, None, TableOptions::default()).err().unwrap();
+    ///         assert!(error.to_string().starts_with("rank 0: table on rank 1: expected a size"), "{error}");
+    ///     }
+    ///     tables.barrier().unwrap();
+    /// });
+    /// ```
+    pub fn reject(&self, call: TablesCall, error: &Error) -> Result<()> {
+        self.group.check_open("table")?;
+        let _series = self.inner.endpoint.own_slot().process.series_guard();
+        let purpose = match call {
+            TablesCall::Create { kind, name } => {
+                let creation = TableCreation::begin(self, name, kind);
+                match creation.is_new() {
+                    true => creation.purpose(),
+                    false => return Ok(()),
+                }
+            }
+            TablesCall::Save => Purpose::of(verbs::SAVE),
+            TablesCall::Load => Purpose::of(verbs::LOAD),
+        };
+        agreement(&self.group, &purpose, Err(error.clone().at_rank(self.inner.rank))).map(drop)
+    }
 }
 
 /// The error that stopped one rank, as reported on another rank.

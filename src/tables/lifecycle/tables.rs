@@ -13,6 +13,7 @@ use crate::tables::engine::registry::{OpenTable, Registry};
 use crate::tables::remote::{Remote, RemotePeers};
 use crate::tables::shard::cuda::RetainedMemory;
 use crate::tables::spec::role::{Role, Roles};
+use crate::tables::spec::verbs;
 use crate::transport::Interrupt;
 use crate::transport::arena::LocalEndpoint;
 use crate::world::{Group, Watcher, World};
@@ -44,6 +45,11 @@ pub struct Tables {
 impl Tables {
     /// Sets this rank's role and exchanges roles with the other ranks. Collective.
     pub fn join(world: &World, role: Role) -> Result<Tables> {
+        Tables::join_as(world, Ok(role))
+    }
+
+    /// As [`Tables::join`], for a role that was read from text: if this rank has an error instead, all ranks fail with it.
+    pub fn join_as(world: &World, role: Result<Role>) -> Result<Tables> {
         let group = world.group().clone();
         let endpoint = group.endpoint().cloned().ok_or_else(|| {
             Error::unsupported("tables", "this rank shares no memory with others", "start it with a launcher")
@@ -55,6 +61,7 @@ impl Tables {
         let restarted = known.is_some();
         let membership = match known {
             Some(known) => {
+                role?;
                 known.enter(rank);
                 known
             }
@@ -91,24 +98,22 @@ impl Tables {
         group: &Group,
         endpoint: &LocalEndpoint,
         hosts: &[usize],
-        role: Role,
+        role: Result<Role>,
     ) -> Result<Membership> {
         let rank = group.rank();
         let _series = endpoint.own_slot().process.series_guard();
-        let purpose = Purpose::join();
-        let (mut all, mut nonce) = (vec![0u8; group.size()], [new_nonce() as i64]);
-        purpose.during(|| {
-            group.all_gather(&[role as u8], &mut all)?;
-            group.broadcast(&mut nonce, 0)
-        })?;
-        let roles: Vec<Role> = all.into_iter().map(Role::from_number).collect();
+        let purpose = Purpose::of(verbs::JOIN);
+        let mine = role.map(|role| [&[role as u8][..], &new_nonce().to_ne_bytes()].concat());
+        let all = creation::exchange(group, &purpose, mine.map_err(|error| error.at_rank(rank)), 1 + 8)??;
+        let nonce: u64 = bytemuck::pod_read_unaligned(&all[0][1..]);
+        let roles: Vec<Role> = all.iter().map(|value| Role::from_number(value[0])).collect();
         let written = match hosts.iter().position(|&host| host == hosts[rank]) == Some(rank) {
-            true => Membership::write(endpoint, hosts[rank], nonce[0] as u64, &roles),
+            true => Membership::write(endpoint, hosts[rank], nonce, &roles),
             false => Ok(()),
         };
         // Also the barrier that the other ranks pass before they look the membership up.
         creation::agree(group, &purpose, written.map(|()| "joined".into()))?;
-        let membership = Membership::find(endpoint, hosts[rank], nonce[0] as u64);
+        let membership = Membership::find(endpoint, hosts[rank], nonce);
         let membership = membership.ok_or_else(|| Error::internal("tables", "the roles were not found"))?;
         membership.enter(rank);
         Ok(membership)

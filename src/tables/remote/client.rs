@@ -184,7 +184,7 @@ impl Client {
     }
 
     fn slot(&self) -> Slot {
-        let signature = Signature::new(Verb::Send, 0);
+        let signature = Signature::new(Verb::SEND, 0);
         Slot { context: self.context, tag: Slot::REQUEST, signature }
     }
 

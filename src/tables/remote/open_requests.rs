@@ -69,7 +69,7 @@ impl RequestState {
             }
             Some(open) if open.server == server => open.reply = Some(reply),
             // The caller has given up.
-            _ => tracing::debug!(server, number, "an answer that nobody waits for"),
+            _ => tracing::debug!(server, number, "a reply to no open request"),
         }
     }
 

@@ -138,7 +138,7 @@ impl Drop for ServerThread {
 
 impl ServerState {
     fn slot(&self, tag: u32) -> Slot {
-        Slot { context: self.context, tag, signature: Signature::new(Verb::Send, 0) }
+        Slot { context: self.context, tag, signature: Signature::new(Verb::SEND, 0) }
     }
 
     /// The call context that the thread's own operations show in errors.

@@ -13,11 +13,12 @@ macro_rules! add_options {
         /// ```
         /// use unisono::tables::AddOptions;
         /// let mut options = AddOptions { momentum: Some(0.5), ..AddOptions::default() };
-        /// options.set("learning_rate", 0.1)?;
-        /// assert_eq!(options.to_string(), "learning_rate=0.1, momentum=0.5");
+        /// options.set("lr", 0.1)?;
+        /// options.set("epsilon", 1e-6)?; // another name of `eps`
+        /// assert_eq!(options.to_string(), "lr=0.1, momentum=0.5, eps=0.000001");
         ///
-        /// let error = options.set("learning_rat", 0.1).unwrap_err();
-        /// assert!(error.to_string().contains("did you mean `learning_rate`?"));
+        /// let error = options.set("momentun", 0.1).unwrap_err();
+        /// assert!(error.to_string().contains("did you mean `momentum`?"));
         /// # Ok::<(), unisono::Error>(())
         /// ```
         #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -47,21 +48,21 @@ macro_rules! add_options {
 }
 
 add_options! {
-    /// Step size.
-    learning_rate,
+    /// Learning rate: the step size.
+    lr,
     /// Decay of the accumulated steps (momentum, nesterov, multiverso_momentum) or of the accumulated squares (dcasgda).
     momentum,
-    /// Decay of the mean square (rmsprop); step size (multiverso_adagrad).
+    /// Decay of the running means (adadelta); step size (multiverso_adagrad); another name of `alpha` (rmsprop).
     rho,
-    /// Strength of the delay compensation (dcasgd, dcasgda); weight decay (lion).
+    /// Strength of the delay compensation (dcasgd, dcasgda); another name of `weight_decay` (lion).
     lambda,
     /// Keeps denominators away from zero.
-    epsilon,
-    /// Decay of the running mean (adam); its weight in a step (lion).
+    eps,
+    /// Decay of the running mean (adam, adamw, adamax); its weight in a step (lion).
     beta1,
-    /// Decay of the running mean square (adam) or of the running mean (lion).
+    /// Decay of the running mean square (adam, adamw), of the largest gradient (adamax) or of the running mean (lion).
     beta2,
-    /// Step size (ftrl).
+    /// Decay of the mean square (rmsprop); step size (ftrl).
     alpha,
     /// Damps the first steps (ftrl).
     beta,
@@ -73,20 +74,41 @@ add_options! {
     lr_decay,
     /// Initial value of the sum of squares (adagrad).
     initial_accumulator_value,
+    /// Decoupled weight decay: each step subtracts this times the learning rate of the value itself (adamw, lion).
+    weight_decay,
 }
 
 impl AddOptions {
+    /// Other names of options, for every updater.
+    pub const ALIASES: &[(&str, &str)] = &[("learning_rate", "lr"), ("epsilon", "eps")];
+
+    /// The name of an option in [`AddOptions::NAMES`], given that name or an alias; other names are returned unchanged.
+    pub fn canonical(name: &str) -> &str {
+        AddOptions::ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name)
+    }
+
+    /// The position of an option, by its name or an alias.
+    fn position(name: &str) -> Option<usize> {
+        let name = AddOptions::canonical(name);
+        AddOptions::NAMES.iter().position(|known| *known == name)
+    }
+
+    /// All names and aliases.
+    pub(crate) fn every_name() -> impl Iterator<Item = &'static str> {
+        AddOptions::NAMES.iter().copied().chain(AddOptions::ALIASES.iter().map(|(alias, _)| *alias))
+    }
+
     /// Length of the wire format, in bytes.
     pub(crate) const LENGTH: usize = 8 * (1 + AddOptions::NAMES.len());
 
-    /// Sets the option with this name; the value must be finite.
+    /// Sets the option with this name or alias; the value must be finite.
     pub fn set(&mut self, name: &str, value: f64) -> Result<()> {
-        let Some(position) = AddOptions::NAMES.iter().position(|known| *known == name) else {
+        let Some(position) = AddOptions::position(name) else {
             return Err(Error::usage(
                 "add options",
                 format!("one of {}", AddOptions::NAMES.join(", ")),
                 format!("{name:?}"),
-                advice(name, AddOptions::NAMES.iter().copied(), "give one of these names"),
+                advice(name, AddOptions::every_name(), "give one of these names"),
             ));
         };
         check_finite(name, value)?;
@@ -94,10 +116,19 @@ impl AddOptions {
         Ok(())
     }
 
-    /// The value of the option with this name; `None` also if there is no such option.
+    /// The value of the option with this name or alias; `None` also if there is no such option.
     pub fn get(&self, name: &str) -> Option<f64> {
-        let position = AddOptions::NAMES.iter().position(|known| *known == name)?;
-        self.all()[position]
+        self.all()[AddOptions::position(name)?]
+    }
+
+    /// Moves the value of one option to another, if it is set.
+    pub(crate) fn rename(&mut self, from: &str, to: &str) {
+        let (from, to) = (AddOptions::position(from), AddOptions::position(to));
+        if let (Some(from), Some(to)) = (from, to)
+            && let Some(value) = self.all_mut()[from].take()
+        {
+            *self.all_mut()[to] = Some(value);
+        }
     }
 
     /// These options; options that are not set come from `defaults`.
@@ -200,6 +231,11 @@ mod tests {
             assert_eq!(options.to_string(), format!("{name}={}", 0.5 + position as f64));
             assert_eq!(options.get(name), Some(0.5 + position as f64));
         }
+        for (alias, name) in AddOptions::ALIASES {
+            let mut options = AddOptions::default();
+            options.set(alias, 0.5).unwrap();
+            assert_eq!((options.get(alias), options.get(name)), (Some(0.5), Some(0.5)));
+        }
         assert_eq!(AddOptions::default().to_string(), "");
         assert_eq!(AddOptions::default().get("colour"), None);
     }
@@ -210,7 +246,7 @@ mod tests {
         let error = options.set("momentun", 0.9).unwrap_err().to_string();
         assert!(error.contains("\"momentun\"") && error.contains("did you mean `momentum`?"), "{error}");
         let error = options.set("colour", 0.9).unwrap_err().to_string();
-        assert!(error.contains("learning_rate, momentum, rho") && !error.contains("did you mean"), "{error}");
+        assert!(error.contains("lr, momentum, rho") && !error.contains("did you mean"), "{error}");
         for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e300] {
             let error = options.set("rho", value).unwrap_err();
             assert_eq!(error.kind(), crate::Kind::Usage);

@@ -5,3 +5,4 @@ pub(crate) mod consistency;
 pub(crate) mod description;
 pub(crate) mod init;
 pub(crate) mod role;
+pub(crate) mod verbs;

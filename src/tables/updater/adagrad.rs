@@ -12,8 +12,8 @@ use crate::memory::{Real, TableElement};
 
 pub(super) struct Adagrad;
 
-const LEARNING_RATE: Setting = setting!(learning_rate = 0.01, Positive);
-const EPSILON: Setting = setting!(epsilon = 1e-10, Positive);
+const LEARNING_RATE: Setting = setting!(lr = 0.01, Positive);
+const EPSILON: Setting = setting!(eps = 1e-10, Positive);
 const LR_DECAY: Setting = setting!(lr_decay = 0.0, NotNegative);
 const INITIAL: Setting = setting!(initial_accumulator_value = 0.0, NotNegative);
 

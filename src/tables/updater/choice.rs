@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 
+use super::adadelta::Adadelta;
 use super::adagrad::Adagrad;
 use super::adam::Adam;
+use super::adamax::Adamax;
+use super::adamw::Adamw;
 use super::add::Add;
 use super::dcasgd::Dcasgd;
 use super::dcasgda::Dcasgda;
@@ -19,7 +22,7 @@ use super::nesterov::Nesterov;
 use super::rmsprop::Rmsprop;
 use super::rule::{UpdateRule, untyped, wrong_type};
 use super::sgd::Sgd;
-use super::{TableElement, Updater};
+use super::{TableElement, UpdateContext, Updater};
 use crate::error::nearest::advice;
 use crate::memory::DType;
 use crate::{Error, Result};
@@ -52,14 +55,17 @@ struct BuiltIn {
     rule: fn(DType) -> Option<Arc<dyn UpdateRule>>,
 }
 
-static BUILT_IN: [BuiltIn; 13] = [
+static BUILT_IN: [BuiltIn; 16] = [
     BuiltIn { name: "add", alias: Some("default"), rule: |dtype| for_numbers(Add, dtype) },
     BuiltIn { name: "sgd", alias: None, rule: |dtype| for_numbers(Sgd, dtype) },
     BuiltIn { name: "momentum", alias: None, rule: |dtype| for_floats(Momentum, dtype) },
-    BuiltIn { name: "nesterov", alias: None, rule: |dtype| for_floats(Nesterov, dtype) },
+    BuiltIn { name: "nesterov", alias: Some("nesterov_momentum"), rule: |dtype| for_floats(Nesterov, dtype) },
     BuiltIn { name: "adagrad", alias: None, rule: |dtype| for_floats(Adagrad, dtype) },
     BuiltIn { name: "rmsprop", alias: None, rule: |dtype| for_floats(Rmsprop, dtype) },
     BuiltIn { name: "adam", alias: None, rule: |dtype| for_floats(Adam, dtype) },
+    BuiltIn { name: "adamw", alias: None, rule: |dtype| for_floats(Adamw, dtype) },
+    BuiltIn { name: "adamax", alias: None, rule: |dtype| for_floats(Adamax, dtype) },
+    BuiltIn { name: "adadelta", alias: None, rule: |dtype| for_floats(Adadelta, dtype) },
     BuiltIn { name: "lion", alias: None, rule: |dtype| for_floats(Lion, dtype) },
     BuiltIn { name: "ftrl", alias: None, rule: |dtype| for_floats(Ftrl, dtype) },
     BuiltIn { name: "dcasgd", alias: None, rule: |dtype| for_floats(Dcasgd, dtype) },
@@ -147,6 +153,41 @@ impl UpdaterChoice {
             Choice::BuiltIn(built_in) => (built_in.rule)(DType::F32),
         };
         rule.map_or(Ok(()), |rule| rule.check_name(table, option))
+    }
+
+    /// Applies one step to memory that belongs to no table. `state` has one slice for each plane of the updater, zero before the
+    /// first step. The options are taken as they are, without a check of their range; those that are absent have defaults.
+    ///
+    /// ```
+    /// use unisono::tables::{AddOptions, UpdateContext, UpdaterChoice};
+    /// let (mut weights, mut velocity) = ([1.0f32], [0.5f32]);
+    /// let context = UpdateContext { worker: 0, step: 2, options: &AddOptions::default() };
+    /// UpdaterChoice::named("momentum")?.step(&mut weights, &mut [&mut velocity], &[0.25], &context)?;
+    /// assert_eq!((weights, velocity), ([0.3], [0.7]));
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    pub fn step<T: TableElement>(
+        &self,
+        values: &mut [T],
+        state: &mut [&mut [T::State]],
+        delta: &[T],
+        context: &UpdateContext,
+    ) -> Result<()> {
+        let rule = self.rule(T::DTYPE)?;
+        let planes = rule.shared_planes() + rule.worker_planes();
+        let lengths = state.iter().map(|plane| plane.len()).chain([delta.len()]);
+        if planes != state.len() || lengths.into_iter().any(|length| length != values.len()) {
+            return Err(Error::usage(
+                "updater step",
+                format!("{planes} planes of state and a delta, each of length {}", values.len()),
+                format!("{} planes, and a delta of length {}", state.len(), delta.len()),
+                "allocate the state once, for these values",
+            ));
+        }
+        let mut state: Vec<&mut [u8]> =
+            state.iter_mut().map(|plane| bytemuck::cast_slice_mut(plane)).collect();
+        rule.update(bytemuck::cast_slice_mut(values), &mut state, bytemuck::cast_slice(delta), context);
+        Ok(())
     }
 
     /// A user-defined updater, for tables of `T`.

@@ -16,7 +16,7 @@ use crate::memory::{Real, TableElement};
 
 pub(super) struct Dcasgd;
 
-const LEARNING_RATE: Setting = setting!(learning_rate = 0.01, Positive);
+const LEARNING_RATE: Setting = setting!(lr = 0.01, Positive);
 const LAMBDA: Setting = setting!(lambda = 0.1, NotNegative);
 
 impl<T: TableElement<State: Real>> Updater<T> for Dcasgd {

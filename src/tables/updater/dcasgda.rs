@@ -12,10 +12,10 @@ use crate::memory::{Real, TableElement};
 
 pub(super) struct Dcasgda;
 
-const LEARNING_RATE: Setting = setting!(learning_rate = 0.01, Positive);
+const LEARNING_RATE: Setting = setting!(lr = 0.01, Positive);
 const LAMBDA: Setting = setting!(lambda = 0.1, NotNegative);
 const MOMENTUM: Setting = setting!(momentum = 0.95, BelowOne);
-const EPSILON: Setting = setting!(epsilon = 1e-7, Positive);
+const EPSILON: Setting = setting!(eps = 1e-7, Positive);
 
 impl<T: TableElement<State: Real>> Updater<T> for Dcasgda {
     fn name(&self) -> &str {

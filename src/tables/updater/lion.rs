@@ -2,7 +2,7 @@
 //! m = β₂·m + (1−β₂)·g.
 //!
 //! All workers share one m, which starts at zero. δ is the gradient g itself; the learning rate η is an option. The weight decay
-//! λ is decoupled from the gradient; it is off by default. sgn(0) is 0: a weight that has received no gradient changes by the
+//! λ, `weight_decay`, is decoupled from the gradient; it is off by default. sgn(0) is 0: a weight that has received no gradient changes by the
 //! decay alone. Chen and others, "Symbolic discovery of optimization algorithms", 2023 (arXiv 2302.06675), algorithm 2.
 
 use super::setting::{Setting, setting, settings};
@@ -12,8 +12,8 @@ use crate::memory::{Real, TableElement};
 
 pub(super) struct Lion;
 
-const LEARNING_RATE: Setting = setting!(learning_rate = 0.0001, Positive);
-const LAMBDA: Setting = setting!(lambda = 0.0, NotNegative);
+const LEARNING_RATE: Setting = setting!(lr = 0.0001, Positive);
+const WEIGHT_DECAY: Setting = setting!(weight_decay = 0.0, NotNegative, or lambda);
 const BETA1: Setting = setting!(beta1 = 0.9, BelowOne);
 const BETA2: Setting = setting!(beta2 = 0.99, BelowOne);
 
@@ -26,15 +26,16 @@ impl<T: TableElement<State: Real>> Updater<T> for Lion {
         1
     }
 
-    settings!(&[LEARNING_RATE, LAMBDA, BETA1, BETA2]);
+    settings!(&[LEARNING_RATE, WEIGHT_DECAY, BETA1, BETA2]);
 
     fn update(&self, values: &mut [T], state: &mut [&mut [T::State]], delta: &[T], context: &UpdateContext) {
-        let (learning_rate, lambda): (T::State, T::State) = (LEARNING_RATE.of(context), LAMBDA.of(context));
+        let (learning_rate, decay): (T::State, T::State) =
+            (LEARNING_RATE.of(context), WEIGHT_DECAY.of(context));
         let (beta1, beta2): (T::State, T::State) = (BETA1.of(context), BETA2.of(context));
         let (fresh1, fresh2): (T::State, T::State) = (BETA1.one_minus(context), BETA2.one_minus(context));
         update_each(values, planes(state), delta, |value, [mean], gradient| {
             let direction = sign(beta1 * mean + fresh1 * gradient);
-            (value - learning_rate * (direction + lambda * value), [beta2 * mean + fresh2 * gradient])
+            (value - learning_rate * (direction + decay * value), [beta2 * mean + fresh2 * gradient])
         });
     }
 }

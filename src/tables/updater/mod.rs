@@ -1,7 +1,10 @@
 //! How an add changes a table: the trait for update rules, the built-in rules (one per file), and the choice among them.
 
+mod adadelta;
 mod adagrad;
 mod adam;
+mod adamax;
+mod adamw;
 mod add;
 mod choice;
 mod dcasgd;
@@ -52,10 +55,10 @@ pub struct UpdateContext<'a> {
 ///         "sign_descent"
 ///     }
 ///     fn defaults(&self) -> AddOptions {
-///         AddOptions { learning_rate: Some(0.5), ..AddOptions::default() }
+///         AddOptions { lr: Some(0.5), ..AddOptions::default() }
 ///     }
 ///     fn update(&self, values: &mut [T], _: &mut [&mut [T::State]], delta: &[T], context: &UpdateContext) {
-///         let step = T::State::from_f64(context.options.learning_rate.unwrap_or(0.5));
+///         let step = T::State::from_f64(context.options.lr.unwrap_or(0.5));
 ///         for (value, gradient) in values.iter_mut().zip(delta) {
 ///             *value = T::narrow(value.widen() - step.with_sign_of(gradient.widen()));
 ///         }
@@ -94,6 +97,11 @@ pub trait Updater<T: TableElement>: Send + Sync + 'static {
     /// may use any option.
     fn uses(&self) -> Option<Vec<&'static str>> {
         None
+    }
+
+    /// These options, with aliases that this rule accepts replaced by the names of its options.
+    fn canonical(&self, options: AddOptions) -> AddOptions {
+        options
     }
 
     /// Whether applying adds one by one is equivalent to applying their sum. If not, the adds of a round of consistency `bsp` are

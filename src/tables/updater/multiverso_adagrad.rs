@@ -10,9 +10,9 @@ use crate::memory::{Real, TableElement};
 
 pub(super) struct MultiversoAdagrad;
 
-const LEARNING_RATE: Setting = setting!(learning_rate = 0.01, Positive);
+const LEARNING_RATE: Setting = setting!(lr = 0.01, Positive);
 const RHO: Setting = setting!(rho = 0.1, Positive);
-const EPSILON: Setting = setting!(epsilon = 1e-6, Positive);
+const EPSILON: Setting = setting!(eps = 1e-6, Positive);
 
 impl<T: TableElement<State: Real>> Updater<T> for MultiversoAdagrad {
     fn name(&self) -> &str {

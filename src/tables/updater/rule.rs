@@ -22,6 +22,8 @@ pub(crate) trait UpdateRule: Send + Sync {
     fn defaults(&self) -> AddOptions;
     /// The names of the options that it uses; `None` if it may use any.
     fn uses(&self) -> Option<Vec<&'static str>>;
+    /// The options with this rule's aliases replaced.
+    fn canonical(&self, options: AddOptions) -> AddOptions;
     fn check(&self, options: &AddOptions) -> Result<()>;
     /// Whether applying adds one by one is equivalent to applying their sum.
     fn is_linear(&self) -> bool;
@@ -36,9 +38,9 @@ pub(crate) trait UpdateRule: Send + Sync {
     /// planes. Values and state are aligned for their types; an unaligned delta is copied first.
     fn update(&self, values: &mut [u8], state: &mut [&mut [u8]], delta: &[u8], context: &UpdateContext);
 
-    /// The options for one add, with the rule's defaults filled in; an error if the rule rejects them.
+    /// The options for one add, without aliases and with the rule's defaults filled in; an error if the rule rejects them.
     fn options(&self, given: &AddOptions) -> Result<AddOptions> {
-        let options = given.or(&self.defaults());
+        let options = self.canonical(*given).or(&self.defaults());
         options.check()?;
         self.check(&options)?;
         Ok(options)
@@ -56,7 +58,7 @@ pub(crate) trait UpdateRule: Send + Sync {
     /// Rejects the name of an option that this rule does not use.
     fn check_name(&self, table: &str, name: &str) -> Result<()> {
         let known = self.uses().unwrap_or_else(|| AddOptions::NAMES.to_vec());
-        match known.contains(&name) {
+        match known.contains(&AddOptions::canonical(name)) {
             true => Ok(()),
             false => Err(unused(table, self.name(), &known, name, &format!("{name:?}"))),
         }
@@ -101,6 +103,10 @@ impl<T: TableElement, U: Updater<T> + ?Sized> UpdateRule for Typed<T, U> {
 
     fn uses(&self) -> Option<Vec<&'static str>> {
         self.updater.uses()
+    }
+
+    fn canonical(&self, options: AddOptions) -> AddOptions {
+        self.updater.canonical(options)
     }
 
     fn check(&self, options: &AddOptions) -> Result<()> {
@@ -173,11 +179,11 @@ fn unused(table: &str, updater: &str, known: &[&'static str], name: &str, receiv
         true => format!("no options for the updater `{updater}` of table {table:?}"),
         false => format!("options of the updater `{updater}` of table {table:?}: {}", known.join(", ")),
     };
-    let others = UpdaterChoice::using_option(name);
+    let others = UpdaterChoice::using_option(AddOptions::canonical(name));
     let advice = match others.is_empty() {
         // Suggest this updater's options first, then those of others.
         true => {
-            let anywhere = advice(name, AddOptions::NAMES.iter().copied(), "leave it out");
+            let anywhere = advice(name, AddOptions::every_name(), "leave it out");
             advice(name, known.iter().copied(), &anywhere)
         }
         false => format!("leave it out, or choose an updater that uses it: {}", others.join(", ")),

@@ -42,9 +42,12 @@ pub(super) struct Setting {
     pub(super) default: f64,
     pub(super) range: SettingRange,
     pub(super) read: fn(&AddOptions) -> Option<f64>,
+    /// Another option with the same meaning for this rule. A table never holds it, so it comes from the add and takes precedence.
+    pub(super) alias: Option<&'static str>,
 }
 
-/// `setting!(momentum = 0.9, BelowOne)`: the option of this name, its default and its range.
+/// `setting!(momentum = 0.9, BelowOne)`: the option of this name, its default and its range; with `or rho` at the end, the option
+/// `rho` is an alias.
 macro_rules! setting {
     ($name:ident = $default:expr, $range:ident) => {
         $crate::tables::updater::setting::Setting {
@@ -52,6 +55,14 @@ macro_rules! setting {
             default: $default,
             range: $crate::tables::updater::setting::SettingRange::$range,
             read: |options| options.$name,
+            alias: None,
+        }
+    };
+    ($name:ident = $default:expr, $range:ident, or $alias:ident) => {
+        $crate::tables::updater::setting::Setting {
+            read: |options| options.$alias.or(options.$name),
+            alias: Some(stringify!($alias)),
+            ..$crate::tables::updater::setting::setting!($name = $default, $range)
         }
     };
 }
@@ -86,6 +97,19 @@ pub(super) fn defaults(settings: &[Setting]) -> AddOptions {
     options
 }
 
+/// The names and aliases of the settings.
+pub(super) fn names(settings: &[Setting]) -> Vec<&'static str> {
+    settings.iter().flat_map(|setting| [Some(setting.name), setting.alias]).flatten().collect()
+}
+
+/// The options with the rule's aliases replaced by the names of its settings.
+pub(super) fn canonical(settings: &[Setting], mut options: AddOptions) -> AddOptions {
+    for setting in settings {
+        setting.alias.into_iter().for_each(|alias| options.rename(alias, setting.name));
+    }
+    options
+}
+
 pub(super) fn check(rule: &str, settings: &[Setting], options: &AddOptions) -> Result<()> {
     for setting in settings {
         let value = (setting.read)(options).unwrap_or(setting.default);
@@ -109,8 +133,11 @@ macro_rules! settings {
         }
 
         fn uses(&self) -> Option<Vec<&'static str>> {
-            let settings: &[$crate::tables::updater::setting::Setting] = $settings;
-            Some(settings.iter().map(|setting| setting.name).collect())
+            Some($crate::tables::updater::setting::names($settings))
+        }
+
+        fn canonical(&self, options: $crate::tables::AddOptions) -> $crate::tables::AddOptions {
+            $crate::tables::updater::setting::canonical($settings, options)
         }
 
         fn check(&self, options: &$crate::tables::AddOptions) -> $crate::Result<()> {

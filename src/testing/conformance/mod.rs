@@ -51,6 +51,7 @@ fn verbs<T: Exact>(group: &Group, counts: &[usize]) -> Result<()> {
         moves::all_gather::<T>(group, count)?;
         moves::all_to_all::<T>(group, count)?;
         moves::ring::<T>(group, count)?;
+        moves::from_any::<T>(group, count)?;
         reductions::all::<T>(group, count)?;
     }
     Ok(())

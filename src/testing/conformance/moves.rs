@@ -87,3 +87,21 @@ pub(super) fn ring<T: Exact>(group: &Group, count: usize) -> Result<()> {
     assert_same("send and recv", &found, &values(before, count));
     Ok(())
 }
+
+/// The last rank receives from all others, in any order; each rank's messages arrive in theirs.
+pub(super) fn from_any<T: Exact>(group: &Group, count: usize) -> Result<()> {
+    let (rank, last) = (group.rank(), group.size() - 1);
+    if rank != last {
+        group.send(&values::<T>(rank, count), last, 5)?;
+        return group.send(&values::<T>(rank + 1, count), last, 5);
+    }
+    let mut messages = vec![0; last];
+    for _ in 0..2 * last {
+        let mut found = vec![T::small(9); count];
+        let sender = group.raw().recv_any(bytemuck::cast_slice_mut(&mut found), T::DTYPE, 5)?;
+        assert_same("recv_any", &found, &values(sender + messages[sender], count));
+        messages[sender] += 1;
+    }
+    assert!(messages.iter().all(|&count| count == 2), "{messages:?}");
+    Ok(())
+}

@@ -25,7 +25,7 @@ fn call(group: &Group) -> Call<'_> {
 }
 
 fn slot(group: &Group, tag: u32) -> Slot {
-    Slot { context: group.context(), tag, signature: Signature::new(Verb::Send, 0) }
+    Slot { context: group.context(), tag, signature: Signature::new(Verb::SEND, 0) }
 }
 
 fn message(from: usize, number: usize, length: usize) -> Vec<u8> {
@@ -86,7 +86,7 @@ pub(super) fn idle_is_idle(group: &Group) -> Result<()> {
     group.barrier()?;
     let (before, limit) = (processor_time(), Duration::from_millis(300));
     let none = transport.receive_next(&call(group), group.context(), Slot::REPLY, limit)?;
-    assert!(none.is_none(), "nobody has sent anything");
+    assert!(none.is_none(), "no rank has sent anything");
     let used = processor_time() - before;
     assert!(used < limit / 2, "{used:?} of the processor for an idle wait of {limit:?}");
     group.barrier()?;

@@ -37,8 +37,8 @@ fn input<T: Exact>(rank: usize, count: usize, operation: ReduceOp) -> Vec<T> {
 pub(super) fn all<T: Exact>(group: &Group, count: usize) -> Result<()> {
     for operation in ReduceOp::ALL {
         if operation == ReduceOp::Avg && !T::DTYPE.is_float() {
-            let refused = group.all_reduce(&mut values::<T>(0, count), operation);
-            assert!(refused.is_err(), "the mean of {} must be refused", T::DTYPE);
+            let rejected = group.all_reduce(&mut values::<T>(0, count), operation);
+            assert!(rejected.is_err(), "the mean of {} must be rejected", T::DTYPE);
             continue;
         }
         let expected = combined::<T>(group, count, operation);

@@ -8,7 +8,9 @@ use super::{LOCATION_TIMEOUT, LocalEndpoint};
 use crate::error::{Error, Lost, Missing, Result};
 use crate::transport::mailbox::{Mailbox, ReceiveTarget};
 use crate::transport::wait::{self, Awaited};
-use crate::transport::{Call, Envelope, Incoming, NonblockingTransport, Outgoing, Slot, Ticket, Transport};
+use crate::transport::{
+    Call, Delivery, Envelope, Incoming, NonblockingTransport, Outgoing, Slot, Ticket, Transport,
+};
 
 /// The transport between ranks that share an arena.
 pub(crate) struct ArenaTransport {
@@ -128,13 +130,7 @@ impl Transport for ArenaTransport {
         self.post_owned(call, to, slot, bytes)
     }
 
-    fn receive_next(
-        &self,
-        call: &Call,
-        context: u32,
-        tag: u32,
-        limit: Duration,
-    ) -> Result<Option<(usize, Vec<u8>)>> {
+    fn receive_next(&self, call: &Call, context: u32, tag: u32, limit: Duration) -> Result<Option<Delivery>> {
         let found = self.wait_for_next(context, tag, limit)?;
         if found.is_none() {
             self.state().check(call)?;
@@ -332,7 +328,7 @@ mod tests {
     fn what_another_thread_moved_is_noticed_without_a_doorbell() {
         let mut transports = local::create(2).unwrap();
         let (other, mine) = (transports.pop().unwrap(), transports.pop().unwrap());
-        let slot = Slot { context: 0, tag: 1, signature: Signature::new(Verb::Recv, 1) };
+        let slot = Slot { context: 0, tag: 1, signature: Signature::new(Verb::RECV, 1) };
         let unrelated = Slot { tag: 2, ..slot };
         let started = Instant::now();
         let deadline = started + Duration::from_secs(20);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::backoff::Backoff;
 use super::buffer::ArenaBuffer;
 use super::free_list::FreeList;
-use super::lock::Lock;
+use super::lock::{Lock, LockOwners};
 use super::process_record::{LossCause, PeerStatus};
 use super::{Arena, PeerSlot, channel, spsc};
 use crate::error::{Error, Lost, Missing, Result};
@@ -56,6 +56,11 @@ const INCARNATION_MASK: u32 = (1 << (31 - LOCAL_RANK_BITS)) - 1;
 fn token(local_rank: usize, incarnation: u32) -> u32 {
     debug_assert!(local_rank < MAX_LOCAL_RANKS);
     (local_rank as u32 + 1) | (incarnation & INCARNATION_MASK) << LOCAL_RANK_BITS
+}
+
+/// The local rank in a token; out of range if the token is damaged.
+fn local_rank_in(token: u32) -> usize {
+    ((token & ((1 << LOCAL_RANK_BITS) - 1)) as usize).wrapping_sub(1)
 }
 
 /// Releases the lock on drop.
@@ -246,19 +251,14 @@ impl LocalEndpoint {
         token(self.local_rank, self.own_slot().incarnation())
     }
 
-    /// Whether the process behind a token has ended.
-    pub fn is_dead(&self, token: u32) -> bool {
-        let local_rank = ((token & ((1 << LOCAL_RANK_BITS) - 1)) as usize).wrapping_sub(1);
-        if local_rank >= self.arena.local_size() {
-            return true;
-        }
-        let slot = self.arena.peer_slot(local_rank);
-        self::token(local_rank, slot.incarnation()) != token || slot.process_ended()
+    /// The rank behind a token.
+    pub fn owner_rank(&self, token: u32) -> Option<usize> {
+        self.ranks.get(local_rank_in(token)).copied()
     }
 
-    /// Acquires a lock without a deadline: it is for locks whose holders never wait while they hold them.
+    /// Acquires a lock without a deadline: it is for locks whose owners never wait while they hold them.
     pub fn acquire<'a>(&'a self, lock: &'a Lock) -> Result<SharedLockGuard<'a>> {
-        lock.acquire(self.token(), None, |token| self.is_dead(token))?;
+        lock.acquire(self.token(), None, self)?;
         Ok(SharedLockGuard(lock))
     }
 
@@ -272,6 +272,22 @@ impl LocalEndpoint {
             (0..self.arena.local_size())
                 .for_each(|local_rank| self.arena.peer_slot(local_rank).doorbell.ring());
         }
+    }
+}
+
+impl LockOwners for LocalEndpoint {
+    fn has_ended(&self, token: u32) -> bool {
+        let local_rank = local_rank_in(token);
+        if local_rank >= self.arena.local_size() {
+            return true;
+        }
+        let slot = self.arena.peer_slot(local_rank);
+        self::token(local_rank, slot.incarnation()) != token || slot.process_ended()
+    }
+
+    fn missing(&self, token: u32) -> Option<Missing> {
+        let owner = self.owner_rank(token).filter(|_| local_rank_in(token) != self.local_rank);
+        owner.map(|rank| self.missing(rank, Instant::now() + LOCATION_TIMEOUT))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::futex::{self, AtomicU32, Ordering};
-use crate::error::Result;
+use crate::error::{Missing, Result};
 use crate::transport::Call;
 use crate::transport::wait::{Park, Parked, no_deadline, wait};
 
@@ -26,8 +26,18 @@ const SPINS: u32 = 0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Acquired {
     Clean,
-    /// The previous holder died while holding the lock: the data it protects may be half updated (compare `EOWNERDEAD` of POSIX).
+    /// The previous owner died while it held the lock: the data it protects may be partially updated (compare `EOWNERDEAD` of
+    /// POSIX).
     OwnerDied(u32),
+}
+
+/// The processes behind the tokens of locks.
+pub(crate) trait LockOwners {
+    /// Whether the process behind a token has certainly ended. One that has left the job but still runs keeps its locks.
+    fn has_ended(&self, token: u32) -> bool;
+
+    /// The rank that holds a lock for too long, for the error of a call that waits for it.
+    fn missing(&self, token: u32) -> Option<Missing>;
 }
 
 /// A thread that waits for the lock with this word. It sleeps only while the waiters bit is set.
@@ -47,19 +57,14 @@ impl Park for Waiter<'_> {
 }
 
 impl Lock {
-    /// Acquires the lock, or takes it over if its holder is dead. `token` identifies this process, is nonzero and below 2^31;
+    /// Acquires the lock, or takes it over if its owner has ended. `token` identifies this process, is nonzero and below 2^31;
     /// threads of a process may share it. The deadline and interrupt hook of `call` end the wait; without a call, only acquiring
     /// the lock does.
     #[inline]
-    pub fn acquire(
-        &self,
-        token: u32,
-        call: Option<&Call>,
-        is_dead: impl Fn(u32) -> bool,
-    ) -> Result<Acquired> {
+    pub fn acquire(&self, token: u32, call: Option<&Call>, owners: &impl LockOwners) -> Result<Acquired> {
         match self.word.compare_exchange(0, token, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Ok(Acquired::Clean),
-            Err(_) => self.acquire_slow_path(token, call, is_dead),
+            Err(_) => self.acquire_slow_path(token, call, owners),
         }
     }
 
@@ -68,7 +73,7 @@ impl Lock {
         &self,
         token: u32,
         call: Option<&Call>,
-        is_dead: impl Fn(u32) -> bool,
+        owners: &impl LockOwners,
     ) -> Result<Acquired> {
         for _ in 0..SPINS {
             std::hint::spin_loop();
@@ -87,12 +92,12 @@ impl Lock {
         };
         let check = || {
             let word = self.word.load(Ordering::Relaxed);
-            let holder = word & !WAITERS;
-            if word != 0 && is_dead(holder) && self.exchange(word, token | WAITERS) {
-                return Ok(Some(Acquired::OwnerDied(holder)));
+            let owner = word & !WAITERS;
+            if word != 0 && owners.has_ended(owner) && self.exchange(word, token | WAITERS) {
+                return Ok(Some(Acquired::OwnerDied(owner)));
             }
             match (call, poll()?) {
-                (Some(call), None) => call.check_without_peers().map(|()| None),
+                (Some(call), None) => call.check_alone(|| owners.missing(owner)).map(|()| None),
                 (_, taken) => Ok(taken),
             }
         };
@@ -113,6 +118,21 @@ impl Lock {
     }
 }
 
+/// For tests: the process of one token has ended, those of all others live.
+#[cfg(test)]
+pub(super) struct Ended(pub u32);
+
+#[cfg(test)]
+impl LockOwners for Ended {
+    fn has_ended(&self, token: u32) -> bool {
+        token == self.0
+    }
+
+    fn missing(&self, token: u32) -> Option<Missing> {
+        Some(Missing::new(token as usize, None, "stopped"))
+    }
+}
+
 #[cfg(all(test, unisono_loom))]
 mod tests {
     use super::*;
@@ -127,7 +147,7 @@ mod tests {
             let work = |token: u32| {
                 let shared = shared.clone();
                 move || {
-                    shared.0.acquire(token, None, |_| false).unwrap();
+                    shared.0.acquire(token, None, &Ended(0)).unwrap();
                     // SAFETY: the lock is held.
                     shared.1.with_mut(|count| unsafe { *count += 1 });
                     shared.0.release();
@@ -156,19 +176,21 @@ mod tests {
     use crate::transport::Interrupt;
 
     #[test]
-    fn a_dead_holders_lock_is_taken_over_and_a_living_ones_is_awaited() {
+    fn a_lock_is_taken_over_from_a_dead_owner_and_awaited_from_a_living_one() {
         let lock = Lock { word: AtomicU32::new(0) };
         let started = Instant::now();
         let (operation, group, members) = ("add", "table", &[][..]);
         let call = |deadline, interrupt: Option<&'static Interrupt>| {
             let call = Call { rank: 0, operation, number: 1, group, members, started, deadline, interrupt };
-            lock.acquire(8, Some(&call), |_| false).unwrap_err().kind()
+            lock.acquire(8, Some(&call), &Ended(0)).unwrap_err()
         };
-        assert_eq!(lock.acquire(7, None, |_| false).unwrap(), Acquired::Clean);
-        assert_eq!(call(started, None), Kind::Timeout, "the holder lives");
-        assert_eq!(call(no_deadline(), Some(&|| true)), Kind::Interrupted);
-        assert_eq!(lock.acquire(8, None, |token| token == 7).unwrap(), Acquired::OwnerDied(7));
+        assert_eq!(lock.acquire(7, None, &Ended(0)).unwrap(), Acquired::Clean);
+        let late = call(started, None);
+        assert_eq!(late.kind(), Kind::Timeout, "the owner is alive");
+        assert!(late.to_string().contains("rank 7 (stopped)"), "{late}");
+        assert_eq!(call(no_deadline(), Some(&|| true)).kind(), Kind::Interrupted);
+        assert_eq!(lock.acquire(8, None, &Ended(7)).unwrap(), Acquired::OwnerDied(7));
         lock.release();
-        assert_eq!(lock.acquire(7, None, |_| false).unwrap(), Acquired::Clean);
+        assert_eq!(lock.acquire(7, None, &Ended(0)).unwrap(), Acquired::Clean);
     }
 }

@@ -79,7 +79,7 @@ impl PeerSlot {
     /// Publishes that a call begins (`inside`) or has ended.
     #[inline]
     pub fn set_activity(&self, verb: Verb, number: u64, context: u32, inside: bool) {
-        self.verb.store(verb as u32, Ordering::Relaxed);
+        self.verb.store(u32::from(verb.number()), Ordering::Relaxed);
         self.number.store(number, Ordering::Relaxed);
         self.context.store(context, Ordering::Relaxed);
         self.since.store(now(), Ordering::Relaxed);
@@ -88,8 +88,9 @@ impl PeerSlot {
 
     pub fn activity(&self) -> CallActivity {
         let inside = self.inside.load(Ordering::Acquire) == 1;
+        let verb = self.verb.load(Ordering::Relaxed) as u8;
         CallActivity {
-            verb: Verb::from_number(self.verb.load(Ordering::Relaxed) as u8),
+            verb: (verb != 0).then(|| Verb::from_number(verb)),
             number: self.number.load(Ordering::Relaxed),
             context: self.context.load(Ordering::Relaxed),
             inside,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::arena_transport::{ArenaTransport, SendBody, Sending, TransportState};
 use crate::error::Result;
 use crate::transport::wait::poll_until;
-use crate::transport::{Call, Envelope, Slot, Ticket};
+use crate::transport::{Call, Delivery, Envelope, Slot, Ticket};
 
 /// The ticket of all posted messages: no exchange has it.
 const POSTED: Ticket = Ticket(0);
@@ -26,12 +26,7 @@ impl ArenaTransport {
         Err(call.lost(vec![lost]))
     }
 
-    pub(super) fn wait_for_next(
-        &self,
-        context: u32,
-        tag: u32,
-        limit: Duration,
-    ) -> Result<Option<(usize, Vec<u8>)>> {
+    pub(super) fn wait_for_next(&self, context: u32, tag: u32, limit: Duration) -> Result<Option<Delivery>> {
         self.progress_until(limit, |state| state.mailbox.take_next(context, tag))
     }
 

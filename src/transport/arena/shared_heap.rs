@@ -41,7 +41,7 @@ pub(crate) struct Extent {
 impl Extent {
     /// A pointer to a range of the extent; panics if the range exceeds it.
     pub fn range(&self, offset: usize, bytes: usize) -> *mut u8 {
-        assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes), "outside the piece");
+        assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes), "outside the extent");
         self.arena.at(self.start + offset)
     }
 }
@@ -52,7 +52,7 @@ impl LocalEndpoint {
         let too_much = |largest: usize| {
             Error::usage(
                 "table",
-                format!("at most {largest} bytes, the largest free piece of the job's memory"),
+                format!("at most {largest} bytes, the largest free extent of the job's memory"),
                 format!("{bytes} bytes"),
                 "make it smaller, or drop tables that are not needed any more",
             )
@@ -66,7 +66,7 @@ impl LocalEndpoint {
         }
         let free = shared_heap.extents.iter().find(|entry| entry.bytes.load(Ordering::Relaxed) == 0);
         let entry = free.ok_or_else(|| {
-            let received = format!("{MAX_EXTENTS} pieces in use");
+            let received = format!("{MAX_EXTENTS} extents in use");
             Error::usage("table", "fewer tables", received, "drop tables that are not needed any more")
         })?;
         entry.name.store(name, Ordering::Relaxed);
@@ -141,7 +141,7 @@ impl SharedHeap {
 
 #[cfg(test)]
 mod tests {
-    use super::super::lock::Acquired;
+    use super::super::lock::{Acquired, Ended};
     use super::*;
     use crate::transport::local;
 
@@ -151,7 +151,7 @@ mod tests {
         let transports = local::create(1).unwrap();
         let endpoint = &transports[0].endpoint;
         let heap = endpoint.arena.shared_heap();
-        let die = || assert_eq!(heap.lock.acquire(u32::MAX >> 1, None, |_| false).unwrap(), Acquired::Clean);
+        let die = || assert_eq!(heap.lock.acquire(u32::MAX >> 1, None, &Ended(0)).unwrap(), Acquired::Clean);
         let kept = endpoint.allocate_shared(1, 5000).unwrap();
         // While it allocates, before the length is stored.
         die();

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::transport::matching::{PostedReceive, UnexpectedMessage};
 use crate::transport::message::zeroed;
 use crate::transport::wait::{Park, Parked, poll_until};
-use crate::transport::{Call, Envelope, POLL_INTERVAL, Slot, Ticket};
+use crate::transport::{Call, Delivery, Envelope, POLL_INTERVAL, Slot, Ticket};
 
 /// A buffered send above the eager limit that has not left. A smaller one travels inside its control message.
 pub(super) struct BufferedSend {
@@ -69,7 +69,7 @@ impl MpiEngine {
 
     /// The next complete message from any source. Answers pending RTS messages with a CTS; later messages of the same
     /// sender wait until that data has arrived.
-    pub(super) fn take_next(&mut self, context: u32, tag: u32) -> Result<Option<(usize, Vec<u8>)>> {
+    pub(super) fn take_next(&mut self, context: u32, tag: u32) -> Result<Option<Delivery>> {
         let mut index = 0;
         while let Some(receive) = self.any_source_receives.get(index) {
             let ticket = receive.ticket;
@@ -144,12 +144,7 @@ impl MpiTransport {
     }
 
     /// The next message, if one has arrived; makes progress.
-    pub(crate) fn try_receive_next(
-        &self,
-        call: &Call,
-        context: u32,
-        tag: u32,
-    ) -> Result<Option<(usize, Vec<u8>)>> {
+    pub(crate) fn try_receive_next(&self, call: &Call, context: u32, tag: u32) -> Result<Option<Delivery>> {
         let mut engine = self.engine();
         // Take what has arrived before more of it accumulates.
         let found = match engine.take_next(context, tag)? {
@@ -184,7 +179,7 @@ impl MpiTransport {
         context: u32,
         tag: u32,
         limit: Duration,
-    ) -> Result<Option<(usize, Vec<u8>)>> {
+    ) -> Result<Option<Delivery>> {
         let look = || self.try_receive_next(call, context, tag);
         poll_until(Instant::now() + limit, self.arrival_park(), look)
     }

@@ -45,7 +45,7 @@ pub use search::{MpiLibrary, installed as mpi_libraries};
 use crate::error::{Error, Lost, Missing, Result};
 use crate::memory::{DType, ReduceOp};
 use crate::transport::wait::wait as wait_for;
-use crate::transport::{Call, Incoming, NonblockingTransport, Outgoing, Slot, Ticket, Transport};
+use crate::transport::{Call, Delivery, Incoming, NonblockingTransport, Outgoing, Slot, Ticket, Transport};
 use binding::MpiRuntime;
 use engine::{ExchangeFailure, MpiEngine};
 use peers::ProcessIdentity;
@@ -262,13 +262,7 @@ impl Transport for MpiTransport {
         self.post_owned(call, to, slot, bytes)
     }
 
-    fn receive_next(
-        &self,
-        call: &Call,
-        context: u32,
-        tag: u32,
-        limit: Duration,
-    ) -> Result<Option<(usize, Vec<u8>)>> {
+    fn receive_next(&self, call: &Call, context: u32, tag: u32, limit: Duration) -> Result<Option<Delivery>> {
         self.wait_for_next(call, context, tag, limit)
     }
 

@@ -23,13 +23,13 @@ pub(crate) fn create(local_size: usize) -> Result<(Arc<Arena>, OwnedFd)> {
     Arena::check_local_size(local_size)?;
     let heap = heap_bytes(machine_memory)?;
     let advice = "check the limits of shared memory and address space (ulimit -v) with `unisono doctor`, or set UNISONO_HEAP to fewer megabytes for each rank";
-    let refused = |error: std::io::Error| Error::io("init", "the job's shared memory", error, advice);
+    let failed = |error: std::io::Error| Error::io("init", "the job's shared memory", error, advice);
     let file =
-        rustix::fs::memfd_create("unisono", MemfdFlags::CLOEXEC).map_err(|error| refused(error.into()))?;
+        rustix::fs::memfd_create("unisono", MemfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
     rustix::fs::ftruncate(&file, Arena::bytes(local_size, heap) as u64)
-        .map_err(|error| refused(error.into()))?;
-    let map = map(&file).map_err(refused)?;
-    let arena = Arena::format(map, local_size, heap).backed_by(file.try_clone().map_err(refused)?);
+        .map_err(|error| failed(error.into()))?;
+    let map = map(&file).map_err(failed)?;
+    let arena = Arena::format(map, local_size, heap).backed_by(file.try_clone().map_err(failed)?);
     Ok((Arc::new(arena), file))
 }
 

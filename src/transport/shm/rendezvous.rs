@@ -34,9 +34,9 @@ impl FdServer {
     /// Starts to listen in a background thread.
     pub fn start(name: &str, file: OwnedFd) -> Result<FdServer> {
         let advice = "end the other job of the same name, or start this one with another name";
-        let refused = |error| Error::io("init", format!("listening as {name}"), error, advice);
-        let address = address(name).map_err(refused)?;
-        let listener = UnixListener::bind_addr(&address).map_err(refused)?;
+        let failed = |error| Error::io("init", format!("listening as {name}"), error, advice);
+        let address = address(name).map_err(failed)?;
+        let listener = UnixListener::bind_addr(&address).map_err(failed)?;
         let ended = Arc::new(AtomicBool::new(false));
         let stop = ended.clone();
         let serve = move || {

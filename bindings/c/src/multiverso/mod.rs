@@ -90,7 +90,7 @@ pub extern "C" fn MV_Init(argc: *mut c_int, argv: *mut *mut c_char) {
         session::join(None)?;
         match without_tables || session::current("MV_Init")?.joined("MV_Init").is_ok() {
             true => Ok(()),
-            false => session::join_tables(role),
+            false => session::join_tables(Ok(role)),
         }
     });
 }

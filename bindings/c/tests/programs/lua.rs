@@ -61,7 +61,7 @@ fn lua_mistakes_are_errors() {
 }
 
 #[test]
-fn lua_says_where_it_looked_for_the_library() {
+fn lua_reports_the_library_path_that_failed() {
     if !have_luajit() {
         return;
     }

@@ -23,7 +23,7 @@ fn collectives_work_on_one_to_four_ranks() {
 }
 
 #[test]
-fn the_header_is_cpp_too() {
+fn the_header_compiles_as_cpp() {
     if have("c++", "the C++ program") {
         for name in ["collectives", "key_value"] {
             let program = compile(name, CPP, SHARED);
@@ -41,7 +41,7 @@ fn the_static_library_works() {
 }
 
 #[test]
-fn mistakes_give_a_status_and_a_text() {
+fn mistakes_return_a_status_and_a_message() {
     if have("cc", "the C program of mistakes") {
         let program = compile("mistakes", C, SHARED);
         for size in [0, 2, 3] {

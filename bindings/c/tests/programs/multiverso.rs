@@ -39,7 +39,7 @@ fn synchronous_programs_end_with_unequal_rounds() {
 }
 
 #[test]
-fn flags_are_obeyed() {
+fn flags_take_effect() {
     if have("cc", "the C programs for Multiverso") {
         let program = compile("multiverso_flags", C, SHARED);
         succeed(3, || with(&program, &["-updater_type=sgd", "-port=1", "updater"]));
@@ -80,7 +80,7 @@ fn mistakes_are_printed_and_abort() {
 }
 
 #[test]
-fn mpich_runs_them_too() {
+fn multiverso_programs_run_under_mpich() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let folder = std::env::var_os("UNISONO_TEST_MPICH").map_or_else(|| root.join(".venv"), PathBuf::from);
     let mpiexec = folder.join("bin/mpiexec");

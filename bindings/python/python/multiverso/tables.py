@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import unisono as uni
-from multiverso.api import Session, session
+from multiverso.api import session
 from multiverso.utils import convert_data
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
@@ -33,6 +33,23 @@ class TableHandler:
         """Copies numbers into an array of float32; see `multiverso.utils.convert_data`."""
         return convert_data(data)
 
+    def _make(self, kind: Any, *shape: int, init_value: Any) -> None:
+        self._session = session()
+        init = None if init_value is None else convert_data(init_value).reshape(-1)
+        self._table = kind(
+            *shape, init=init, updater=self._session.updater, consistency=self._session.consistency
+        )
+        self._session.tables.append(weakref.ref(self._table))
+
+    def _open(self) -> Any:
+        """The table, if it can still be used."""
+        if self._session.is_over:
+            raise uni.UsageError(
+                f"multiverso: expected a call before shutdown(), received one on {self._table.name!r} after "
+                "it; make a new table"
+            )
+        return self._table
+
 
 class ArrayTableHandler(TableHandler):
     """An array that all workers share. Every process makes the same handlers in the same order.
@@ -54,18 +71,11 @@ class ArrayTableHandler(TableHandler):
             size: The number of elements.
             init_value: The initial values. Only those of the master worker are used.
         """
-        self._session = session()
-        self._table = uni.ArrayTable(
-            int(size),
-            init=None if init_value is None else convert_data(init_value).reshape(-1),
-            updater=self._session.updater,
-            consistency=self._session.consistency,
-        )
-        self._session.tables.append(weakref.ref(self._table))
+        self._make(uni.ArrayTable, int(size), init_value=init_value)
 
     def get(self) -> Floats:  # type: ignore[override]
         """All values, in a new array."""
-        values: Floats = _open(self._session, self._table).get()
+        values: Floats = self._open().get()
         return values
 
     def add(self, data: Any, sync: bool = False) -> None:
@@ -75,7 +85,7 @@ class ArrayTableHandler(TableHandler):
             data: As many numbers as the table holds, in any shape.
             sync: Whether to wait until they are added; otherwise they are added in the background.
         """
-        _open(self._session, self._table).add(convert_data(data).reshape(-1), wait=sync)
+        self._open().add(convert_data(data).reshape(-1), wait=sync)
 
 
 class MatrixTableHandler(TableHandler):
@@ -99,15 +109,7 @@ class MatrixTableHandler(TableHandler):
             num_col: The number of columns.
             init_value: The initial values. Only those of the master worker are used.
         """
-        self._session = session()
-        self._table = uni.MatrixTable(
-            int(num_row),
-            int(num_col),
-            init=None if init_value is None else convert_data(init_value).reshape(-1),
-            updater=self._session.updater,
-            consistency=self._session.consistency,
-        )
-        self._session.tables.append(weakref.ref(self._table))
+        self._make(uni.MatrixTable, int(num_row), int(num_col), init_value=init_value)
 
     def get(self, row_ids: Any = None) -> Floats:
         """Rows, in a new array.
@@ -118,7 +120,7 @@ class MatrixTableHandler(TableHandler):
         Returns:
             An array with one row for each id.
         """
-        values: Floats = _open(self._session, self._table).get(row_ids)
+        values: Floats = self._open().get(row_ids)
         return values
 
     def add(  # type: ignore[override]
@@ -133,14 +135,4 @@ class MatrixTableHandler(TableHandler):
         """
         if data is None:
             raise uni.UsageError("add: expected data, received None; pass one row of numbers for each row")
-        _open(self._session, self._table).add(convert_data(data).reshape(-1), row_ids, wait=sync)
-
-
-def _open(made_in: Session, table: Any) -> Any:
-    """The table, if it can still be used."""
-    if made_in.is_over:
-        raise uni.UsageError(
-            f"multiverso: expected a call before shutdown(), received one on {table.name!r} after it; "
-            "make a new table"
-        )
-    return table
+        self._open().add(convert_data(data).reshape(-1), row_ids, wait=sync)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from unisono import _native
-from unisono.errors import Unsupported, UsageError
+from unisono.errors import Unsupported, usage_error
 
 
 class Array(Protocol):
@@ -77,21 +77,21 @@ def written(x: Any, lent: Any) -> Any:
     return x
 
 
-def reject_masked(x: Any, operation: str) -> None:
+def reject_masked(
+    x: Any, operation: str, advice: str = "state what counts in its place: x.filled(0)"
+) -> None:
     """Rejects NumPy's masked arrays: masked elements would be used like the others.
 
     Args:
         x: The caller's argument.
         operation: The call, for error messages.
+        advice: What to do instead.
 
     Raises:
         UsageError: It has a mask.
     """
     if type(x) is not np.ndarray and isinstance(x, np.ma.MaskedArray):
-        raise UsageError(
-            f"{operation}: expected an array without a mask, received a masked one; "
-            "state what counts in its place: x.filled(0)"
-        )
+        raise usage_error(operation, "an array without a mask", "a masked one", advice)
 
 
 def bfloat16() -> Any:

@@ -72,7 +72,13 @@ def reduce(
 
 
 def gather(
-    x: Array, root: int = 0, *, varied: bool = False, wait: bool = True, timeout: float | None = None
+    x: Array,
+    root: int = 0,
+    *,
+    varied: bool = False,
+    out: Array | None = None,
+    wait: bool = True,
+    timeout: float | None = None,
 ) -> Any:
     """Stacks the arrays of all ranks on a new first axis at the root; None elsewhere; see `Group.gather`.
 
@@ -82,10 +88,17 @@ def gather(
         >>> uni.gather(np.zeros((2, 3))).shape
         (1, 2, 3)
     """
-    return world().gather(x, root, varied=varied, wait=wait, timeout=timeout)
+    return world().gather(x, root, varied=varied, out=out, wait=wait, timeout=timeout)
 
 
-def all_gather(x: Array, *, varied: bool = False, wait: bool = True, timeout: float | None = None) -> Any:
+def all_gather(
+    x: Array,
+    *,
+    varied: bool = False,
+    out: Array | None = None,
+    wait: bool = True,
+    timeout: float | None = None,
+) -> Any:
     """Stacks the arrays of all ranks on a new first axis on every rank; see `Group.all_gather`.
 
     Example:
@@ -94,10 +107,17 @@ def all_gather(x: Array, *, varied: bool = False, wait: bool = True, timeout: fl
         >>> uni.all_gather(np.zeros((2, 3)), varied=True).shape
         (2, 3)
     """
-    return world().all_gather(x, varied=varied, wait=wait, timeout=timeout)
+    return world().all_gather(x, varied=varied, out=out, wait=wait, timeout=timeout)
 
 
-def scatter(x: Array | None = None, root: int = 0, *, wait: bool = True, timeout: float | None = None) -> Any:
+def scatter(
+    x: Array | None = None,
+    root: int = 0,
+    *,
+    out: Array | None = None,
+    wait: bool = True,
+    timeout: float | None = None,
+) -> Any:
     """Splits the root's array along its first axis, as evenly as possible; see `Group.scatter`.
 
     Example:
@@ -106,13 +126,14 @@ def scatter(x: Array | None = None, root: int = 0, *, wait: bool = True, timeout
         >>> uni.scatter(np.arange(3) if world.rank == 0 else None)
         array([0, 1, 2])
     """
-    return world().scatter(x, root, wait=wait, timeout=timeout)
+    return world().scatter(x, root, out=out, wait=wait, timeout=timeout)
 
 
 def reduce_scatter(
     x: Array,
     op: str = "sum",
     *,
+    out: Array | None = None,
     wait: bool = True,
     timeout: float | None = None,
     deterministic: bool = False,
@@ -125,10 +146,18 @@ def reduce_scatter(
         >>> uni.reduce_scatter(np.arange(4.0))
         array([0., 1., 2., 3.])
     """
-    return world().reduce_scatter(x, op, wait=wait, timeout=timeout, deterministic=deterministic)
+    return world().reduce_scatter(x, op, out=out, wait=wait, timeout=timeout, deterministic=deterministic)
 
 
-def all_to_all(x: Array | Sequence[Array], *, wait: bool = True, timeout: float | None = None) -> Any:
+def all_to_all(
+    x: Array | Sequence[Array],
+    *,
+    splits: Sequence[int] | None = None,
+    out_splits: Sequence[int] | None = None,
+    out: Array | None = None,
+    wait: bool = True,
+    timeout: float | None = None,
+) -> Any:
     """Sends a block of rows, or one array of a list, to every rank; see `Group.all_to_all`.
 
     Example:
@@ -137,7 +166,7 @@ def all_to_all(x: Array | Sequence[Array], *, wait: bool = True, timeout: float 
         >>> uni.all_to_all([np.arange(2)])
         [array([0, 1])]
     """
-    return world().all_to_all(x, wait=wait, timeout=timeout)
+    return world().all_to_all(x, splits=splits, out_splits=out_splits, out=out, wait=wait, timeout=timeout)
 
 
 def send(x: Array, to: int, tag: int = 0, *, wait: bool = True, timeout: float | None = None) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 
 class Missing(NamedTuple):
-    """A rank for which others waited in vain."""
+    """A rank that others waited for and that did not arrive."""
 
     rank: int
     """Its rank in the world."""
@@ -70,8 +70,36 @@ class UsageError(Error, ValueError):
     """An invalid call; nothing was changed."""
 
     kind = 1
+    expected: str | None = None
+    """What the call requires."""
+    received: str | None = None
+    """What it received instead."""
+    advice: str | None = None
+    """What to do."""
     calls: tuple[tuple[int, str], ...] = ()
     """For mismatched calls: each rank and what it called."""
+
+
+def usage_error(operation: str, expected: str, received: object, advice: str) -> UsageError:
+    """The error for arguments that the Python layer rejects.
+
+    Args:
+        operation: The call.
+        expected: What it requires.
+        received: What it received instead.
+        advice: What to do.
+
+    Returns:
+        The error; its message names this process's rank, if it has joined a world.
+    """
+    from unisono.world import joined
+
+    world = joined()
+    prefix = "" if world is None else f"rank {world.rank}: "
+    error = UsageError(f"{prefix}{operation}: expected {expected}, received {received}; {advice}")
+    error.rank = None if world is None else world.rank
+    error.operation, error.expected, error.received, error.advice = operation, expected, str(received), advice
+    return error
 
 
 class Timeout(Error, TimeoutError):

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from numpy import ndarray
 
 from unisono import _native
 from unisono.arrays import Array, in_memory, take_over, written
+from unisono.errors import UsageError
 from unisono.on_device import current
 from unisono.pending import Pending
+
+E = TypeVar("E", bound=Exception)
+T = TypeVar("T")
 
 
 class Group:
@@ -50,6 +54,19 @@ class Group:
     def __repr__(self) -> str:
         return f"<unisono.Group {self._native.name}, rank {self.rank} of {self.size}>"
 
+    def _counted(self, prepare: Callable[..., T], *arguments: Any) -> T:
+        """Prepares a collective. If that fails, the call counts: the other ranks may be making it."""
+        try:
+            return prepare(*arguments)
+        except BaseException:
+            self._native.skip_call()
+            raise
+
+    def _rejected(self, error: E) -> E:
+        """The error of a collective that was rejected; the call counts: the other ranks may be making it."""
+        self._native.skip_call()
+        return error
+
     def group(self, members: Sequence[int], *, timeout: float | None = None) -> Group | None:
         """Makes a smaller group.
 
@@ -61,7 +78,7 @@ class Group:
         Returns:
             The new group, or None on a rank that is not a member.
         """
-        native = self._native.subgroup(list(members), timeout)
+        native = self._native.subgroup(members, timeout)
         return None if native is None else Group(native)
 
     def split(self, color: int | None, key: int = 0, *, timeout: float | None = None) -> Group | None:
@@ -108,7 +125,7 @@ class Group:
             "direct" between threads of one process; "ipc" if processes of a host map each other's memory;
             "nccl" if each rank has its own device; "staged" through host memory.
         """
-        return self._native.cuda_path(current() if device is None else device, timeout)
+        return self._native.cuda_path(self._counted(current) if device is None else device, timeout)
 
     def barrier(self, *, wait: bool = True, timeout: float | None = None) -> Any:
         """Waits until every rank has reached this call.
@@ -135,7 +152,7 @@ class Group:
         Returns:
             `x`.
         """
-        lent = x if type(x) is ndarray else in_memory(x)
+        lent = x if type(x) is ndarray else self._counted(in_memory, x)
         outcome = self._native.broadcast(lent, root, wait, timeout)
         if not wait:
             return Pending(outcome, "broadcast", partial(_written, x, lent))
@@ -162,7 +179,7 @@ class Group:
         Returns:
             `x`.
         """
-        lent = x if type(x) is ndarray else in_memory(x)
+        lent = x if type(x) is ndarray else self._counted(in_memory, x)
         outcome = self._native.all_reduce(lent, op, wait, timeout, deterministic)
         if not wait:
             return Pending(outcome, "all_reduce", partial(_written, x, lent))
@@ -192,7 +209,7 @@ class Group:
         Returns:
             `x` at the root, None on the others.
         """
-        lent = x if type(x) is ndarray else in_memory(x)
+        lent = x if type(x) is ndarray else self._counted(in_memory, x)
         outcome = self._native.reduce(lent, op, root, wait, timeout, deterministic)
         if not wait:
             return Pending(outcome, "reduce", partial(_written, x, lent) if self.rank == root else _nothing)
@@ -206,6 +223,7 @@ class Group:
         root: int = 0,
         *,
         varied: bool = False,
+        out: Array | None = None,
         wait: bool = True,
         timeout: float | None = None,
     ) -> Any:
@@ -215,35 +233,49 @@ class Group:
             x: This rank's part.
             root: The rank that gets all parts.
             varied: Whether parts may differ in the length of their first axis; they are then concatenated.
+            out: At the root, an array of the result's shape and type that takes it, instead of a new one.
             wait: Whether to wait here; otherwise a `Pending` is returned.
             timeout: Seconds until the call times out.
 
         Returns:
-            At the root a new array: the parts stacked on a new first axis, or concatenated if `varied`. None
-            on the others.
+            At the root `out` or a new array: the parts stacked on a new first axis, or concatenated if
+            `varied`. None on the others.
         """
-        outcome = self._native.gather(x, root, varied, wait, timeout)
-        return _new(outcome, x) if wait else Pending(outcome, "gather", lambda made: _new(made, x))
+        outcome = self._native.gather(x, root, varied, out, wait, timeout)
+        return _finish(outcome, "gather", x, out if self.rank == root else None, wait)
 
     def all_gather(
-        self, x: Array, *, varied: bool = False, wait: bool = True, timeout: float | None = None
+        self,
+        x: Array,
+        *,
+        varied: bool = False,
+        out: Array | None = None,
+        wait: bool = True,
+        timeout: float | None = None,
     ) -> Any:
         """Gathers the arrays of all ranks on every rank.
 
         Args:
             x: This rank's part.
             varied: Whether parts may differ in the length of their first axis; they are then concatenated.
+            out: An array of the result's shape and type that takes it, instead of a new one.
             wait: Whether to wait here; otherwise a `Pending` is returned.
             timeout: Seconds until the call times out.
 
         Returns:
-            A new array: the parts stacked on a new first axis, or concatenated if `varied`.
+            `out` or a new array: the parts stacked on a new first axis, or concatenated if `varied`.
         """
-        outcome = self._native.all_gather(x, varied, wait, timeout)
-        return _new(outcome, x) if wait else Pending(outcome, "all_gather", lambda made: _new(made, x))
+        outcome = self._native.all_gather(x, varied, out, wait, timeout)
+        return _finish(outcome, "all_gather", x, out, wait)
 
     def scatter(
-        self, x: Array | None = None, root: int = 0, *, wait: bool = True, timeout: float | None = None
+        self,
+        x: Array | None = None,
+        root: int = 0,
+        *,
+        out: Array | None = None,
+        wait: bool = True,
+        timeout: float | None = None,
     ) -> Any:
         """Splits the root's array along its first axis, as evenly as possible: the first ranks get one more.
 
@@ -251,20 +283,22 @@ class Group:
             x: The full array at the root. The other ranks learn its type and shape from the root and pass
                 None, or a tensor to get a tensor.
             root: The rank that has the array.
+            out: An array of the shape and type of this rank's rows that takes them, instead of a new one.
             wait: Whether to wait here; otherwise a `Pending` is returned.
             timeout: Seconds until the call times out.
 
         Returns:
-            This rank's rows, in a new array.
+            This rank's rows, in `out` or a new array.
         """
-        outcome = self._native.scatter(x, root, wait, timeout)
-        return _new(outcome, x) if wait else Pending(outcome, "scatter", lambda made: _new(made, x))
+        outcome = self._native.scatter(x, root, out, wait, timeout)
+        return _finish(outcome, "scatter", x, out, wait)
 
     def reduce_scatter(
         self,
         x: Array,
         op: str = "sum",
         *,
+        out: Array | None = None,
         wait: bool = True,
         timeout: float | None = None,
         deterministic: bool = False,
@@ -274,40 +308,73 @@ class Group:
         Args:
             x: The array, of the same type and shape on every rank; only read.
             op: "sum", "avg" (not for integers), "prod", "min" or "max".
+            out: An array of the shape and type of this rank's rows that takes them, instead of a new one.
             wait: Whether to wait here; otherwise a `Pending` is returned.
             timeout: Seconds until the call times out.
             deterministic: Whether the bits must also be the same on every transport.
 
         Returns:
-            This rank's rows of the result, in a new array.
+            This rank's rows of the result, in `out` or a new array.
         """
-        outcome = self._native.reduce_scatter(x, op, wait, timeout, deterministic)
-        return _new(outcome, x) if wait else Pending(outcome, "reduce_scatter", lambda made: _new(made, x))
+        outcome = self._native.reduce_scatter(x, op, out, wait, timeout, deterministic)
+        return _finish(outcome, "reduce_scatter", x, out, wait)
 
     def all_to_all(
-        self, x: Array | Sequence[Array], *, wait: bool = True, timeout: float | None = None
+        self,
+        x: Array | Sequence[Array],
+        *,
+        splits: Sequence[int] | None = None,
+        out_splits: Sequence[int] | None = None,
+        out: Array | None = None,
+        wait: bool = True,
+        timeout: float | None = None,
     ) -> Any:
         """Sends a part to every rank and receives one from each.
 
         Args:
-            x: An array whose first axis is split into equal blocks, block i for rank i; or a list with one
-                array for each rank, of any shapes and one type.
+            x: An array whose first axis is split into blocks, block i for rank i; or a list with one array
+                for each rank, of any shapes and one type.
+            splits: The number of rows in the block for each rank; by default all blocks are equal.
+            out_splits: The number of rows in the block from each rank; needed with `splits`.
+            out: For an array, one of the result's shape and type that takes it, instead of a new one.
             wait: Whether to wait here; otherwise a `Pending` is returned.
             timeout: Seconds until the call times out.
 
         Returns:
-            A new array of the same shape, block i from rank i; or a list of arrays, array i from rank i.
+            `out` or a new array, block i from rank i; or a list of arrays, array i from rank i.
         """
-        if isinstance(x, (list, tuple)):
-            parts = list(x)
-            outcome = self._native.all_to_all_varied(parts, wait, timeout)
-            finish: Callable[[Any], Any] = lambda made: [  # noqa: E731
-                _new(one, part) for one, part in zip(made, parts, strict=True)
-            ]
-        else:
-            outcome = self._native.all_to_all(x, wait, timeout)
-            finish = lambda made: _new(made, x)  # noqa: E731
+        if not isinstance(x, (list, tuple)):
+            return self._all_to_all_blocks(x, splits, out_splits, out, wait, timeout)
+        if splits is not None or out_splits is not None or out is not None:
+            self._native.skip_call()
+            raise UsageError(
+                "all_to_all: expected an array with `splits` and `out`, received a list of arrays; "
+                "pass the list alone"
+            )
+        parts = list(x)
+        outcome = self._native.all_to_all_varied(parts, wait, timeout)
+        finish: Callable[[Any], Any] = lambda made: [  # noqa: E731
+            _new(one, part) for one, part in zip(made, parts, strict=True)
+        ]
         return finish(outcome) if wait else Pending(outcome, "all_to_all", finish)
+
+    def _all_to_all_blocks(
+        self,
+        x: Any,
+        splits: Sequence[int] | None,
+        out_splits: Sequence[int] | None,
+        out: Array | None,
+        wait: bool,
+        timeout: float | None,
+    ) -> Any:
+        if (splits is None) != (out_splits is None):
+            self._native.skip_call()
+            raise UsageError(
+                "all_to_all: expected `splits` and `out_splits` together, received one of them; pass both"
+            )
+        rows = None if splits is None or out_splits is None else (list(splits), list(out_splits))
+        outcome = self._native.all_to_all(x, rows, out, wait, timeout)
+        return _finish(outcome, "all_to_all", x, out, wait)
 
     def send(
         self, x: Array, to: int, tag: int = 0, *, wait: bool = True, timeout: float | None = None
@@ -348,6 +415,31 @@ class Group:
             return Pending(outcome, "recv", partial(_written, x, lent))
         return x if lent is x else written(x, lent)
 
+    def recv_any(self, x: Array, tag: int = 0, *, wait: bool = True, timeout: float | None = None) -> Any:
+        """Receives an array from any rank, which calls `send`; arrays in host memory only.
+
+        Args:
+            x: The array to fill, of the sender's size; written in place.
+            tag: Identifies the message. No other receive with this tag may run at the same time.
+            wait: Whether to wait here; otherwise a `Pending` is returned.
+            timeout: Seconds until the call times out.
+
+        Returns:
+            The sender's rank.
+
+        Example:
+            >>> import numpy as np, unisono as uni
+            >>> world = uni.init()
+            >>> pending = uni.send(np.arange(2), to=world.rank, tag=5, wait=False)
+            >>> world.recv_any(np.zeros(2, dtype=int), tag=5)
+            0
+            >>> pending.wait()
+        """
+        lent = x if type(x) is ndarray else in_memory(x)
+        outcome = self._native.recv_any(lent, tag, wait, timeout)
+        finish: Callable[[int], int] = lambda sender: (written(x, lent), sender)[1]  # noqa: E731
+        return finish(outcome) if wait else Pending(outcome, "recv", finish)
+
 
 def _nothing(_: object) -> None:
     """The result of collectives without a result."""
@@ -355,6 +447,12 @@ def _nothing(_: object) -> None:
 
 def _written(x: Any, lent: Any, _: object) -> Any:
     return written(x, lent)
+
+
+def _finish(outcome: Any, operation: str, x: object, out: Any | None, wait: bool) -> Any:
+    """The result of a collective that fills the caller's `out` or, without one, a new array like `x`."""
+    finish = partial(_new, like=x) if out is None else partial(_written, out, out)
+    return finish(outcome) if wait else Pending(outcome, operation, finish)
 
 
 def _new(memory: Any | None, like: object) -> Any:

@@ -47,6 +47,42 @@ class World(Group):
         self._role: str | None = None
         self._workers: Group | None = None
 
+    @classmethod
+    def join(cls, name: str, rank: int, size: int, *, timeout: float | None = None) -> World:
+        """Joins a world of ranks on this host without a launcher.
+
+        It is for programs that start their processes themselves and can send them a name. A process may
+        join any number of such worlds, besides the default world of `init`, and leaves them with `leave`.
+
+        Args:
+            name: The world's name, the same on all ranks; no other job of the user may use it at that time.
+            rank: The rank of this process, from 0 up.
+            size: The number of ranks.
+            timeout: The default timeout of all calls, including this one, in seconds; if omitted,
+                UNISONO_TIMEOUT, or 300.
+
+        Returns:
+            The world, once all ranks have joined.
+
+        Example:
+            >>> import secrets, unisono as uni
+            >>> world = uni.World.join(secrets.token_hex(16), rank=0, size=1)
+            >>> world.rank, world.size
+            (0, 1)
+            >>> world.leave()
+        """
+        return cls(_native.World.join(name, rank, size, timeout))
+
+    def leave(self) -> None:
+        """Leaves the world: later calls on it are errors. A second call does nothing."""
+        if self is _default:
+            shutdown()
+            return
+        try:
+            self._leave_tables()
+        finally:
+            self._world.shutdown()
+
     def __repr__(self) -> str:
         return f"<unisono.World rank {self.rank} of {self.size}, {self.transport}, launcher {self.launcher}>"
 

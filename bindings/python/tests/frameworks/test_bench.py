@@ -10,7 +10,7 @@ import pytest
 COMMAND = [sys.executable, "-m", "unisono", "bench", "frameworks"]
 
 
-def test_it_measures_and_checks():
+def test_the_benchmark_measures_and_checks():
     pytest.importorskip("torch", reason="no PyTorch here: pip install torch")
     command = [*COMMAND, "--parameters", "10000", "--seconds", "0.1"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=600)
@@ -19,7 +19,7 @@ def test_it_measures_and_checks():
         assert line in result.stdout
 
 
-def test_it_says_that_pytorch_is_missing(tmp_path):
+def test_missing_pytorch_is_reported(tmp_path):
     (tmp_path / "torch.py").write_text("raise ImportError('no torch')")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path}

@@ -18,5 +18,5 @@ def test_lasagne(run_framework, ranks):
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-def test_an_object_of_the_same_interface(run_framework, ranks):
+def test_an_object_with_the_same_interface(run_framework, ranks):
     assert len(run_framework(ranks, "lasagne_suite.py", "object", **FLAGS).check().notes) == ranks

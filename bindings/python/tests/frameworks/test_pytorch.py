@@ -17,7 +17,7 @@ PARTS = [
     "kinds",
     "checkpoints",
     "changed",
-    "refused",
+    "rejected",
     "unequal",
     "sampler",
     "late",

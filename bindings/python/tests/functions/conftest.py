@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 
-# Compiled code would be faster to run and far slower to make.
+# Compiled code would run faster but take far longer to compile.
 os.environ.setdefault("PYTENSOR_FLAGS", "mode=FAST_COMPILE")
 
 from unisono import functions
@@ -15,7 +15,7 @@ collect_ignore = ["programs"]
 
 @pytest.fixture
 def fork():
-    """Starts workers, and ends them after the test whatever happened."""
+    """Starts workers, and closes them after the test in any case."""
     yield functions.fork
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -24,7 +24,7 @@ def fork():
 
 @pytest.fixture(scope="module", params=[2, 3, 4])
 def workers(request):
-    """So many workers for all tests of a file, one number after the other."""
+    """Runs all tests of a file with several numbers of workers, one after the other."""
     yield functions.fork(request.param)
     functions.close()
 
@@ -38,7 +38,7 @@ def pair():
 
 @pytest.fixture(params=["pytensor", "numpy", "torch", "jax"])
 def kind(request):
-    """Makes the functions of the demonstrations with one library."""
+    """Creates the functions of the demonstrations with one library."""
     pytest.importorskip(request.param)
     import kinds
 

@@ -17,7 +17,7 @@ class Numpy:
         return functions.shared(value, name)
 
     def products(self, **options):
-        """Mean, sum and largest row of x @ y."""
+        """Returns the mean, the sum and the largest row of x @ y."""
 
         def products(x, y):
             z = x @ y
@@ -27,7 +27,7 @@ class Numpy:
         return functions.function(products, modes, bcast_inputs=["y"], **self.options(), **options)
 
     def weighed_rows(self):
-        """Sum over rows of x * w."""
+        """Returns the sum over rows of x * w."""
 
         def weighed(x, w):
             return (x * w).sum(axis=0)
@@ -35,7 +35,7 @@ class Numpy:
         return functions.function(weighed, "sum", **self.options())
 
     def data_sum(self, x, y):
-        """Sum over rows of x @ y, both shared, x in parts."""
+        """Returns the sum over rows of x @ y, both shared, x in parts."""
 
         def total(x, y):
             return (x @ y).sum(axis=0)
@@ -64,7 +64,7 @@ class Jax(Numpy):
 
 
 class Pytensor(Numpy):
-    """Graphs."""
+    """PyTensor graphs."""
 
     def shared(self, value, name):
         import pytensor
@@ -90,5 +90,5 @@ class Pytensor(Numpy):
 
 
 def rows(*shape, seed=0):
-    """Small whole numbers as floats: sums of them are exact."""
+    """Returns small integers as floats, whose sums are exact."""
     return np.random.default_rng(seed).integers(-4, 5, shape).astype("float32")

@@ -35,13 +35,13 @@ def test_methods_that_are_not_called_assign_nothing(pair):
 
 
 class Plain:
-    """Is told a rate."""
+    """Has a rate, which the master assigns."""
 
     rate = 1.0
 
 
 class Counter:
-    """Counts in an attribute that others have too."""
+    """Counts in an attribute that other classes have too."""
 
     rate = 0
 
@@ -51,13 +51,13 @@ class Counter:
 
 
 class Child(Counter):
-    """Counts by the method of another class."""
+    """Counts with the method of its base class."""
 
     def count(self):
         return super().count()
 
 
-def test_what_methods_assign_belongs_to_their_class(pair):
+def test_attributes_assigned_by_methods_belong_to_their_class(pair):
     plain, counter, child, x = Plain(), Counter(), Child(), functions.data(np.ones(3))
     f = functions.function(
         lambda x: len(x) * np.array([plain.rate, counter.count(), child.count()]), "gather"
@@ -124,7 +124,7 @@ def test_methods_that_a_library_calls(pair):
 
 
 class Slots:
-    """Keeps places instead of a dictionary."""
+    """Has slots instead of a dictionary."""
 
     __slots__ = ("inner", "rate")
     unit = 1.0
@@ -135,7 +135,7 @@ class Slots:
 
 @dataclasses.dataclass(slots=True)
 class Record:
-    """The same, made by a decorator."""
+    """The same, created by a decorator."""
 
     rate: float
 
@@ -189,15 +189,15 @@ class Property:
 
 
 def test_properties(pair):
-    told, own, x = Property(), Property(), functions.data(np.ones(3))
+    assigned, own, x = Property(), Property(), functions.data(np.ones(3))
 
     def grow(x):
         own.rate = own.rate + len(x)
         return np.array([own.rate])
 
-    f = functions.function(lambda x: x * told.rate, "gather")
+    f = functions.function(lambda x: x * assigned.rate, "gather")
     assert f(x).tolist() == [1, 1, 1]
-    told.rate = 5.0
+    assigned.rate = 5.0
     assert f(x).tolist() == [5, 5, 5]
     g = functions.function(grow, "gather")
     with pytest.warns(UserWarning, match="'Property._rate'"):

@@ -1,4 +1,4 @@
-"""What `unisono bench functions` measures: that it runs and that its lines can be read."""
+"""`unisono bench functions` runs, and its output can be parsed."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ print(json.dumps([asdict(one) for one in figures]))
 """
 
 
-def test_every_figure_can_be_had():
+def test_every_figure_is_measured():
     pytest.importorskip("torch")
     done = subprocess.run([sys.executable, "-c", SMALL], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
@@ -31,7 +31,7 @@ def test_every_figure_can_be_had():
     assert [one["reference"] is None for one in figures] == [True, False, False, False]
 
 
-def test_the_program_knows_it():
+def test_the_program_offers_the_benchmark():
     command = [sys.executable, "-m", "unisono", "bench", "functions", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and "--workers" in done.stdout

@@ -33,7 +33,7 @@ def test_uneven_parts(workers, length):
         np.testing.assert_allclose(exact(x, num_slices=slices), x_values.mean(axis=0))
 
 
-def test_averages_do_not_weigh_workers_unless_told(workers):
+def test_averages_are_unweighted_by_default(workers):
     values = np.arange(4.0 * workers + 1)
     x = functions.data(values)
     parts = np.split(values, edges(0, len(values), workers)[1:-1])
@@ -158,7 +158,7 @@ def test_workers_without_rows_do_not_count_in_averages(workers, dtype, weighted)
 
 @pytest.mark.parametrize("library", ["pytensor", "torch", "jax"])
 def test_training_with_fewer_rows_than_workers(workers, library):
-    """A worker without rows takes no part in a step: it is the one that a single process would make."""
+    """A worker without rows takes no part in a step, which equals that of a single process."""
     pytest.importorskip(library)
     values = np.array([[1.0, 2.0]], "float32")
     if library == "pytensor":
@@ -204,6 +204,6 @@ def test_tensors_changed_in_place_are_copies(workers):
             fickle(x, flag)
 
 
-def test_each_worker_knows_its_rank(workers):
+def test_rank_returns_the_rank_of_each_worker(workers):
     ranks = functions.function(lambda: np.array([functions.rank()]), "gather")
     assert ranks().tolist() == list(range(workers))

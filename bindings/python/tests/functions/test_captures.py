@@ -1,4 +1,4 @@
-"""What functions use besides their inputs: workers find there what the master does."""
+"""Values that functions use besides their inputs: workers have those of the master."""
 
 import dataclasses
 import functools
@@ -79,7 +79,7 @@ def predict(x):
 
 @pytest.fixture
 def library(tmp_path, monkeypatch, fork):
-    """A module with models of its own, which every process that imports it makes anew."""
+    """A module whose models every importing process creates for itself."""
     pytest.importorskip("torch")
     (tmp_path / "library_of_models.py").write_text(LIBRARY)
     (tmp_path / "helper_of_library.py").write_text(HELPER)
@@ -94,7 +94,7 @@ def rows():
     return np.random.default_rng(0).normal(size=(7, 3)).astype("float32")
 
 
-def test_models_of_imported_modules_are_the_masters(library):
+def test_models_of_imported_modules_have_the_masters_values(library):
     import torch
 
     x = functions.data(rows())
@@ -110,8 +110,8 @@ def test_models_of_imported_modules_are_the_masters(library):
         np.testing.assert_allclose(f(x), expected, rtol=1e-5)
 
 
-def test_functions_made_in_a_module_share_its_models(library):
-    """One that is sent by value, then one that workers import."""
+def test_functions_created_in_a_module_share_its_models(library):
+    """First a function that is sent by value, then one that workers import."""
     exec("made = [lambda x: model(x).detach()]", vars(library))
     x = functions.data(rows())
     first = functions.function(library.made[0], "gather", framework="torch")
@@ -146,7 +146,7 @@ def test_training_a_model_of_an_imported_module(library):
     np.testing.assert_allclose(weights, [twin.weight.detach()] * 3, rtol=1e-4)
 
 
-def test_a_model_in_something_that_cannot_be_sent_is_refused_by_name(library):
+def test_a_model_inside_an_unpicklable_value_is_rejected_by_name(library):
     class Keeper:
         def __init__(self):
             self.model, self.lock = library.model, threading.Lock()
@@ -165,7 +165,7 @@ def scaled(x):
     return scale * x.sum()
 
 
-def test_names_that_stand_for_something_else_reach_workers(fork, monkeypatch):
+def test_rebound_names_reach_workers(fork, monkeypatch):
     fork(3)
     x = functions.data(np.ones(9))
     f, g = functions.function(scaled, "sum"), functions.function(lambda x: scaled(x) + 0, "sum")
@@ -177,10 +177,10 @@ def test_names_that_stand_for_something_else_reach_workers(fork, monkeypatch):
     monkeypatch.setitem(globals(), "scale", first)
     assert g(x) == f(x) == 9, "back to the very object of before"
     monkeypatch.setitem(globals(), "scaled", lambda x: x.sum() * 100)
-    assert g(x) == 900, "a helper that was written anew"
+    assert g(x) == 900, "a helper that was redefined"
 
 
-def test_variables_around_a_function_reach_workers(fork):
+def test_closure_variables_reach_workers(fork):
     fork(3)
     x, factor = functions.data(np.ones(9)), 1.0
 
@@ -201,7 +201,7 @@ def test_variables_around_a_function_reach_workers(fork):
 
 
 def test_every_call_starts_from_the_masters_values(fork):
-    """What a function changes in the master reaches workers, and replaces what they have changed."""
+    """Changes that a function makes in the master reach workers, and replace the workers' changes."""
     fork(2)
     calls = 0
 
@@ -259,7 +259,7 @@ def test_flags_of_modules_and_settings_of_optimizers_reach_workers(fork):
     assert not flag().any()
 
 
-def test_what_cannot_be_sent_is_named(fork):
+def test_unpicklable_captures_are_named(fork):
     fork(2)
     lock, x = threading.Lock(), functions.data(np.ones(3))
 
@@ -286,7 +286,7 @@ def test_what_cannot_be_sent_is_named(fork):
 
 
 class Trainer:
-    """Keeps its own function and data."""
+    """Holds its own function and data."""
 
     def __init__(self):
         self.factor, self.x = 2.0, functions.data(np.ones(4), name="held")
@@ -299,7 +299,7 @@ class Trainer:
         return x.sum() + len(self.x)
 
 
-def test_objects_may_keep_their_functions_and_data(fork):
+def test_objects_may_hold_their_functions_and_data(fork):
     fork(2)
     trainer = Trainer()
     assert trainer.call(trainer.x) == 8
@@ -308,7 +308,7 @@ def test_objects_may_keep_their_functions_and_data(fork):
 
 
 class Options:
-    """What a program is told, and what its methods note."""
+    """Settings of a program, and attributes that its methods assign."""
 
     def __init__(self):
         self.factor, self.seen, self.lock = 2.0, 0, None
@@ -348,7 +348,7 @@ class Fixed:
     factor: float
 
 
-def test_objects_that_let_nobody_assign(fork):
+def test_objects_that_reject_assignments(fork):
     fork(2)
     fixed, x = Fixed(2.0), functions.data(np.ones(3))
     f = functions.function(lambda x: fixed.factor * x.sum(), "sum")
@@ -357,7 +357,7 @@ def test_objects_that_let_nobody_assign(fork):
     assert f(x) == 12
 
 
-def test_attributes_that_are_assigned_reach_workers(fork):
+def test_assigned_attributes_reach_workers(fork):
     fork(2)
     options, plain = Options(), types.SimpleNamespace(inner=types.SimpleNamespace(shift=0.0))
     x = functions.data(np.ones(3))
@@ -394,7 +394,7 @@ def test_long_chains_and_lists_of_objects(fork):
     assert f(x) == 3000
 
 
-def test_what_cannot_be_sent_later_is_refused_until_it_can(fork):
+def test_a_value_that_becomes_unpicklable_is_rejected_until_it_is_replaced(fork):
     fork(2)
     factor, x = 1.0, functions.data(np.ones(3))
     f = functions.function(lambda x: x.sum() * (factor if isinstance(factor, float) else 0), "sum")
@@ -408,7 +408,7 @@ def test_what_cannot_be_sent_later_is_refused_until_it_can(fork):
 
 
 class Unwelcome:
-    """Cannot be unpacked on one of the ranks."""
+    """Cannot be unpickled on one of the ranks."""
 
     def __init__(self, value, rank):
         assert functions.rank() != rank, "not here"
@@ -419,7 +419,7 @@ class Unwelcome:
 
 
 @pytest.mark.parametrize("framework", ["numpy", "jax"])
-def test_a_change_that_one_worker_could_not_take_can_be_taken_back(fork, framework):
+def test_a_change_that_one_worker_rejects_can_be_undone(fork, framework):
     pytest.importorskip(framework)
     fork(3)
     before = held = Unwelcome(1.0, None)
@@ -443,7 +443,7 @@ def test_a_change_that_one_worker_could_not_take_can_be_taken_back(fork, framewo
 
 
 @pytest.mark.parametrize("framework", ["numpy", "jax"])
-def test_defaults_that_are_assigned_reach_workers(fork, framework):
+def test_assigned_defaults_reach_workers(fork, framework):
     pytest.importorskip(framework)
     fork(2)
     x = functions.data(np.ones(4, "float32"))

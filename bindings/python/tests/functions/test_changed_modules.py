@@ -67,7 +67,7 @@ def test_changed_modules(pair):
                 expected = net(torch.from_numpy(x.data.copy())).numpy()
             np.testing.assert_allclose(f(x), expected, rtol=1e-5, err_msg=name)
             assert f(x).dtype == expected.dtype
-            # What is new can be moved, also before the next call.
+            # New parameters can be transferred, even before the next call.
             with torch.no_grad():
                 net.shift += 1
             functions.broadcast(net)
@@ -77,7 +77,7 @@ def test_changed_modules(pair):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16"])
-def test_types_follow_before_values_are_moved(pair, dtype):
+def test_types_are_sent_before_values_are_moved(pair, dtype):
     torch, net = torch_model()
     f = functions.function(lambda x: net.first(x).detach(), "gather", shareds=[net])
     f(functions.data(np.ones((4, 3), "float32")))
@@ -126,7 +126,7 @@ def test_changed_optimizers(pair):
     assert moved() == [[-4, -8], [-4, -8]]
 
 
-def test_training_functions_keep_to_the_parameters_that_they_were_made_for(pair):
+def test_training_functions_keep_their_original_parameters(pair):
     torch, net = torch_model()
     x = functions.data(np.ones((4, 3), "float32"))
 

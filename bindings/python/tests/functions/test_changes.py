@@ -1,7 +1,7 @@
-"""What changes between two calls reaches the workers with the next one, or is an error that names it.
+"""Changes between two calls reach the workers with the next one, or raise an error that names them.
 
-Each case makes something that a function uses, and changes it step by step. After each step the result must
-be that of the master alone. A step that must fail is a pair of the change and words of the error.
+Each case creates something that a function uses, and changes it step by step. After each step the result must
+equal the master's own. A step that must fail is a pair of the change and words of the error.
 """
 
 import collections
@@ -20,7 +20,7 @@ from unisono import functions
 
 
 class Plain:
-    """Has what it is given."""
+    """Holds a value."""
 
 
 class Base:
@@ -33,7 +33,7 @@ class Base:
 
 
 class Derived(Base):
-    """Has those of its base until it gets its own."""
+    """Has the attributes of its base until it gets its own."""
 
 
 def attributes():
@@ -104,21 +104,21 @@ def properties():
 
 
 class Slots:
-    """Keeps slots instead of a dictionary."""
+    """Has slots instead of a dictionary."""
 
     __slots__ = ("rate",)
 
 
 @dataclasses.dataclass
 class Record:
-    """An ordinary one."""
+    """An ordinary dataclass."""
 
     rate: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fixed:
-    """Defines itself what pickle writes."""
+    """Defines its own pickling."""
 
     rate: float
 
@@ -136,7 +136,7 @@ def slots_and_dataclasses():
 
 
 class Stateful:
-    """Leaves something behind when it is sent."""
+    """Omits an attribute when it is pickled."""
 
     def __init__(self):
         self.rate, self.lock = 2, threading.Lock()
@@ -150,7 +150,7 @@ class Stateful:
 
 
 class Made:
-    """Is made anew by arguments."""
+    """Is unpickled by calling its class with arguments."""
 
     def __init__(self, rate):
         self.rate, self.note = rate, None
@@ -404,7 +404,7 @@ class Model:
 
 
 def test_patched_modules(pair, tmp_path, monkeypatch):
-    """Before the first call and after it; what cannot be sent each worker has by its import."""
+    """Before the first call and after it; workers import values that cannot be sent."""
     (tmp_path / "module_that_is_patched.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
     module = importlib.import_module("module_that_is_patched")

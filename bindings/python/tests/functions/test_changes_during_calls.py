@@ -1,4 +1,4 @@
-"""Changes that calls and other threads make, and objects that no function uses any more."""
+"""Changes made by calls and by other threads, and objects that no function uses any longer."""
 
 import collections
 import sys
@@ -25,7 +25,7 @@ class Counter:
         return np.array([self.rate * self.seen, sum(self.history), sum(self.by_rows.values())])
 
 
-def test_what_calls_change_in_the_master_reaches_workers(pair):
+def test_changes_by_calls_in_the_master_reach_workers(pair):
     counter, x = Counter(), functions.data(np.ones(3))
     f = functions.function(counter, "gather", name="f")
     look = functions.function(lambda: np.array([counter.seen, len(counter.history)]), "gather")
@@ -60,8 +60,8 @@ def test_closure_variables_that_functions_share_are_shared_on_workers(pair):
     assert functions.function(use, "sum")(functions.data(np.ones(4))) == 4
 
 
-def test_a_value_that_comes_back_after_another_function_was_sent(pair):
-    """What functions share on a worker is what the master has, whichever function was sent last."""
+def test_a_value_restored_after_another_function_was_sent(pair):
+    """Objects shared by functions on a worker have the master's values, whichever function was sent last."""
 
     class Settings:
         rate = 1
@@ -150,7 +150,7 @@ def test_objects_that_no_function_uses_any_more_are_dropped(pair):
 
 
 def _objects():
-    """How many objects this process keeps, those of pools that other tests have closed included."""
+    """Counts the objects that this process keeps, including those of pools that other tests have closed."""
     import gc
 
     from unisono.functions.variables import Registry
@@ -160,7 +160,7 @@ def _objects():
 
 
 class Copied:
-    """Makes new objects of what it holds for every pickle."""
+    """Creates new objects for its contents in every pickle."""
 
     def __init__(self, rows):
         self.rows = rows

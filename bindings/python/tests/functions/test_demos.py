@@ -11,7 +11,7 @@ from unisono import functions
 
 def test_basic_and_sliced_math(kind, workers):
     f = kind.products(name="products")
-    length = 960  # 2, 3 and 4 workers and 4 slices divide it: averages are exact
+    length = 960  # divisible by 2, 3 and 4 workers and by 4 slices, so that averages are exact
     x, y = f.build_inputs(rows(length, 10), rows(10, 5, seed=1))
     expected = f.alone(x.data, y.data)
     for slices in (1, 4):
@@ -26,7 +26,7 @@ def test_basic_and_sliced_math(kind, workers):
     assert f.output_modes == ["avg", "sum", "max"]
 
 
-def test_the_life_of_data(workers):
+def test_data_grow_shrink_and_are_freed(workers):
     x = functions.data(rows(5, 4), name="x")
     assert (x.alloc_size, x.size, x.shape, x.ndim, x.dtype, len(x)) == (20, 20, (5, 4), 2, "float32", 5)
     x.set_value(rows(2000, 10), oversize=1.1)
@@ -50,12 +50,12 @@ def test_the_life_of_data(workers):
 
 
 def shared_bytes():
-    """What the shared memory of all jobs that this process holds really takes."""
+    """Returns the memory in use by all jobs of this process."""
     files = [path for path in Path("/proc/self/fd").iterdir() if "memfd:unisono" in os.path.realpath(path)]
     return 512 * sum(path.stat().st_blocks for path in files)
 
 
-def test_memory_that_is_freed_is_free(workers):
+def test_freed_memory_is_returned(workers):
     before = shared_bytes()
     x = functions.data(np.ones(8_000_000))
     assert shared_bytes() > before + 60_000_000

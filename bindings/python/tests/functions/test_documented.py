@@ -1,4 +1,4 @@
-"""The two programs of the documentation, with the numbers that it prints, for graphs and for callables."""
+"""The two programs of the documentation, with the numbers that it shows, for graphs and for callables."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from unisono import functions
 
 def test_the_introductory_program(kind, workers):
     f = kind.products()
-    rows = 96  # divided evenly by 2, 3 and 4: averages do not weigh workers
+    rows = 96  # divisible by 2, 3 and 4, because averages are unweighted
     x_data = np.random.default_rng(0).random((rows, 10), dtype="float32")
     y_data = np.random.default_rng(1).random((10, 5), dtype="float32")
     functions.distribute()
@@ -38,7 +38,7 @@ def callable_of(framework):
 def test_the_program_on_shared_variables(library, workers):
     """s becomes the sum of the rows of x times s; the rows of x are 1, 2, 3 and 4."""
     module = pytest.importorskip(library)
-    # What each worker makes of its rows of x. The documentation prints the line of two.
+    # The result of each worker for its rows of x. The documentation shows the line of two workers.
     each = {2: [3, 7], 3: [1, 2, 7], 4: [1, 2, 3, 4]}[workers]
     start = np.ones(2, "float32" if library == "jax" else "float64")
     s = (module if library == "pytensor" else functions).shared(start.copy(), "s")

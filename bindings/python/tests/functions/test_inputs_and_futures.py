@@ -19,7 +19,7 @@ def test_arrays_are_inputs(kind, pair):
     np.testing.assert_array_equal(f(x, y=y, batch=2)[1], (x[:2] @ y).sum(axis=0))
 
 
-def test_arrays_are_checked_as_data_are(pair):
+def test_arrays_are_checked_like_data(pair):
     f = functions.function(lambda x: x.sum(), "sum", name="f")
     with pytest.raises(TypeError, match="numbers of a type that NumPy has"):
         f(np.array(["a"]))

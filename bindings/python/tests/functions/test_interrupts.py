@@ -1,4 +1,4 @@
-"""Ctrl-C: when it comes, what is lost, and who ends."""
+"""Ctrl-C at various times: what is lost, and which processes end."""
 
 import atexit
 import os
@@ -16,7 +16,7 @@ from unisono.functions.pool import active
 
 @pytest.fixture
 def heeds_control_c():
-    """A program that was started in the background may have been told to ignore it."""
+    """Restores the handler: a program that was started in the background may ignore SIGINT."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -29,7 +29,7 @@ def test_a_master_interrupted_while_it_waits_must_fork_again(fork):
 
     def rest(x):
         if x[0]:
-            time.sleep(0.3)  # until the master has done its own part, which is nothing
+            time.sleep(0.3)  # until the master has finished its own part, which is empty
             os.kill(master, signal.SIGINT)
             time.sleep(60)
 
@@ -46,7 +46,7 @@ def test_a_master_interrupted_while_it_waits_must_fork_again(fork):
 @pytest.mark.usefixtures("heeds_control_c")
 @pytest.mark.parametrize("stopped", [True, False])
 def test_an_interrupted_close_ends_the_workers(fork, stopped):
-    """While one does not answer, and while one takes long to tidy up."""
+    """While a worker does not respond, and while a worker takes long to clean up."""
     fork(3)
     master, pool = os.getpid(), active("the test")
 
@@ -88,7 +88,7 @@ def test_an_interrupted_master_keeps_its_workers(fork):
 
 
 class Interrupts:
-    """Its packing is interrupted a few times, as if somebody had pressed Ctrl-C."""
+    """Interrupts its own pickling a few times, as Ctrl-C would."""
 
     def __init__(self, value, times):
         self.value, self.times = value, times
@@ -116,7 +116,7 @@ def test_an_interrupt_while_changes_are_sent_loses_none(fork, framework):
 
 @pytest.mark.parametrize("wrong", [False, True])
 def test_an_interrupt_while_functions_are_sent_loses_none(fork, wrong):
-    """Also where they are sent one by one, because one of them cannot be."""
+    """Even if they are sent one by one, because one of them cannot be pickled."""
     fork(2)
     x, lock = functions.data(np.arange(4.0)), threading.Lock()
     bad = functions.function(lambda x: (lock, x)[1].sum(), "sum") if wrong else None
@@ -131,7 +131,7 @@ def test_an_interrupt_while_functions_are_sent_loses_none(fork, wrong):
             bad(x)
 
 
-def test_signals_for_the_terminal_reach_the_master_alone(fork):
+def test_terminal_signals_reach_only_the_master(fork):
     fork(2)
     pid = functions.function(lambda x: np.array([os.getpid()]), "gather")(functions.data(np.ones(2)))[1]
     os.kill(int(pid), signal.SIGINT)

@@ -1,4 +1,4 @@
-"""Training on digits: several workers learn what one would, step by step."""
+"""Training on digits: several workers learn what one worker learns, step by step."""
 
 import importlib.util
 import sys
@@ -15,7 +15,7 @@ PROGRAM = Path(__file__).resolve().parents[4] / "examples" / "functions" / "mnis
 def example():
     spec = importlib.util.spec_from_file_location("mnist_example", PROGRAM)
     module = importlib.util.module_from_spec(spec)
-    # Workers would look for it under this name; what is defined in it is sent by value instead.
+    # Workers would import the module under this name; its definitions are sent by value instead.
     spec.loader.exec_module(module)
     return module
 

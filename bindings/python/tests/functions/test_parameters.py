@@ -1,4 +1,4 @@
-"""Which parameters of a callable are its inputs, and how it gets them, in any order and of any kind."""
+"""Which parameters of a callable are its inputs, and how they are passed, in any order and of any kind."""
 
 import functools
 
@@ -9,7 +9,7 @@ from unisono import functions
 
 
 def one_of_each(framework):
-    """Callables over x (1, 2, 3, 4), k and w, and which of these are passed: x, then k."""
+    """Returns callables over x (1, 2, 3, 4), k and w, and which of these are passed: x, then k."""
     w = functions.shared(np.array([10.0]), "w")
     options = {"framework": framework, "outputs": "sum"}
     broadcast = {**options, "bcast_inputs": ["k"]}
@@ -39,7 +39,7 @@ def test_parameters_of_any_kind_in_any_order(pair, framework):
         assert f.alone(*arrays[:count]) == expected, at
 
 
-def test_what_knows_only_positions_gets_inputs_by_position(pair):
+def test_positional_callables_get_inputs_by_position(pair):
     def decorate(function):
         @functools.wraps(function)
         def wrapper(*args):
@@ -73,6 +73,6 @@ def test_a_loss_may_have_its_parameters_first(pair, library):
     np.testing.assert_allclose(functions.gather(weights)[0], [0.5, 0.5] if library == "torch" else [1, 1])
 
 
-def test_names_that_are_no_parameters_are_refused(pair):
+def test_unknown_parameter_names_are_rejected(pair):
     with pytest.raises(ValueError, match=r"bcast_inputs: expected names out of \['x'\], received 'z'"):
         functions.function(lambda x, k=1.0: x, "sum", bcast_inputs=["z"])

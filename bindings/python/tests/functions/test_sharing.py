@@ -1,4 +1,4 @@
-"""What calls change: variables that several functions share, and updates, whole and in slices."""
+"""Effects of calls: variables that several functions share, and updates, with and without slices."""
 
 import numpy as np
 import pytest
@@ -15,8 +15,8 @@ def test_results_belong_to_the_caller(pair):
     assert f(x).tolist() == [2, 2, 2] and kept.tolist() == [1, 1, 1]
 
 
-def test_inputs_stay_the_callers(kind, pair):
-    """Neither the array of a call in the master alone nor the memory of Data is kept or changed."""
+def test_inputs_are_neither_kept_nor_changed(kind, pair):
+    """Neither the arrays passed to `alone` nor the memory of Data is kept or changed."""
     s = kind.shared(np.zeros(2, "float32"), "s")
     if type(kind).__name__ == "Pytensor":
         import pytensor.tensor as pt
@@ -40,7 +40,7 @@ def test_inputs_stay_the_callers(kind, pair):
 
 @pytest.mark.parametrize("mode", ["avg", "sum", "max"])
 def test_updates_of_slices_start_from_the_original(kind, pair, mode):
-    """Every slice sees the value from before the call; the results become one by the update's mode."""
+    """Every slice sees the value before the call; the results are combined by the update's mode."""
     values = np.arange(1.0, 13).reshape(6, 2).astype("float32")
     s = kind.shared(np.ones(2, "float32"), "s")
     if type(kind).__name__ == "Pytensor":
@@ -97,7 +97,7 @@ def test_counters_and_random_streams_survive_slices(pair):
     assert functions.gather(count).tolist() == [2, 2]
 
 
-def test_first_values_stay_the_callers(pair):
+def test_initial_values_are_copied(pair):
     first = np.ones(2)
     s = functions.shared(first, "s")
     functions.function(lambda s: None, shareds=[s])

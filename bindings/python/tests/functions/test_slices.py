@@ -1,4 +1,4 @@
-"""Calls that run slice by slice: what becomes of shared arrays, and of averages of small types."""
+"""Calls that run slice by slice: their effect on shared arrays, and averages of narrow types."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from unisono import functions
 
 @pytest.mark.parametrize("framework", ["numpy", "torch", "jax"])
 @pytest.mark.parametrize("declared", [True, False])
-def test_every_slice_begins_with_the_value_before(pair, framework, declared):
+def test_every_slice_starts_from_the_value_before_the_call(pair, framework, declared):
     pytest.importorskip(framework)
     s, still = functions.shared(np.zeros(2), "s"), functions.shared(np.ones(2), "still")
     f = functions.function(
@@ -26,7 +26,7 @@ def test_every_slice_begins_with_the_value_before(pair, framework, declared):
     assert functions.gather(still).tolist() == [[1, 1], [1, 1]] and still.value is held
 
 
-def test_slices_that_change_nothing_count_too(pair):
+def test_slices_without_updates_count(pair):
     s, counted = functions.shared(np.zeros(1), "s"), functions.shared(np.zeros(1, "int64"), "counted")
 
     def last(x, s, counted):
@@ -80,7 +80,7 @@ def test_shared_arrays_are_read_only(pair):
 
 
 @pytest.mark.parametrize("weighted", [True, False])
-def test_averages_of_halves_that_have_large_sums(pair, weighted):
+def test_averages_of_half_precision_do_not_overflow(pair, weighted):
     x = functions.data(np.ones(300_000, "float16"))
     f = functions.function(lambda x: x.mean() * 40_000, "avg", weighted=weighted)
     for slices in (1, 2, 3):
@@ -88,7 +88,7 @@ def test_averages_of_halves_that_have_large_sums(pair, weighted):
         assert result.dtype == np.float16 and result == 40_000, slices
 
 
-def test_averages_of_halves_on_a_device_that_have_large_sums():
+def test_averages_of_half_precision_on_a_device_do_not_overflow():
     torch = pytest.importorskip("torch")
     from unisono.functions import device
 
@@ -100,7 +100,7 @@ def test_averages_of_halves_on_a_device_that_have_large_sums():
 
 @pytest.mark.parametrize("mode", ["sum", "avg", "max", "gather", None])
 @pytest.mark.parametrize("weighted", [True, False])
-def test_outputs_in_memory_that_is_used_again(pair, mode, weighted):
+def test_outputs_in_reused_memory(pair, mode, weighted):
     held = np.zeros(1)
 
     def total(x):
@@ -129,7 +129,7 @@ def test_outputs_that_are_variables(pair):
     assert functions.gather(weight).tolist() == [[3], [11]]
 
 
-def test_outputs_in_memory_on_a_device_that_is_used_again():
+def test_outputs_in_reused_device_memory():
     torch = pytest.importorskip("torch")
     from unisono.functions import device
 
@@ -142,7 +142,7 @@ def test_outputs_in_memory_on_a_device_that_is_used_again():
         assert total.result().tolist() == expected
 
 
-def test_outputs_of_types_that_numpy_has_not(pair):
+def test_outputs_of_types_that_numpy_lacks(pair):
     torch = pytest.importorskip("torch")
     x = functions.data(np.ones(4, "float32"))
     f = functions.function(lambda x: x.sum().to(torch.bfloat16), "sum", framework="torch")

@@ -1,4 +1,4 @@
-"""How workers start and end: in a `with` statement, and with calls in the background."""
+"""Starting and closing workers: with a `with` statement, and with calls in the background."""
 
 import concurrent.futures
 import time

@@ -41,7 +41,7 @@ def test_training():
     assert run("synkhronos_training.py")[-1] == "equal"
 
 
-def test_options_that_meant_gpus_are_accepted():
+def test_options_for_gpus_are_accepted():
     script = """
 import numpy as np
 import synkhronos as synk
@@ -64,7 +64,7 @@ except RuntimeError as error:
 
 
 def test_names_and_arguments():
-    """What scripts call, with the argument names that they may use."""
+    """The functions that scripts call, with their argument names."""
     import synkhronos
     from synkhronos.extensions import train, updates
 

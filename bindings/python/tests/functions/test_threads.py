@@ -1,4 +1,4 @@
-"""Several threads of the master use the workers: each operation is done before the next begins."""
+"""Several threads of the master use the workers: each operation completes before the next begins."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ DEADLINE = 60
 
 
 def together(work):
-    """Runs something in several threads that begin at once; raises what one of them raised."""
+    """Runs a function in several threads that start together; raises the exception of any of them."""
     start, errors = threading.Barrier(THREADS), []
 
     def run(number):
@@ -56,7 +56,7 @@ def test_first_calls(fork):
     fork(1)
 
 
-def test_functions_made_in_threads(fork):
+def test_functions_created_in_threads(fork):
     fork(2)
     x = functions.data(np.arange(10.0))
 
@@ -88,7 +88,7 @@ def test_variables_moved_in_threads(fork):
     together(work)
 
 
-def test_training_steps_are_whole(fork):
+def test_training_steps_are_atomic(fork):
     torch = pytest.importorskip("torch")
     fork(2)
     weights = torch.nn.Parameter(torch.zeros(1))
@@ -106,7 +106,7 @@ def test_training_steps_are_whole(fork):
     assert functions.gather(weights).ravel().tolist() == [expected, expected]
 
 
-def test_a_call_that_another_thread_closes_is_told(fork):
+def test_a_call_during_close_raises(fork):
     fork(2)
     rest = functions.function(lambda x: time.sleep(10 * DEADLINE * x[0]), name="rest")
     x, pool, caught = functions.data(np.arange(2.0)), active("the test"), []
@@ -129,7 +129,7 @@ def test_a_call_that_another_thread_closes_is_told(fork):
     assert len(caught) == 1 and "rest" in caught[0] and "close() was called meanwhile" in caught[0]
 
 
-# Libraries that a test may have imported warn of forks.
+# Libraries that a test may have imported warn about forks.
 SCRIPT = """
 import os, signal, threading
 import numpy as np
@@ -163,7 +163,7 @@ print(status, f(x))
 """
 
 
-def test_a_forked_child_is_refused_and_does_not_wait(tmp_path):
+def test_a_forked_child_is_rejected_and_does_not_wait(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=DEADLINE)

@@ -1,4 +1,4 @@
-"""Update rules against their papers' formulas, step by step, and momentum around other updates."""
+"""Lasagne's update rules against their formulas, step by step, and momentum around other updates."""
 
 import numpy as np
 import pytest
@@ -12,12 +12,12 @@ P0 = [np.array([[1.0, -2.0, 3.0]]), np.array([0.5, -0.5])]
 
 
 def gradients(params):
-    """Of sum(p ** 3) / 3 + sum(p)."""
+    """Returns the gradient of sum(p ** 3) / 3 + sum(p)."""
     return [p**2 + 1 for p in params]
 
 
 def naive(name, steps):
-    """Each rule as the specification writes it, parameter by parameter."""
+    """Each rule as Lasagne has it, with its defaults, parameter by parameter."""
     params = [p.copy() for p in P0]
     a, b = [np.zeros_like(p) for p in params], [np.zeros_like(p) for p in params]
     for t in range(1, steps + 1):
@@ -42,11 +42,14 @@ def naive(name, steps):
                 u = g * np.sqrt(b[i] + 1e-6) / np.sqrt(a[i] + 1e-6)
                 b[i] = 0.95 * b[i] + 0.05 * u**2
                 params[i] = p - u
-            elif name in ("adam", "adamw"):
+            elif name == "adam":
                 a[i], b[i] = 0.9 * a[i] + 0.1 * g, 0.999 * b[i] + 0.001 * g**2
                 rate = 0.001 * np.sqrt(1 - 0.999**t) / (1 - 0.9**t)
-                decay = 0.001 * 0.01 * p if name == "adamw" else 0
-                params[i] = p - rate * a[i] / (np.sqrt(b[i]) + 1e-8) - decay
+                params[i] = p - rate * a[i] / (np.sqrt(b[i]) + 1e-8)
+            elif name == "adamw":
+                a[i], b[i] = 0.9 * a[i] + 0.1 * g, 0.999 * b[i] + 0.001 * g**2
+                root = np.sqrt(b[i] / (1 - 0.999**t))
+                params[i] = p - 0.001 * 0.01 * p - 0.001 * a[i] / (1 - 0.9**t) / (root + 1e-8)
             elif name == "adamax":
                 a[i], b[i] = 0.9 * a[i] + 0.1 * g, np.maximum(0.999 * b[i], np.abs(g))
                 params[i] = p - 0.002 / (1 - 0.9**t) * a[i] / (b[i] + 1e-8)
@@ -61,7 +64,7 @@ def arguments(name):
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_rules_are_their_formulas(name):
+def test_rules_match_their_formulas(name):
     params = [pytensor.shared(p.copy()) for p in P0]
     loss = sum((p**3).sum() / 3 + p.sum() for p in params)
     first, second, vector = getattr(updates, name)(loss, params, *arguments(name))
@@ -74,19 +77,19 @@ def test_rules_are_their_formulas(name):
         np.testing.assert_allclose(param.get_value(), expected, rtol=1e-12)
 
 
-def test_the_type_of_parameters_stays():
+def test_updates_keep_the_type_of_parameters():
     param = pytensor.shared(np.ones(3, "float32"))
     _, second, vector = updates.adam((param**2).sum(), [param])
     pytensor.function([], updates=second)()
     assert param.get_value().dtype == vector.get_value().dtype == np.float32
 
 
-def test_no_rule_is_missing_here():
-    assert set(RULES) == set(rules.RULES)
+def test_every_rule_is_tested():
+    assert set(RULES) == set(rules.LASAGNE)
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_parameters_of_different_types_stay_what_they_are(name):
+def test_parameters_keep_their_different_types(name):
     params = [pytensor.shared(np.ones(2, dtype)) for dtype in ("float32", "float64")]
     rate = pytensor.shared(np.float64(0.1))
     _, second, _ = getattr(updates, name)(sum((p**2).sum() for p in params), params, rate)
@@ -144,7 +147,7 @@ def test_callables_train_by_the_same_rules(library, weighted, fork):
                 return sum((p**3).sum() / 3 + p.sum() for p in (p0, p1))
 
         train = functions.make_train_function(
-            loss, params, None, None, name, *arguments(name), weighted=weighted
+            loss, params, None, None, getattr(updates, name), *arguments(name), weighted=weighted
         )
         first = train(x, y)
         np.testing.assert_allclose(first, sum((p**3).sum() / 3 + p.sum() for p in P0), rtol=1e-5)
@@ -154,8 +157,8 @@ def test_callables_train_by_the_same_rules(library, weighted, fork):
 
 
 @pytest.mark.parametrize("library", ["torch", "jax"])
-def test_parameters_come_one_by_one(fork, library):
-    """As `model.parameters()` gives them: all are trained, the first too."""
+def test_parameters_may_be_a_generator(fork, library):
+    """As `model.parameters()` returns them: all are trained, including the first."""
     module = pytest.importorskip(library)
     fork(2)
     if library == "torch":
@@ -171,7 +174,7 @@ def test_parameters_come_one_by_one(fork, library):
 
 
 @pytest.mark.parametrize("library", ["torch", "jax"])
-def test_parameters_that_are_listed_twice_make_one_step(fork, library):
+def test_parameters_listed_twice_are_updated_once(fork, library):
     module = pytest.importorskip(library)
     fork(2)
     if library == "torch":
@@ -215,7 +218,7 @@ def test_learning_rates_change_between_steps(fork, library):
 
 @pytest.mark.parametrize("library", ["torch", "jax"])
 def test_parameters_of_half_precision(fork, library):
-    """NumPy has no bfloat16: gradients are summed in float32, and parameters stay what they are."""
+    """NumPy has no bfloat16: gradients are summed in float32, and parameters keep their type."""
     module = pytest.importorskip(library)
     fork(2)
     if library == "torch":
@@ -235,7 +238,7 @@ def test_parameters_of_half_precision(fork, library):
     np.testing.assert_allclose(step(x), -0.5)
 
 
-def test_frozen_parameters_stay_as_they_are(fork):
+def test_frozen_parameters_do_not_change(fork):
     torch = pytest.importorskip("torch")
     fork(2)
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
@@ -248,28 +251,28 @@ def test_frozen_parameters_stay_as_they_are(fork):
     assert bias[0] == bias[1]
 
 
-SETTINGS = {"learning_rate": 0.05, "beta1": 0.8, "beta2": 0.9, "epsilon": 1e-6, "weight_decay": 0.5}
+SETTINGS = {"lr": 0.05, "beta1": 0.8, "beta2": 0.9, "eps": 1e-6, "weight_decay": 0.5}
 ROWS = np.random.default_rng(0).normal(size=(7, 3)).astype("float32")
 TARGETS = ROWS @ np.array([1, 2, 3], "float32") + 4
 START = [np.array([3.0, -1.0, 0.5], "float32"), np.array([2.0], "float32")]
 
 
 def adamw_alone(steps):
-    """AdamW on the squared error of a line, in one process, in double precision."""
+    """Computes AdamW on the squared error of a line, in one process, in double precision."""
     weights, bias = (one.astype("float64") for one in START)
     first, second = np.zeros(4), np.zeros(4)
     for t in range(1, steps + 1):
         error = ROWS @ weights + bias - TARGETS
         g = 2 * np.append(ROWS.T @ error, error.sum()) / len(ROWS)
         first, second = 0.8 * first + 0.2 * g, 0.9 * second + 0.1 * g**2
-        step = 0.05 * np.sqrt(1 - 0.9**t) / (1 - 0.8**t) * first / (np.sqrt(second) + 1e-6)
+        step = 0.05 * first / (1 - 0.8**t) / (np.sqrt(second / (1 - 0.9**t)) + 1e-6)
         weights = weights * (1 - 0.05 * 0.5) - step[:3]
         bias = bias * (1 - 0.05 * 0.5) - step[3:]
     return weights, bias
 
 
 def adamw_of(library):
-    """The parameters, and a training step of the same model in a library."""
+    """Returns the parameters and a training step of the same model in a library."""
     start = [one.copy() for one in START]
     if library == "numpy":
         return numpy_adamw(start)
@@ -296,7 +299,7 @@ def adamw_of(library):
 
 
 def numpy_adamw(start):
-    """NumPy has no gradients of its own: the callables write theirs, and use the rule."""
+    """NumPy has no gradients: the callables compute theirs, and use the rule."""
     weights, bias = params = [functions.shared(start[0], "weights"), functions.shared(start[1], "bias")]
     vector = functions.shared(np.zeros(5, "float32"), "vector")
     state = [functions.shared(np.zeros(shape, "float32"), f"state_{i}") for i, shape in enumerate([(), 4, 4])]
@@ -331,8 +334,8 @@ def numpy_adamw(start):
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch", "jax", "pytensor"])
-def test_adamw_on_two_workers_is_that_of_one_process(library, fork):
-    """Seven rows, so that the workers have different numbers of them."""
+def test_adamw_on_two_workers_equals_one_process(library, fork):
+    """Seven rows, so that the workers have different numbers of rows."""
     pytest.importorskip(library)
     fork(2)
     params, step = adamw_of(library)
@@ -344,8 +347,8 @@ def test_adamw_on_two_workers_is_that_of_one_process(library, fork):
 
 
 @pytest.mark.parametrize("library", ["torch", "jax"])
-def test_adamw_decays_by_the_learning_rate_of_the_moment(library, fork):
-    """Where the gradient is zero, a step is nothing but the decay."""
+def test_adamw_decays_by_the_current_learning_rate(library, fork):
+    """If the gradient is zero, a step consists of the decay only."""
     module = pytest.importorskip(library)
     fork(2)
     if library == "torch":
@@ -362,3 +365,18 @@ def test_adamw_decays_by_the_learning_rate_of_the_moment(library, fork):
     step.learning_rate = 1.0
     step(x)
     np.testing.assert_allclose(functions.gather(w), np.full((2, 2), 0.75 * 0.5), rtol=1e-6)
+
+
+def test_synkhronos_takes_lasagnes_rule_by_name_too(fork):
+    """By name, `unisono.functions` has the rules of torch.optim, whose adagrad is another one."""
+    from synkhronos.extensions import train
+
+    fork(2)
+    found = {}
+    for name, make in (("lasagne", train.make_train_function), ("torch", functions.make_train_function)):
+        x, weights = pytensor.tensor.dvector(), pytensor.shared(np.zeros(1))
+        step = make((x.mean() * weights).sum(), [weights], x, None, "adagrad")
+        step(functions.data(np.full(4, 2.0)))
+        found[name] = weights.get_value()[0]
+    np.testing.assert_allclose(found["lasagne"], -2 / np.sqrt(4 + 1e-6), rtol=1e-12)
+    np.testing.assert_allclose(found["torch"], -0.01, rtol=1e-9)

@@ -1,4 +1,4 @@
-"""Worker processes: how they start and end, what they cannot take, and what the master learns of it."""
+"""Worker processes: how they start and end, which functions they cannot run, and what the master reports."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def test_a_killed_worker_is_named_and_nothing_is_left():
     assert all(is_gone(pid) for pid in seen["pids"])
 
 
-def test_shared_memory_goes_with_its_last_array():
+def test_shared_memory_is_freed_with_its_last_array():
     script = """
 import gc, os, signal, time
 from pathlib import Path
@@ -75,7 +75,7 @@ def test_workers_end_with_a_killed_master():
     master = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     pids = json.loads(master.stdout.readline())["pids"]
     assert len(set(pids)) == 3 and master.pid in pids
-    # What workers print goes to the master's standard error.
+    # Output of workers goes to the master's standard error.
     assert "resting" in master.stderr.readline()
     master.kill()
     master.communicate()
@@ -176,7 +176,7 @@ print("fifth", f(x))
 
 @pytest.mark.parametrize("framework", ["numpy", "jax"])
 def test_closures_that_change_are_sent_again(fork, framework):
-    """Also where each worker compiles what it is sent."""
+    """Even if each worker compiles the function that it gets."""
     pytest.importorskip(framework)
     fork(2)
     scale = 2.0
@@ -187,7 +187,7 @@ def test_closures_that_change_are_sent_again(fork, framework):
     assert f(x) == 18 and f(x) == 18 and f.alone(x.data) == 18
 
 
-def test_what_the_master_has_compiled_alone_changes_with_the_first_call(fork):
+def test_a_function_compiled_by_alone_is_updated_by_the_first_call(fork):
     pytest.importorskip("jax")
     fork(2)
     scale = 2.0
@@ -222,7 +222,7 @@ def test_standard_input_of_workers_is_empty(fork):
     assert functions.function(count, "gather")(functions.data(np.arange(2.0))).tolist() == [0, 0]
 
 
-def test_what_is_no_text_in_the_path_is_passed_over(fork, monkeypatch, tmp_path):
+def test_non_string_entries_of_the_path_are_skipped(fork, monkeypatch, tmp_path):
     (tmp_path / "only_found_in_the_path.py").write_text("value = 3.0")
     monkeypatch.setattr(sys, "path", [tmp_path, b"/nowhere", *sys.path, str(tmp_path)])
     fork(2)
@@ -236,7 +236,7 @@ def test_what_is_no_text_in_the_path_is_passed_over(fork, monkeypatch, tmp_path)
     sys.modules.pop("only_found_in_the_path")
 
 
-def test_an_exception_arrives_with_its_traceback_and_the_job_goes_on(fork):
+def test_an_exception_arrives_with_its_traceback_and_workers_stay_usable(fork):
     fork(3)
 
     def picky(x):
@@ -257,7 +257,7 @@ def test_an_exception_arrives_with_its_traceback_and_the_job_goes_on(fork):
     assert f(functions.data(-np.arange(3.0))) == -3
 
 
-def test_a_worker_that_wants_to_leave_stays(fork):
+def test_system_exit_in_a_function_is_an_error(fork):
     fork(2)
     leave = functions.function(lambda x: sys.exit("enough") if x[0] else x.sum(), "sum")
     with pytest.raises(functions.WorkerError, match="worker 1 raised SystemExit: enough"):
@@ -265,11 +265,11 @@ def test_a_worker_that_wants_to_leave_stays(fork):
     assert leave(functions.data(np.zeros(2))) == 0
 
 
-def test_a_call_has_the_deadline_that_fork_was_told(fork):
+def test_a_call_has_the_timeout_of_fork(fork):
     fork(2, timeout=2)
     rest = functions.function(lambda x: time.sleep(60 * x[0]), name="rest")
     with pytest.raises(
-        uni.Timeout, match=r"rest: waited in vain for rank 1.*2 s that start\(timeout.*close\(\)"
+        uni.Timeout, match=r"rest: timed out waiting for rank 1.* for 2 s, .*start\(timeout.*close\(\)"
     ):
         rest(functions.data(np.arange(2.0)))
     with pytest.raises(uni.Timeout):
@@ -283,7 +283,7 @@ def test_functions_do_not_call_functions(fork):
     called = []
 
     def nested(rows):
-        # Only the master can try: workers have no such function.
+        # Only the master can try: workers do not have this function.
         if os.getpid() == master:
             called.append(1)
             here.inner(here.x)
@@ -297,7 +297,7 @@ def test_functions_do_not_call_functions(fork):
 
 
 class Here:
-    """Things that stay in the master."""
+    """Objects that stay in the master."""
 
     def __init__(self, inner, x):
         self.inner, self.x = inner, x
@@ -335,7 +335,7 @@ def test_a_missing_package_is_named(fork, monkeypatch):
     assert f(functions.data(np.ones(2))) == 2, "it was not the function's fault"
 
 
-def test_a_command_that_a_worker_cannot_make_is_an_error_and_the_job_goes_on(fork):
+def test_a_failing_command_is_an_error_and_workers_stay_usable(fork):
     fork(2)
     pool = active("the test")
     with pytest.raises(functions.WorkerError, match="worker 1 raised KeyError: 99"):
@@ -359,7 +359,7 @@ def test_a_function_first_called_inside_another_works_outside(fork):
     assert made[0](x) == 4
 
 
-def test_what_cannot_be_sent_is_an_error_and_the_job_goes_on(fork):
+def test_an_unpicklable_function_is_an_error_and_workers_stay_usable(fork):
     fork(2)
     lock = threading.Lock()
     wrong = functions.function(lambda x: (lock, x)[1].sum(), "sum")
@@ -374,7 +374,7 @@ def test_what_cannot_be_sent_is_an_error_and_the_job_goes_on(fork):
 
 
 class OnlyHere:
-    """Cannot be unpacked in another process."""
+    """Cannot be unpickled in another process."""
 
     def __init__(self):
         self.home = os.getpid()
@@ -391,7 +391,7 @@ def arrive(home):
     return OnlyHere()
 
 
-def test_what_cannot_be_unpacked_is_an_error_and_the_job_goes_on(fork):
+def test_a_function_that_cannot_be_unpickled_is_an_error_and_workers_stay_usable(fork):
     fork(3)
     wrong = functions.function(OnlyHere(), "sum")
     right = functions.function(lambda x: x.sum(), "sum")
@@ -441,24 +441,24 @@ def test_results_of_one_worker_are_not_its_inputs(fork, dtype, mode):
     assert not result.any() and result.flags.writeable and kept.all()
 
 
-def test_a_world_of_the_process_itself_is_another_world(fork):
+def test_the_world_of_the_process_is_independent(fork):
     world = uni.init()
     fork(2)
     assert world.size == 1 and uni.all_reduce(np.ones(2)).tolist() == [1, 1]
-    # A worker is a process without a launcher, as far as its functions are concerned.
+    # For its functions, a worker is a process without a launcher.
     f = functions.function(lambda x: np.array([uni.init().size]), "gather")
     assert f(functions.data(np.ones(2))).tolist() == [1, 1]
 
 
-def test_workers_use_one_thread_unless_told(fork, monkeypatch):
+def test_workers_use_one_thread_by_default(fork, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     fork(2)
-    say = functions.function(lambda x: np.array([int(os.environ.get("OMP_NUM_THREADS", 0))]), "gather")
-    assert say(functions.data(np.ones(2))).tolist() == [0, 1]
+    threads = functions.function(lambda x: np.array([int(os.environ.get("OMP_NUM_THREADS", 0))]), "gather")
+    assert threads(functions.data(np.ones(2))).tolist() == [0, 1]
     functions.close()
     fork(2, threads=3)
-    say = functions.function(lambda x: np.array([int(os.environ.get("OMP_NUM_THREADS", 0))]), "gather")
-    assert say(functions.data(np.ones(2))).tolist() == [0, 3]
+    threads = functions.function(lambda x: np.array([int(os.environ.get("OMP_NUM_THREADS", 0))]), "gather")
+    assert threads(functions.data(np.ones(2))).tolist() == [0, 3]
 
 
 def test_profiles_are_written(fork, monkeypatch, tmp_path):

@@ -1,4 +1,4 @@
-"""Helpers that functools has made something of work on workers as they do in the master."""
+"""Helpers wrapped by functools work on workers as they do in the master."""
 
 import functools
 import importlib
@@ -11,7 +11,7 @@ import pytest
 
 from unisono import functions
 
-# Of a script nothing can be imported: it is all sent by value.
+# A script cannot be imported: all of it is sent by value.
 SCRIPT = """
 import functools
 import numpy as np
@@ -130,7 +130,7 @@ def test_helpers_of_an_imported_module(tmp_path, monkeypatch, fork):
         sys.modules.pop("module_with_caches", None)
 
 
-def test_what_a_cached_helper_cannot_send_is_named(fork):
+def test_unpicklable_values_of_a_cached_helper_are_named(fork):
     fork(2)
     lock = threading.Lock()
 

@@ -1,4 +1,4 @@
-"""Waits for what other processes do."""
+"""Waits for the actions of other processes."""
 
 import time
 from pathlib import Path

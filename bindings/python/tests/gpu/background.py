@@ -95,12 +95,12 @@ def exhausted():
         torch.cuda.set_per_process_memory_fraction(1.0)
         try:
             world.all_reduce(x, timeout=30)
-            raise AssertionError("a call was taken for another") from None
+            raise AssertionError("a call was mistaken for another") from None
         except uni.UsageError:
             pass
     except uni.UsageError:
         assert rank > 0
-    print(f"rank {rank}: no call was taken for another", flush=True)
+    print(f"rank {rank}: no call was mistaken for another", flush=True)
     os._exit(0)
 
 

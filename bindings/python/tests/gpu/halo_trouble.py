@@ -16,7 +16,7 @@ x = torch.ones(array.local_shape, device="cuda")
 expected = window.forward(x)
 
 
-def refused(call, kind, *words):
+def rejected(call, kind, *words):
     try:
         call()
     except kind as error:
@@ -27,17 +27,17 @@ def refused(call, kind, *words):
 
 if sys.argv[1] == "mistakes":
     window.forward(x.cpu())
-    refused(lambda: window.forward(x, torch.empty(window.padded_shape)), uni.UsageError, "CUDA")
-    refused(lambda: window.forward(x[:, :-1]), uni.UsageError, "shape")
-    refused(lambda: window.forward(x.to(torch.int16)), uni.UsageError, "int16")
+    rejected(lambda: window.forward(x, torch.empty(window.padded_shape)), uni.UsageError, "CUDA")
+    rejected(lambda: window.forward(x[:, :-1]), uni.UsageError, "shape")
+    rejected(lambda: window.forward(x.to(torch.int16)), uni.UsageError, "int16")
     assert torch.equal(window.forward(x), expected)
     # One rank's array is in CUDA memory, another's is not: no rank continues.
     mine = x.cpu() if world.rank == 1 else x
-    refused(lambda: window.forward(mine, timeout=20), uni.Error)
+    rejected(lambda: window.forward(mine, timeout=20), uni.Error)
     if world.rank == 0:
-        print("mistakes were refused")
+        print("mistakes were rejected")
 else:
     if world.rank == world.size - 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    refused(lambda: [window.forward(x, timeout=30) for _ in range(1000)], uni.PeerLost)
+    rejected(lambda: [window.forward(x, timeout=30) for _ in range(1000)], uni.PeerLost)
     print(f"rank {world.rank}: the lost rank was named", flush=True)

@@ -35,7 +35,7 @@ with side:
     assert rows[:, 0].tolist() == [one for one in range(world.size) for _ in range(one)]
     try:
         world.all_reduce(Lender(cupy.zeros((4, 4))[:, ::2]))
-        raise AssertionError("gaps should have been refused")
+        raise AssertionError("gaps should have been rejected")
     except uni.UsageError as error:
         assert "contiguous" in str(error), error
 if world.rank == 0:

@@ -11,7 +11,12 @@ from unisono.group import Group
 
 size = int(sys.argv[1])
 failures = []
-wishes = {
+spec = {
+    "shape": (1000, 16),
+    "values": None,
+    "pipelined": False,
+    "keys": "int",
+    "timeout": None,
     "dtype": "float32",
     "name": "weights",
     "init": ("constant", 1.0, 0.0, 0),
@@ -28,7 +33,7 @@ def run(world):
     """One rank: adds to all rows in its own order, ten times."""
     try:
         tables, group = world.tables("both"), Group(world.group())
-        table = tables.matrix((1000, 16), None, wishes, None)
+        table = tables.create("matrix", None, lambda: spec)
         for _ in range(10):
             ids = torch.randperm(1000, device="cuda")
             table.add(torch.ones(1000, 16, device="cuda"), ids, None, True, None)

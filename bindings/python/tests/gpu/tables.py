@@ -109,7 +109,7 @@ def updaters(world, dtypes):
                 same(table, exact.values, tolerance, (updater, dtype, shape))
                 uni.barrier()
                 checked += 1
-    print(f"{checked} tables of {world.size} ranks are as their formulas say")
+    print(f"{checked} tables of {world.size} ranks match their formulas")
 
 
 def alike(world):
@@ -240,7 +240,7 @@ def libraries(world, name):
     print(f"{world.size} ranks: tables take arrays of {name}")
 
 
-def refused(call, *words, kind=uni.UsageError):
+def rejected(call, *words, kind=uni.UsageError):
     """The call must fail, with these words in its error."""
     try:
         call()
@@ -254,15 +254,15 @@ def wrong(table):
     """Calls that a table of 10 x 4 rejects, whatever its updater."""
     ones = torch.ones(3, 4, device="cuda")
     ids = torch.tensor([1, 10, -1], device="cuda")
-    refused(lambda: table.add(ones, ids, wait=True), "10 at position 1", "row ids from 0 to 9")
-    refused(lambda: table.get(ids), "10 at position 1")
-    refused(lambda: table.get(ids.cpu(), out=ones), "10 at position 1")
-    refused(lambda: table.get(ids > 1), "integers, received bool")
-    refused(lambda: table.add(ones, ids + 0.5), "integers, received float32")
-    refused(lambda: table.add(ones, [0, 1], wait=True), "8 elements")
-    refused(lambda: table.add(ones.double(), [0, 1, 2]), "float64")
+    rejected(lambda: table.add(ones, ids, wait=True), "10 at position 1", "row ids from 0 to 9")
+    rejected(lambda: table.get(ids), "10 at position 1")
+    rejected(lambda: table.get(ids.cpu(), out=ones), "10 at position 1")
+    rejected(lambda: table.get(ids > 1), "integers, received bool")
+    rejected(lambda: table.add(ones, ids + 0.5), "integers, received float32")
+    rejected(lambda: table.add(ones, [0, 1], wait=True), "8 elements")
+    rejected(lambda: table.add(ones.double(), [0, 1, 2]), "float64")
     elsewhere = np.zeros((1, 4), "float32")
-    refused(lambda: table.get(torch.tensor([1], device="cuda"), out=elsewhere), "CUDA memory")
+    rejected(lambda: table.get(torch.tensor([1], device="cuda"), out=elsewhere), "CUDA memory")
 
 
 def mistakes(world):
@@ -273,16 +273,16 @@ def mistakes(world):
         wrong(one)
     broken = torch.ones(10, 4, device="cuda")
     broken[7, 2] = torch.nan
-    refused(lambda: table.add(broken, wait=True), "NaN at row 7, column 2")
-    refused(lambda: table.add(broken[6:9], [0, 1, 2], wait=True), "NaN at row 1, column 2")
-    refused(lambda: uni.ArrayTable(5, device="cuda", consistency="average"), "average", kind=uni.Error)
-    refused(lambda: uni.ArrayTable(5, device="cuda:77"), "77", kind=uni.Error)
-    refused(lambda: uni.ArrayTable(5, device="tpu"), "tpu")
+    rejected(lambda: table.add(broken, wait=True), "NaN at row 7, column 2")
+    rejected(lambda: table.add(broken[6:9], [0, 1, 2], wait=True), "NaN at row 1, column 2")
+    rejected(lambda: uni.ArrayTable(5, device="cuda", consistency="average"), "average", kind=uni.Error)
+    rejected(lambda: uni.ArrayTable(5, device="cuda:77"), "77", kind=uni.Error)
+    rejected(lambda: uni.ArrayTable(5, device="tpu"), "tpu")
     uni.barrier()
     for one in (table, plain):
         assert (host(one.get()) == 1).all()
     uni.barrier()
-    print(f"{world.size} ranks: mistakes are refused")
+    print(f"{world.size} ranks: mistakes are rejected")
 
 
 def lost(world):

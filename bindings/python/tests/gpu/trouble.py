@@ -16,7 +16,7 @@ os.environ["NCCL_HOSTID"] = f"rank-{rank}"  # so that NCCL accepts ranks that sh
 trouble = sys.argv[1]
 
 
-def refused(call, *words, kind=uni.UsageError):
+def rejected(call, *words, kind=uni.UsageError):
     try:
         call()
     except kind as error:
@@ -47,23 +47,23 @@ if trouble == "mistakes":
         lambda: world.all_to_all([mine] * size, timeout=20),
         lambda: world.broadcast(mine, timeout=20),
     ):
-        refused(call, "CUDA")
+        rejected(call, "CUDA")
         assert (torch.as_tensor(mine) == 1).all()
-    refused(lambda: world.all_reduce(ones(8 + rank)))
-    refused(lambda: world.all_reduce(ones(8, dtype=torch.float64 if rank else torch.float32)))
-    refused(lambda: world.all_reduce(ones(8, dtype=torch.int32), "avg"), "avg")
-    refused(lambda: world.all_reduce(ones(8, dtype=torch.int16)), "int16")
-    refused(lambda: world.all_reduce(ones(4, 4).t()[1:]), "contiguous")
-    refused(lambda: world.all_gather(ones(4, 2 + rank), varied=True), "first axis only")
+    rejected(lambda: world.all_reduce(ones(8 + rank)))
+    rejected(lambda: world.all_reduce(ones(8, dtype=torch.float64 if rank else torch.float32)))
+    rejected(lambda: world.all_reduce(ones(8, dtype=torch.int32), "avg"), "avg")
+    rejected(lambda: world.all_reduce(ones(8, dtype=torch.int16)), "int16")
+    rejected(lambda: world.all_reduce(ones(4, 4).t()[1:]), "contiguous")
+    rejected(lambda: world.all_gather(ones(4, 2 + rank), varied=True), "first axis only")
     wrapper = torch.Tensor._make_wrapper_subclass(Wrapper, (3,), device="cuda:0")
-    refused(lambda: world.all_gather(wrapper), "a Wrapper, which has no memory of its own")
+    rejected(lambda: world.all_gather(wrapper), "a Wrapper, which has no memory of its own")
     negative = torch._neg_view(ones(3))
     assert world.all_gather(negative)[0].tolist() == [-1] * 3
     assert world.all_reduce(negative).tolist() == [-size] * 3
     saved, weight = ones(3), ones(3, requires_grad=True)
     loss = (weight * saved).sum()
     world.all_reduce(saved)
-    refused(loss.backward, "modified by an inplace operation", kind=RuntimeError)
+    rejected(loss.backward, "modified by an inplace operation", kind=RuntimeError)
     # A strided input is copied by its own library.
     x = (torch.arange(12.0, device="cuda") + rank).reshape(3, 4).t()
     assert torch.equal(world.all_gather(x)[0], torch.arange(12.0, device="cuda").reshape(3, 4).t())
@@ -75,13 +75,13 @@ if trouble == "mistakes":
     assert float(world.all_reduce(ones(5)).sum()) == 5 * size
     path = world.cuda_path()
     if rank == 0:
-        print(f"mistakes were refused on {size} ranks by {path}")
+        print(f"mistakes were rejected on {size} ranks by {path}")
 
 elif trouble == "late":
     world.all_reduce(ones(8))
     if rank == 0:
         began = time.monotonic()
-        refused(lambda: world.all_reduce(ones(8), timeout=1.0), kind=uni.Timeout)
+        rejected(lambda: world.all_reduce(ones(8), timeout=1.0), kind=uni.Timeout)
         assert time.monotonic() - began < 20
         print("a late rank was given up")
         os._exit(0)
@@ -108,4 +108,4 @@ elif trouble == "killed":
         assert float(ones(10).sum()) == 10  # the device still works
         print(f"rank {rank}: the lost rank was named after {seconds:.1f} s", flush=True)
         os._exit(0)
-    raise AssertionError("nobody was missed")
+    raise AssertionError("no lost rank was detected")

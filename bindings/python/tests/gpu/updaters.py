@@ -7,14 +7,17 @@ DEFAULTS = {
     "sgd": {},
     "momentum": {"momentum": 0.9},
     "nesterov": {"momentum": 0.9},
-    "adagrad": {"learning_rate": 0.01, "epsilon": 1e-10, "lr_decay": 0.0, "initial_accumulator_value": 0.0},
-    "rmsprop": {"learning_rate": 0.01, "rho": 0.99, "epsilon": 1e-8},
-    "adam": {"learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
-    "lion": {"learning_rate": 1e-4, "lambda_": 0.0, "beta1": 0.9, "beta2": 0.99},
+    "adagrad": {"lr": 0.01, "eps": 1e-10, "lr_decay": 0.0, "initial_accumulator_value": 0.0},
+    "rmsprop": {"lr": 0.01, "alpha": 0.99, "eps": 1e-8},
+    "adadelta": {"lr": 1.0, "rho": 0.9, "eps": 1e-6},
+    "adam": {"lr": 0.001, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8},
+    "adamw": {"lr": 0.001, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.01},
+    "adamax": {"lr": 0.002, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8},
+    "lion": {"lr": 1e-4, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.0},
     "ftrl": {"alpha": 0.1, "beta": 1.0, "lambda1": 0.0, "lambda2": 0.0},
-    "dcasgd": {"learning_rate": 0.01, "lambda_": 0.1},
-    "dcasgda": {"learning_rate": 0.01, "lambda_": 0.1, "momentum": 0.95, "epsilon": 1e-7},
-    "multiverso_adagrad": {"learning_rate": 0.01, "rho": 0.1, "epsilon": 1e-6},
+    "dcasgd": {"lr": 0.01, "lambda_": 0.1},
+    "dcasgda": {"lr": 0.01, "lambda_": 0.1, "momentum": 0.95, "eps": 1e-7},
+    "multiverso_adagrad": {"lr": 0.01, "rho": 0.1, "eps": 1e-6},
     "multiverso_momentum": {"momentum": 0.9},
 }
 
@@ -65,33 +68,50 @@ class Reference:
 
     def _adagrad(self, w, state, g, row, worker):
         o = self.options
-        rate = o["learning_rate"] / (1 + (self.steps[row] - 1) * o["lr_decay"])
+        rate = o["lr"] / (1 + (self.steps[row] - 1) * o["lr_decay"])
         state[0] += g * g
-        return w - rate * g / (np.sqrt(o["initial_accumulator_value"] + state[0]) + o["epsilon"])
+        return w - rate * g / (np.sqrt(o["initial_accumulator_value"] + state[0]) + o["eps"])
 
     def _multiverso_adagrad(self, w, state, delta, row, worker):
         o = self.options
-        g = delta / o["learning_rate"]
+        g = delta / o["lr"]
         state[0] += g * g
-        return w - o["rho"] * g / np.sqrt(state[0] + o["epsilon"])
+        return w - o["rho"] * g / np.sqrt(state[0] + o["eps"])
 
     def _rmsprop(self, w, state, g, row, worker):
         o = self.options
+        state[0] = o["alpha"] * state[0] + (1 - o["alpha"]) * g * g
+        return w - o["lr"] * g / (np.sqrt(state[0]) + o["eps"])
+
+    def _adadelta(self, w, state, g, row, worker):
+        o = self.options
         state[0] = o["rho"] * state[0] + (1 - o["rho"]) * g * g
-        return w - o["learning_rate"] * g / (np.sqrt(state[0]) + o["epsilon"])
+        step = np.sqrt(state[1] + o["eps"]) / np.sqrt(state[0] + o["eps"]) * g
+        state[1] = o["rho"] * state[1] + (1 - o["rho"]) * step * step
+        return w - o["lr"] * step
 
     def _adam(self, w, state, g, row, worker):
         o, t = self.options, self.steps[row]
         state[0] = o["beta1"] * state[0] + (1 - o["beta1"]) * g
         state[1] = o["beta2"] * state[1] + (1 - o["beta2"]) * g * g
         mean, square = state[0] / (1 - o["beta1"] ** t), state[1] / (1 - o["beta2"] ** t)
-        return w - o["learning_rate"] * mean / (np.sqrt(square) + o["epsilon"])
+        return w - o["lr"] * mean / (np.sqrt(square) + o["eps"])
+
+    def _adamw(self, w, state, g, row, worker):
+        o = self.options
+        return self._adam(w - o["lr"] * o["weight_decay"] * w, state, g, row, worker)
+
+    def _adamax(self, w, state, g, row, worker):
+        o, t = self.options, self.steps[row]
+        state[0] = o["beta1"] * state[0] + (1 - o["beta1"]) * g
+        state[1] = np.maximum(o["beta2"] * state[1], np.abs(g) + o["eps"])
+        return w - o["lr"] / (1 - o["beta1"] ** t) * state[0] / state[1]
 
     def _lion(self, w, state, g, row, worker):
         o = self.options
         direction = np.sign(o["beta1"] * state[0] + (1 - o["beta1"]) * g)
         state[0] = o["beta2"] * state[0] + (1 - o["beta2"]) * g
-        return w - o["learning_rate"] * (direction + o["lambda_"] * w)
+        return w - o["lr"] * (direction + o["weight_decay"] * w)
 
     def _ftrl(self, w, state, g, row, worker):
         o = self.options
@@ -106,15 +126,15 @@ class Reference:
     def _dcasgd(self, w, state, delta, row, worker):
         o = self.options
         missed = np.where(self.seen[worker, row], w - state[0], 0)
-        w = w - (delta + o["lambda_"] / o["learning_rate"] * delta * delta * missed)
+        w = w - (delta + o["lambda_"] / o["lr"] * delta * delta * missed)
         state[0], self.seen[worker, row] = w, True
         return w
 
     def _dcasgda(self, w, state, delta, row, worker):
         o = self.options
-        g = delta / o["learning_rate"]
+        g = delta / o["lr"]
         state[1] = o["momentum"] * state[1] + (1 - o["momentum"]) * g * g
         missed = np.where(self.seen[worker, row], w - state[0], 0)
-        w = w - (delta + o["lambda_"] / np.sqrt(state[1] + o["epsilon"]) * delta * g * missed)
+        w = w - (delta + o["lambda_"] / np.sqrt(state[1] + o["eps"]) * delta * g * missed)
         state[0], self.seen[worker, row] = w, True
         return w

@@ -20,7 +20,7 @@ def on(axes, function):
         return local.run(function)
 
 
-def test_other_weights_on_a_rank_are_named():
+def test_different_weights_on_a_rank_are_named():
     module = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.BatchNorm2d(2))
     part = torch.arange(32.0).reshape(1, 1, 4, 8)
 
@@ -48,7 +48,7 @@ def test_other_weights_on_a_rank_are_named():
     on({"h": 3}, rank)
 
 
-def test_weights_that_come_apart_are_named():
+def test_weights_that_diverge_are_named():
     module = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.BatchNorm2d(2))
     whole = torch.randn(1, 1, 9, 8)
 
@@ -75,7 +75,7 @@ def test_weights_that_come_apart_are_named():
     on({"h": 3}, rank)
 
 
-def test_regions_with_a_halo_are_refused():
+def test_regions_with_a_halo_are_rejected():
     volume = np.random.default_rng(0).normal(size=(2, 3, 9, 8))
 
     def rank(grid):
@@ -101,7 +101,7 @@ def test_regions_with_a_halo_are_refused():
     on({"h": 2, "w": 2}, rank)
 
 
-def test_models_inside_of_others_are_refused():
+def test_nested_models_are_rejected():
     def rank(grid):
         inner = spatial(nn.ReLU(), grid)
         with pytest.raises(uni.Unsupported, match=rf"rank {grid.rank}: spatial: .*layer '0' of spatial"):
@@ -152,7 +152,7 @@ def test_buffers_that_forward_writes():
     on({"h": 2}, rank)
 
 
-def test_the_whole_on_every_rank_is_warned_of():
+def test_a_full_sample_on_every_rank_warns():
     whole = torch.randn(1, 1, 8, 8)
 
     def rank(grid):
@@ -175,7 +175,7 @@ def test_samples_of_verify_that_differ_are_named():
     on({"h": 2}, rank)
 
 
-def test_what_is_no_tensor_is_named():
+def test_arguments_that_are_not_tensors_are_named():
     def rank(grid):
         model = spatial(nn.ReLU(), grid)
         with pytest.raises(uni.UsageError, match=r"received a numpy.ndarray of the shape \(1, 1, 4, 8\)"):
@@ -191,7 +191,7 @@ def test_what_is_no_tensor_is_named():
     on({"h": 2}, rank)
 
 
-def test_compiled_modules_are_refused():
+def test_compiled_modules_are_rejected():
     uni.init()
     grid = uni.Grid(h=1, w=1)
     net = nn.Sequential(nn.Conv2d(1, 1, 3))
@@ -232,7 +232,7 @@ def test_models_are_copied_and_not_pickled():
     on({"h": 2}, rank)
 
 
-def test_targets_may_be_the_whole_a_part_or_this_ranks_elements():
+def test_targets_may_be_the_full_tensor_a_part_or_this_ranks_elements():
     module = nn.Conv2d(1, 3, 3, padding=1).double()
     whole = torch.randn(2, 1, 9, 7, dtype=torch.float64)
     classes = torch.randint(0, 3, (2, 9, 7))
@@ -267,7 +267,7 @@ def test_targets_may_be_the_whole_a_part_or_this_ranks_elements():
     on({"h": 2, "w": 2}, rank)
 
 
-def test_elements_that_an_index_names():
+def test_indexing_by_tensors():
     whole = torch.randn(2, 3, 6, 5, dtype=torch.float64)
     chosen = whole.argmax(1, keepdim=True)
     rows = torch.tensor([4, 0, 4])

@@ -100,7 +100,7 @@ def test_objects_and_generators_are_the_same_on_every_rank(rehearsals):
     ],
     ids=str,
 )
-def test_other_arguments_on_a_rank_are_named(mine, theirs, words):
+def test_different_arguments_on_a_rank_are_named(mine, theirs, words):
     def rank(grid):
         net = spatial(nn.Identity(), grid)
         with pytest.raises(uni.UsageError, match=f"another one on rank 1 than on rank 0, with .*{words}"):
@@ -125,7 +125,7 @@ def test_values_that_change_are_rehearsed_a_few_times(rehearsals):
     assert len(rehearsals) == 2 * arguments.VALUES
 
 
-def test_calls_that_are_remembered_are_limited():
+def test_the_cache_of_calls_is_bounded():
     known = Rehearsed()
     for kind in range(3 * arguments.KINDS):
         for value in range(3):

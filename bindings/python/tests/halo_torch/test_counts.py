@@ -76,11 +76,11 @@ def compare_losses(module, loss):
     ],
     ids=["times", "convolution", "fourier", "sum", "sampled", "gate", "largest"],
 )
-def test_what_is_gathered_inside_a_model_counts_once(between):
+def test_tensors_gathered_inside_a_model_count_once(between):
     compare_losses(Body(between), lambda model, x: model(x).square().mean().backward())
 
 
-def test_what_is_gathered_outside_counts_once():
+def test_tensors_gathered_outside_count_once():
     def loss(model, x):
         functional.grid_sample(gathered(model(x)), TURNED, align_corners=False).square().mean().backward()
 
@@ -111,7 +111,7 @@ def test_learned_weights_of_losses():
     compare_losses(nn.Conv2d(1, 1, 3, padding=1), loss)
 
 
-def test_wholes_that_are_learned():
+def test_learned_full_tensors():
     def loss(model, x):
         image = WHOLE.clone().requires_grad_()
         given = Part.of(image, model.grid) if hasattr(model, "grid") else image
@@ -121,7 +121,7 @@ def test_wholes_that_are_learned():
     compare_losses(nn.Conv2d(1, 1, 3, padding=1), loss)
 
 
-def test_gradients_of_some_inputs_alone():
+def test_gradients_of_only_some_inputs():
     module = nn.Conv2d(1, 1, 3, padding=1).double()
     image = WHOLE.clone().requires_grad_()
     module(image).pow(3).mean().backward(inputs=[image])
@@ -155,7 +155,7 @@ def test_plain_modules_after_a_model():
     compare_losses(nn.Conv2d(1, 1, 3, padding=1), loss)
 
 
-def test_parameters_of_somebody_else_inside_a_model():
+def test_foreign_parameters_inside_a_model():
     outside = torch.full((1, 1, 8, 8), 0.5, dtype=torch.float64)
 
     def loss(model, x):
@@ -199,7 +199,7 @@ class Keyed(OrderedDict):
 
 
 @pytest.mark.parametrize("kind", [Found, Keyed])
-def test_outputs_in_classes_of_their_own(kind):
+def test_outputs_in_user_defined_classes(kind):
     def between(own, x):
         return kind(image=own.second(x), terms=[own.scale.square().sum()])
 
@@ -255,14 +255,14 @@ def test_checkpoints():
     compare_losses(Checkpointed(), asked)
 
 
-def test_the_whole_model_in_a_checkpoint():
+def test_the_entire_model_in_a_checkpoint():
     def loss(model, x):
         checkpoint(model, x, use_reentrant=False).pow(3).mean().backward()
 
     compare_losses(Body(lambda own, x: own.second(x.sigmoid())), loss)
 
 
-def test_reentrant_checkpoints_are_refused():
+def test_reentrant_checkpoints_are_rejected():
     module = Checkpointed(True).double()
 
     def rank(grid):
@@ -293,7 +293,7 @@ class Elsewhere(Checkpointed):
             return super().forward(x)
 
 
-def test_what_is_kept_somewhere_else():
+def test_saved_tensors_that_are_stored_elsewhere():
     def between(own, x):
         with torch.autograd.graph.save_on_cpu():
             return own.second(x.sigmoid())
@@ -301,7 +301,7 @@ def test_what_is_kept_somewhere_else():
     compare_losses(Body(between), lambda model, x: model(x).square().mean().backward())
 
 
-def test_checkpoints_inside_of_others_are_refused():
+def test_nested_checkpoints_are_rejected():
     module, nested, elsewhere = Checkpointed().double(), Nested().double(), Elsewhere().double()
 
     def rank(grid):
@@ -321,7 +321,7 @@ def test_checkpoints_inside_of_others_are_refused():
         local.run(rank)
 
 
-def test_the_loss_in_a_reentrant_checkpoint_is_refused():
+def test_the_loss_in_a_reentrant_checkpoint_is_rejected():
     module = nn.Conv2d(1, 1, 3, padding=1).double()
 
     def rank(grid):
@@ -348,7 +348,7 @@ class Square(torch.autograd.Function):
         return 2 * context.saved_tensors[0] * gradient
 
 
-def test_functions_with_derivatives_of_their_own():
+def test_functions_with_user_defined_derivatives():
     def loss(model, x):
         model(x).square().mean().backward()
 
@@ -358,5 +358,5 @@ def test_functions_with_derivatives_of_their_own():
     )
 
 
-def test_checkpoints_that_draw(run_program):
+def test_checkpoints_that_draw_random_numbers(run_program):
     run_program(2, "checkpoints.py").check()

@@ -159,7 +159,7 @@ FUNCTIONS = {
 
 @pytest.mark.filterwarnings("ignore:size_average and reduce")
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_on_parts_are_functions_of_the_whole(name):
+def test_functions_on_parts_equal_functions_of_the_full_tensor(name):
     random = torch.Generator().manual_seed(0)
     whole = torch.randn(4, 3, 5, 7, dtype=torch.float64, generator=random)
     place = list(FUNCTIONS).index(name)
@@ -183,7 +183,7 @@ def test_windows_and_shuffles_with_fewer_rows_than_ranks(grid):
     compare(Between(each).double(), whole, [grid])
 
 
-def test_columns_stay_where_they_are():
+def test_unfolded_columns_stay_on_their_rank():
     whole = torch.arange(35.0).view(1, 1, 5, 7)
 
     def rank(grid):
@@ -221,7 +221,7 @@ def test_every_pointwise_layer():
     compare(Each().double(), whole, [{"h": 2, "w": 2}, {"data": 2, "h": 3}])
 
 
-def test_maxima_of_whole_numbers_know_no_padding():
+def test_maxima_of_integers_ignore_padding():
     whole = -torch.arange(1, 49, dtype=torch.int32).reshape(1, 1, 8, 6)
 
     def rank(grid):

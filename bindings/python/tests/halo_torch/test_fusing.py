@@ -65,12 +65,12 @@ def compare(module, whole, grids, change=None):
 
 
 @pytest.mark.parametrize("options", [{}, {"bias": False}, {"dilation": 2}, {"groups": 2}], ids=str)
-def test_inference_is_that_of_the_whole(kernel, options):
+def test_fused_inference_equals_one_process(kernel, options):
     compare(network(**options), torch.randn(2, 3, 29, 23, dtype=torch.float64), GRIDS)
-    assert kernel, "another way was taken"
+    assert kernel, "this path was not used"
 
 
-def test_volumes_too(kernel):
+def test_volumes_are_fused(kernel):
     compare(network(nn.Conv3d), torch.randn(1, 3, 11, 9, 13, dtype=torch.float64), [{"d": 2, "w": 2}])
     assert kernel
 
@@ -93,7 +93,7 @@ def test_the_part_and_its_ends_are_computed_by_the_kernel(kernel):
     ],
     ids=lambda layer: type(layer).__name__,
 )
-def test_other_layers_stay_apart(kernel, layer):
+def test_other_layers_are_not_fused(kernel, layer):
     module = nn.Sequential(layer, nn.ReLU()).double()
     compare(module, torch.randn(1, 3, 16, 8, dtype=torch.float64), [{"h": 2}])
     assert not kernel
@@ -105,7 +105,7 @@ class Twice(nn.Sequential):
 
 
 @pytest.mark.parametrize("kind", [Twice, nn.ModuleList], ids=lambda kind: kind.__name__)
-def test_other_containers_stay_as_they_are(kernel, kind):
+def test_other_containers_are_not_fused(kernel, kind):
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
@@ -124,7 +124,7 @@ def test_other_containers_stay_as_they_are(kernel, kind):
     "register",
     ["register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"],
 )
-def test_hooks_see_what_is_between(kernel, place, register):
+def test_hooks_see_the_intermediate_value(kernel, place, register):
     seen = []
 
     def change(module):
@@ -137,7 +137,7 @@ def test_hooks_see_what_is_between(kernel, place, register):
         assert any((one.local < 0).any() for one in seen if not one.placeholder)
 
 
-def test_hooks_of_all_modules_see_it_too(kernel):
+def test_global_hooks_see_the_intermediate_value(kernel):
     seen = []
     handle = nn.modules.module.register_module_forward_hook(lambda one, *_: seen.append(type(one)))
     try:
@@ -148,7 +148,7 @@ def test_hooks_of_all_modules_see_it_too(kernel):
     assert not kernel and nn.Conv2d in seen
 
 
-def test_learning_keeps_what_is_between(kernel):
+def test_training_keeps_the_intermediate_value(kernel):
     module = network()
     with uni.local_grid(h=2) as local:
 
@@ -169,7 +169,7 @@ def test_learning_keeps_what_is_between(kernel):
     assert kernel
 
 
-def test_plain_tensors_and_layers_by_themselves_are_as_ever(kernel):
+def test_plain_tensors_and_single_layers_are_not_fused(kernel):
     module = network()
     with uni.local_grid(h=2) as local:
 
@@ -190,14 +190,14 @@ def test_plain_tensors_and_layers_by_themselves_are_as_ever(kernel):
         local.run(rank)
 
 
-def test_what_does_not_fit_is_refused_as_ever(kernel):
+def test_invalid_shapes_are_rejected_as_without_fusion(kernel):
     module = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU()).double()
     with uni.local_grid(h=2) as local, pytest.raises(RuntimeError, match="to have 3 channels"):
         local.run(infer, module, torch.ones(1, 5, 16, 8, dtype=torch.float64))
     assert not kernel
 
 
-def test_large_arrays_are_left_to_other_kernels(kernel, monkeypatch):
+def test_large_arrays_are_not_fused(kernel, monkeypatch):
     monkeypatch.setattr(fusing, "LARGEST", 3 * 8 * 8)
     module = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU()).double()
     compare(module, torch.randn(1, 3, 16, 8, dtype=torch.float64), [{"h": 2}])
@@ -214,7 +214,7 @@ def possible(kernel):
         yield lambda layer: fusing.is_possible(layer, nn.ReLU(), part)
 
 
-def test_settings_that_keep_layers_apart(possible, monkeypatch):
+def test_settings_that_prevent_fusion(possible, monkeypatch):
     layer = nn.Conv2d(3, 4, 3)
     assert not possible(layer), "weights need gradients"
     layer.requires_grad_(False)
@@ -236,7 +236,7 @@ def test_settings_that_keep_layers_apart(possible, monkeypatch):
 
 
 @pytest.mark.parametrize("fault", ["zeros for NaN", "no kernel"])
-def test_kernels_that_do_not_the_same_are_not_used(kernel, monkeypatch, fault):
+def test_kernels_with_different_results_are_not_used(kernel, monkeypatch, fault):
     good, tried = torch.cudnn_convolution_relu, []
 
     def cudnn_convolution_relu(*arguments):

@@ -94,7 +94,7 @@ def test_the_exchange_alone_can_be_differentiated_twice():
         local.run(rank)
 
 
-def test_losses_of_parts_make_the_loss_of_the_whole():
+def test_losses_of_parts_give_the_loss_of_the_full_tensor():
     module = nn.Conv2d(1, 3, 3, padding=1).double()
     whole = torch.randn(2, 1, 9, 7, dtype=torch.float64)
     classes = torch.randint(0, 3, (2, 9, 7))
@@ -131,7 +131,7 @@ def test_losses_of_parts_make_the_loss_of_the_whole():
             local.run(rank, name, {"loss": value.detach(), "weight": own.weight.grad, "bias": own.bias.grad})
 
 
-def test_a_loss_of_ones_own_part_adds_to_the_others():
+def test_losses_of_local_elements_are_summed_over_ranks():
     module = nn.Conv1d(1, 2, 3, padding=1).double()
     whole = torch.randn(1, 1, 10, dtype=torch.float64)
     own = copy.deepcopy(module)
@@ -166,7 +166,7 @@ def test_frozen_parameters_and_inference():
         local.run(rank)
 
 
-def test_training_is_the_training_of_one_process():
+def test_training_equals_one_process():
     module = network()
     whole = torch.randn(2, 2, 11, 9, dtype=torch.float64)
 
@@ -220,7 +220,7 @@ def test_half_types(dtype):
     ],
     ids=lambda one: type(one).__name__,
 )
-def test_gradients_of_gradients_where_ranks_have_nothing(last):
+def test_double_backward_with_ranks_without_rows(last):
     """Ranks without rows communicate like the others, also in double backward."""
     torch.manual_seed(1)
     module = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.Softplus(), last).double()

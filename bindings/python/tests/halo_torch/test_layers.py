@@ -7,7 +7,7 @@ from layers import KINDS, random_case
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
-def test_layers_on_parts_are_layers_of_the_whole(kind):
+def test_layers_on_parts_equal_layers_of_the_full_tensor(kind):
     for seed in range(10):
         module, whole, axes = random_case(kind, seed)
         try:

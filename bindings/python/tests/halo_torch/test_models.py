@@ -91,7 +91,7 @@ def test_channels_last_and_pixel_shuffle():
     compare(ConvNext().double(), torch.randn(2, 3, 18, 22, dtype=torch.float64), GRIDS)
 
 
-def test_weights_that_are_used_twice_and_maps_of_the_whole():
+def test_weights_used_twice_and_maps_of_the_global_size():
     compare(Tied().double(), torch.randn(2, 3, 16, 20, dtype=torch.float64), GRIDS)
 
 
@@ -159,7 +159,7 @@ def test_scatter_and_gather():
         local.run(rank)
 
 
-def test_new_shapes_need_nothing_new():
+def test_new_shapes_need_no_new_model():
     module = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.BatchNorm2d(2)).double()
     for shape in [(1, 1, 8, 8), (3, 1, 8, 8), (1, 1, 5, 11), (2, 1, 3, 1)]:
         compare(module, torch.randn(shape, dtype=torch.float64), [{"h": 2, "w": 2}])

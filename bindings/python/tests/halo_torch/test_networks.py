@@ -40,7 +40,7 @@ def test_networks_in_single_precision(name):
     compare(module, whole, grids[1:3], 1e-5)
 
 
-def test_batches_are_divided_too_and_gradients_accumulate():
+def test_batches_are_divided_and_gradients_accumulate():
     module, whole, _ = network("ResNet-18", torch.float64)
     compare(module, whole, [{"data": 2, "w": 2}, {"data": 2, "h": 1, "w": 3}], 1e-10, passes=2)
 
@@ -51,7 +51,7 @@ def test_one_rank_is_one_process():
 
 
 @pytest.mark.parametrize("name", ["ResNet-18", "U-Net 3-D"])
-def test_halos_that_travel_while_the_inner_part_is_computed(name):
+def test_halos_overlap_with_the_inner_part(name):
     module, whole, grids = network(name, torch.float64)
     compare(module, whole, grids[:3], 1e-10, overlap=True)
 
@@ -73,7 +73,7 @@ def test_inner_outputs_and_slabs_cover_everything_once():
 
 
 @pytest.mark.parametrize("name", ["ResNet-18", "U-Net 3-D"])
-def test_parts_are_convolved_where_they_are_as_large_ones_are(name, monkeypatch):
+def test_parts_are_convolved_without_padding_like_large_ones(name, monkeypatch):
     monkeypatch.setattr(strips, "WORTHWHILE", 0)
     module, whole, grids = network(name, torch.float64)
     compare(module, whole, grids[:3], 1e-10)

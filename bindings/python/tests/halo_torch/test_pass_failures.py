@@ -31,7 +31,7 @@ def on(axes, function):
     ],
     ids=["dimensions", "no tensor", "sparse", "meta"],
 )
-def test_arguments_of_one_rank_that_are_rejected(spoilt, words):
+def test_arguments_that_one_rank_rejects(spoilt, words):
     def rank(grid):
         model = spatial(nn.Identity(), grid)
         x = torch.zeros(1, 1, 4, 4)
@@ -75,7 +75,7 @@ def test_a_rehearsal_that_one_rank_rejects(kind):
     on({"h": 3}, rank)
 
 
-def test_a_pass_that_one_rank_leaves():
+def test_a_pass_that_fails_on_one_rank():
     def rank(grid):
         module = Fails()
         model = spatial(module, grid)
@@ -143,7 +143,7 @@ def test_a_loss_that_one_rank_rejects(axes, reduction):
     on(axes, rank)
 
 
-def test_an_exchange_that_one_rank_leaves(monkeypatch):
+def test_an_exchange_that_fails_on_one_rank(monkeypatch):
     """One rank has no memory for the padded part, or another type: the others are in the exchange."""
     allocate, failing = unisono.halo.window.empty_like, set()
 
@@ -217,7 +217,7 @@ class Stack(nn.Module):
 
 
 @pytest.mark.parametrize("hooks", [False, True], ids=["function", "hook"])
-def test_a_backward_that_one_rank_leaves(hooks):
+def test_a_backward_that_fails_on_one_rank(hooks):
     whole, stack = torch.randn(1, 1, 9, 4), Stack()
     stack.hooks = hooks
 
@@ -273,7 +273,7 @@ REJECTED = {
 
 @pytest.mark.parametrize("overlap", [False, True], ids=["", "overlap"])
 @pytest.mark.parametrize("name", REJECTED)
-def test_what_pytorch_rejects_is_rejected_where_there_is_nothing(name, overlap):
+def test_ranks_without_outputs_reject_what_pytorch_rejects(name, overlap):
     """The last rank has no outputs, and computes none."""
     function, dtype, rows = REJECTED[name]
     module = type("Module", (nn.Module,), {"forward": lambda self, x: function(x)})
@@ -307,7 +307,7 @@ class Volumes(nn.Module):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, None], ids=str)
-def test_types_where_there_is_nothing(dtype):
+def test_types_on_ranks_without_outputs(dtype):
     module, whole = Volumes(), torch.randn(1, 1, 3, 6, 6)
     with torch.autocast("cpu", dtype=dtype, enabled=dtype is not None):
         expected = module(whole).detach()

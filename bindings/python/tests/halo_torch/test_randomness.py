@@ -77,7 +77,7 @@ def test_random_numbers_are_those_of_one_process(name, monkeypatch):
 @pytest.mark.parametrize(
     "name", ["rand_like", "randn_like", "dropout", "bernoulli", "alpha_dropout", "normal_"]
 )
-def test_random_numbers_keep_to_their_part_of_memory(name, monkeypatch):
+def test_random_numbers_use_the_memory_of_one_part(name, monkeypatch):
     monkeypatch.setattr(streams, "CHUNK", 1 << 10)
     shape = (1, 1, 256, 256)
 

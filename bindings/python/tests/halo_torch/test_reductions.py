@@ -150,7 +150,7 @@ FULL = {
 
 
 @pytest.mark.parametrize("name", FULL)
-def test_operations_keep_to_their_part_of_memory(name):
+def test_operations_use_the_memory_of_one_part(name):
     shape = (1, 1, 256, 256)
 
     def rank(grid):

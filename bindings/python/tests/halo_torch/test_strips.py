@@ -41,7 +41,7 @@ def forced(calls, monkeypatch):
     "kernel, dilation, groups, bias", [(3, 1, 1, True), (5, 1, 2, False), (3, 2, 1, True)]
 )
 @pytest.mark.parametrize("overlap", [False, True])
-def test_convolutions_are_those_of_the_whole(forced, dims, kernel, dilation, groups, bias, overlap):
+def test_convolutions_equal_one_process(forced, dims, kernel, dilation, groups, bias, overlap):
     make = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[dims]
     layers = [
         make(4, 4, kernel, padding="same", dilation=dilation, groups=groups, bias=bias) for _ in range(2)
@@ -49,23 +49,23 @@ def test_convolutions_are_those_of_the_whole(forced, dims, kernel, dilation, gro
     module = nn.Sequential(layers[0], nn.ReLU(), layers[1]).double()
     whole = torch.rand(2, 4, *[29, 23, 13][-dims:], dtype=torch.float64)
     compare(module, whole, GRIDS[dims], 1e-10, overlap=overlap)
-    assert forced, "another way was taken"
+    assert forced, "this path was not used"
 
 
-def test_parts_that_are_too_small_take_the_usual_way(forced):
+def test_parts_that_are_too_small_are_padded(forced):
     module = nn.Conv2d(1, 1, 5, padding=2).double()
     compare(module, torch.rand(1, 1, 9, 9, dtype=torch.float64), [{"h": 3}], 1e-10)
     assert not forced
 
 
 @pytest.mark.parametrize("side, large", [(16, False), (256, True)])
-def test_large_parts_alone_take_this_way(calls, side, large):
+def test_only_large_parts_use_strips(calls, side, large):
     module = nn.Conv2d(4, 1, 3, padding=1).double()
     compare(module, torch.rand(1, 4, side, side, dtype=torch.float64), [{"h": 2}], 1e-10)
     assert bool(calls) == large
 
 
-def test_channels_stay_next_to_each_other(forced):
+def test_channels_last_is_preserved(forced):
     last = torch.channels_last
     module = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 4, 5, padding=2)).double()
     module = module.to(memory_format=last)
@@ -83,7 +83,7 @@ def test_channels_stay_next_to_each_other(forced):
     with uni.local_grid(h=2, w=2) as local:
         for found in local.run(infer):
             torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
-    assert forced, "another way was taken"
+    assert forced, "this path was not used"
 
 
 def test_many_shapes_do_not_fill_memory(monkeypatch):

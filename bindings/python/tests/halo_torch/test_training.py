@@ -81,7 +81,7 @@ def test_steps_of_adam_and_averages_of_weights():
     both(run, network().double(), 1e-8, GRIDS[:2])
 
 
-def test_two_models_against_each_other():
+def test_an_adversarial_pair_of_models():
     torch.manual_seed(2)
     maker = nn.Sequential(nn.ConvTranspose2d(3, 3, 4, 2, 1), nn.BatchNorm2d(3), nn.Tanh())
     module = nn.ModuleDict({"maker": maker, "judge": network()}).double()

@@ -81,6 +81,6 @@ def test_windows_over_every_type(name):
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
-def test_normalisations_reject_whole_numbers_on_every_rank(dtype):
+def test_normalisations_reject_integers_on_every_rank(dtype):
     for function in NORMALISATIONS.values():
         compare_function(function, torch.ones(2, 4, 5, 7, dtype=dtype), [{"h": 6}], 0)

@@ -155,7 +155,7 @@ def test_rehearsals_leave_no_trace_and_follow_hooks():
     assert module.norm.num_batches_tracked == 1
 
 
-def test_entries_are_put_back_whatever_happens():
+def test_entries_are_restored_after_any_error():
     table, other = {"a": 1, "b": 2}, {}
 
     def call():

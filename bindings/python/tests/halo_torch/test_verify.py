@@ -10,7 +10,7 @@ from unisono.torch import verify
 
 
 @pytest.mark.parametrize("make, shape", [(lambda: ResNet18(4), (2, 3, 33, 35)), (Decoder, (1, 3, 5, 6))])
-def test_a_network_without_faults(make, shape):
+def test_a_correct_network(make, shape):
     module = make().double()
     before = {name: one.clone() for name, one in module.state_dict().items()}
     whole = torch.randn(shape, dtype=torch.float64)
@@ -44,7 +44,7 @@ class Faulty(nn.Module):
         return x
 
 
-def test_a_fault_is_found_where_it_is(capsys):
+def test_a_fault_is_located(capsys):
     module = nn.Sequential(nn.Conv2d(1, 1, 3, padding=1), Faulty(), nn.Dropout(0.5))
     for one in module.parameters():
         one.requires_grad_(False)

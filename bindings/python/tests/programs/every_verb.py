@@ -87,6 +87,59 @@ def blocks(group, dtype):
     same(group.all_to_all(x), np.concatenate(whole))
 
 
+def given(group, dtype):
+    """Results in the caller's arrays, and blocks of different sizes."""
+    parts = np.stack([part(rank, (2 * group.size, 3), dtype) for rank in range(group.size)])
+    mine = parts[group.rank].copy()
+    out = np.zeros_like(parts)
+    assert group.all_gather(mine, out=out) is out
+    same(out, parts)
+    out = np.zeros_like(parts)
+    out[group.rank] = mine
+    group.all_gather(out[group.rank], out=out)  # the input is a part of the output
+    same(out, parts)
+    root = group.size - 1
+    out = np.zeros_like(parts) if group.rank == root else None
+    assert group.gather(mine, root, out=out) is out
+    if group.rank == root:
+        same(out, parts)
+    rows = slice(2 * group.rank, 2 * group.rank + 2)
+    out = np.zeros((2, 3), dtype=dtype)
+    assert group.scatter(parts[root] if group.rank == root else None, root, out=out) is out
+    same(out, parts[root][rows])
+    assert group.reduce_scatter(mine, "max", out=out) is out
+    same(out, parts.max(0)[rows])
+    out = np.zeros_like(mine)
+    pending = group.all_to_all(mine, out=out, wait=False)
+    assert pending.wait() is out
+    same(out, np.concatenate([one[rows] for one in parts]))
+    splits = [2 * group.size, *[0] * (group.size - 1)]  # all rows to rank 0
+    received = [2 * group.size] * group.size if group.rank == 0 else [0] * group.size
+    out = group.all_to_all(mine, splits=splits, out_splits=received)
+    same(out, np.concatenate(parts) if group.rank == 0 else mine[:0])
+
+
+def wrong_outputs(group):
+    """Rejected alike on every rank; the group works on."""
+    x, empty = np.ones((group.size, 2)), np.zeros(0)
+    calls = {
+        "an `out` of shape": lambda: group.all_gather(x, out=np.zeros((group.size, 2))),
+        "float64": lambda: group.reduce_scatter(x, out=np.zeros((1, 2), np.float32)),
+        "contiguous": lambda: group.all_to_all(x, out=np.zeros((2, group.size)).T),
+        "out_splits": lambda: group.all_to_all(x, splits=[0] * group.size),
+        "one for each rank": lambda: group.all_to_all(x, splits=[1], out_splits=[1, 2, 3, 4, 5, 6]),
+        "the list alone": lambda: group.all_to_all([x] * group.size, out=empty),
+    }
+    for text, call in calls.items():
+        try:
+            call()
+        except uni.UsageError as error:
+            assert text in str(error), error
+        else:
+            raise AssertionError(f"{text}: no error")
+    assert group.all_reduce(np.ones(1))[0] == group.size
+
+
 def messages(group, dtype):
     """Around a ring, with two tags received in the opposite order."""
     right, left = (group.rank + 1) % group.size, (group.rank - 1) % group.size
@@ -110,7 +163,10 @@ def every_verb(group):
             movements(group, shape, dtype)
         varied(group, dtype)
         blocks(group, dtype)
+        given(group, dtype)
         messages(group, dtype)
+    if group.size > 1:
+        wrong_outputs(group)
     group.barrier()
 
 
@@ -119,9 +175,9 @@ if __name__ == "__main__":
     assert len(sys.argv) < 2 or world.size == int(sys.argv[1]), world
     assert len(world.hosts) == world.size
     every_verb(world)
-    everybody_reversed = world.split(0, -world.rank)
-    assert everybody_reversed.rank == world.size - 1 - world.rank
-    every_verb(everybody_reversed)
+    all_reversed = world.split(0, -world.rank)
+    assert all_reversed.rank == world.size - 1 - world.rank
+    every_verb(all_reversed)
     if world.size > 2:
         ends = world.group([0, world.size - 1])
         if world.rank in (0, world.size - 1):

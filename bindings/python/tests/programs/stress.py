@@ -61,12 +61,12 @@ def collective(group, dice, wait):
     length, add = dice.choice([1, 7, 1000, 50_000]), dice.randrange(1000)
     x = np.full(length, rank + add, dtype=dice.choice(["int64", "float64"]))
     total = sum(range(size)) + add * size
-    everybody = np.arange(size).repeat(length).reshape(size, length) + add
+    expected = np.arange(size).repeat(length).reshape(size, length) + add
     verb = dice.choice(["all_reduce", "all_gather", "broadcast", "reduce", "barrier", "all_to_all"])
     if verb == "all_reduce":
         return group.all_reduce(x, wait=wait), lambda y: (y == total).all()
     if verb == "all_gather":
-        return group.all_gather(x, wait=wait), lambda y: (y == everybody).all()
+        return group.all_gather(x, wait=wait), lambda y: (y == expected).all()
     if verb == "broadcast":
         root = dice.randrange(size)
         return group.broadcast(x, root=root, wait=wait), lambda y: (y == root + add).all()

@@ -91,11 +91,67 @@ elif trouble == "different":
     uni.barrier()
     assert len(uni.ArrayTable(3)) == 3
 
-elif trouble == "refused":
+elif trouble == "rejected":
     if world.rank == 1:
         observe(lambda: uni.ArrayTable(3, updater="adagard"))
     else:
         observe(lambda: uni.ArrayTable(3, updater="adagrad"))
+
+elif trouble == "arguments":
+    target = os.environ["NOTES"] + "-checkpoint"
+    creations = [
+        lambda: uni.ArrayTable(3, init=["x"]),
+        lambda: uni.ArrayTable(3, init=[[1], [1, 2]]),
+        lambda: uni.MatrixTable(4.0, 4),
+        lambda: uni.SparseMatrixTable(3, "4"),
+        lambda: uni.ArrayTable(3, updater="nope"),
+        lambda: uni.ArrayTable(3, consistency="sometimes"),
+        lambda: uni.ArrayTable(3, dtype="bool"),
+        lambda: uni.ArrayTable(3, dtype="nope"),
+        lambda: uni.MatrixTable(3, 2, dtype=3.5),
+        lambda: uni.ArrayTable(3, name=3),
+        lambda: uni.ArrayTable(3, reject_nan="yes"),
+        lambda: uni.SparseMatrixTable(3, 2, pipelined="yes"),
+        lambda: uni.ArrayTable(3, updater="sgd", learning_rate="fast"),
+        lambda: uni.ArrayTable(3, updater="sgd", lr=0.1),
+        lambda: uni.ArrayTable(3, timeout="5"),
+        lambda: uni.ArrayTable(3, compression="zip"),
+        lambda: uni.ArrayTable(3, device="tpu"),
+        lambda: uni.KeyValueTable("one"),
+        lambda: uni.KeyValueTable(1, init=[1.0]),
+        lambda: uni.KeyValueTable(1, keys=64),
+        lambda: uni.KeyValueTable(1, keys="str"),
+        lambda: uni.KeyValueTable(1, device="cuda"),
+    ]
+    calls = [(bad, lambda: uni.ArrayTable(3, name="other")) for bad in creations]
+    calls += [(lambda: uni.save(3), lambda: uni.save(target))]
+    calls += [(lambda: uni.save(target, timeout="5"), lambda: uni.save(target))]
+    calls += [(lambda: uni.load(None), lambda: uni.load(target))]
+    for place, (bad, good) in enumerate(calls):
+        try:
+            bad() if world.rank == 1 else good()
+        except uni.UsageError as error:
+            assert error.rank == world.rank and f"rank {world.rank}: " in str(error), (place, error)
+            assert world.rank == 1 or " on rank 1: expected " in str(error), (place, error)
+        else:
+            raise AssertionError(f"call {place} of rank {world.rank} should have failed")
+        # All ranks are in step, and nothing is left of the table.
+        table = uni.ArrayTable(3, name="other")
+        table.add([1, 1, 1], wait=True)
+        uni.barrier()
+        assert (table.get() == world.size).all(), place
+        uni.barrier()
+        del table
+    note(world.rank, "done")
+
+elif trouble == "unknown-role":
+    observe(lambda: uni.init(role="wrker" if world.rank == 1 else "both"))
+    uni.init(role="both")
+    table = uni.ArrayTable(3)
+    table.add([1, 1, 1], wait=True)
+    uni.barrier()
+    assert (table.get() == world.size).all()
+    uni.barrier()
 
 elif trouble == "unsaved":
     table = uni.ArrayTable(2)

@@ -64,8 +64,8 @@ def rounds(world):
     for _ in range(20):
         table.add((values - 1).astype("float32") + world.worker_id)
         table.get(out=values)
-        everybody = uni.all_gather(values)
-        assert all(np.array_equal(values, other) for other in everybody)
+        gathered = uni.all_gather(values)
+        assert all(np.array_equal(values, other) for other in gathered)
     counts = uni.ArrayTable(3, "int64", consistency="bsp")
     for number in range(3):
         counts.add([number, 1, world.worker_id])
@@ -94,11 +94,11 @@ def averages(world):
 
 def words(world):
     table = uni.KeyValueTable(1, "int64", keys="bytes")
-    everybody = b"all workers count the same words and their own number".split()
-    table.add([*everybody, str(world.worker_id).encode()], [[1]] * (len(everybody) + 1))
+    common = b"all workers count the same words and their own number".split()
+    table.add([*common, str(world.worker_id).encode()], [[1]] * (len(common) + 1))
     uni.barrier()
     assert table.get(b"words")[0] == world.workers
-    assert len(table) == len(everybody) + world.workers
+    assert len(table) == len(common) + world.workers
     assert b"0" in table and b"none" not in table
     numbers = uni.KeyValueTable(3, consistency="bsp")
     for step in range(5):

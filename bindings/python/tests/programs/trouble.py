@@ -132,7 +132,7 @@ elif trouble == "mismatched":
     else:
         observe(lambda: uni.broadcast(np.ones(20, dtype="int32")))
 
-elif trouble == "refused":
+elif trouble == "rejected":
     x = np.ones(3)
     if world.rank == 1:
         x.setflags(write=False)
@@ -143,6 +143,17 @@ elif trouble == "refused":
         x = np.ones(3)
     observe(lambda: uni.all_reduce(x))
     assert (x == 1).all()
+
+elif trouble == "later":
+    if world.rank == 0:
+        with contextlib.suppress(uni.Timeout):
+            uni.all_reduce(x, timeout=0.5)
+        observe(uni.barrier)
+    else:
+        until(noted(0))
+
+elif trouble == "sizes":
+    observe(lambda: uni.all_gather(np.ones(2 + world.rank)))
 
 elif trouble == "rows":
     observe(lambda: uni.all_gather(np.ones((4, 2 + world.rank)), varied=True))

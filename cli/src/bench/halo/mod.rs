@@ -8,12 +8,12 @@ use std::ffi::OsString;
 
 use clap::Args;
 use unisono::halo::{Edges, Grid, Layout, Plan, Window};
-use unisono::{Error, Result, World};
+use unisono::{Error, World};
 
 use self::cases::{ExchangeCases, OverlapCases};
 use super::HaloBench;
-use super::ranks::{list, report_error, run_bench_ranks};
-use crate::launcher::Signals;
+use super::output::{install_signals, report_error};
+use super::ranks::{list, run_bench_ranks};
 use crate::stdout;
 
 /// What to measure; each rank receives the same options.
@@ -54,7 +54,7 @@ impl HaloArray {
     }
 
     /// What a rank sends, receives and copies.
-    fn plan(&self, rank: usize) -> Result<Plan> {
+    fn plan(&self, rank: usize) -> unisono::Result<Plan> {
         let (&[rows, columns], Some(first)) = (&self.grid[..], self.shape.len().checked_sub(2)) else {
             let received = format!("--grid {:?} --shape {:?}", self.grid, self.shape);
             let advice = "for example --grid 2,2 --shape 8,64,512,512";
@@ -75,38 +75,23 @@ impl HaloArray {
     }
 }
 
-pub(super) fn run(options: &HaloBench, this_program: &[OsString]) -> i32 {
-    let plan = match options.array.plan(0) {
-        Ok(plan) => plan,
-        Err(error) => return report_error(2, &error.to_string()),
-    };
-    let mut signals = match Signals::install() {
-        Ok(signals) => signals,
-        Err(error) => return report_error(1, &format!("cannot listen to signals: {error}")),
-    };
-    let rows =
-        match run_bench_ranks(options.array.ranks(), options.array.arguments(), this_program, &mut signals) {
-            Ok(rows) => rows,
-            Err(status) => return status,
-        };
+pub(super) fn run(options: &HaloBench, this_program: &[OsString]) -> Result<(), i32> {
+    let array = &options.array;
+    let plan = array.plan(0).map_err(|error| report_error(2, &error.to_string()))?;
+    let mut signals = install_signals()?;
+    let rows = run_bench_ranks(array.ranks(), array.arguments(), this_program, &mut signals)?;
     let figures = report::figures(&rows);
-    stdout::line(report::table(&figures, &plan, &options.array));
-    let with_torch = match torch::measure(options, this_program, &mut signals) {
-        Ok(measured) => measured,
-        Err(status) => return status,
-    };
-    if let Some(measured) = &with_torch {
-        stdout::line(torch::table(measured));
+    stdout::line(report::table(&figures, &plan, array));
+    let mut results = report::records(&figures);
+    if let Some(measured) = torch::measure(options, this_program, &mut signals)? {
+        stdout::line(torch::table(&measured));
+        results.extend(torch::records(&measured));
     }
-    let json = report::json(&figures, with_torch.as_ref().map(torch::json).unwrap_or_default());
-    match options.json.as_ref().map(|file| std::fs::write(file, format!("{json}\n"))) {
-        Some(Err(error)) => report_error(1, &format!("--json {:?}: {error}", options.json)),
-        _ => 0,
-    }
+    options.output.write(results)
 }
 
 /// The benchmark on one rank.
-pub(super) fn measure_halos(array: &HaloArray) -> Result<()> {
+pub(super) fn measure_halos(array: &HaloArray) -> unisono::Result<()> {
     let world = World::init()?;
     let (bytes, halo) = {
         let plan = array.plan(world.rank())?;

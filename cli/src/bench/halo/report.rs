@@ -3,6 +3,7 @@
 use unisono::halo::Plan;
 
 use super::HaloArray;
+use crate::bench::output::cores;
 use crate::bench::ranks::Row;
 use crate::bench::size::{Size, time};
 use crate::json::Json;
@@ -48,7 +49,7 @@ pub(super) fn table(figures: &[HaloFigure], plan: &Plan, array: &HaloArray) -> S
         array.halo,
         array.shape,
         array.grid,
-        std::thread::available_parallelism().map_or(1, usize::from),
+        cores(),
         bytes(plan.own().elements()),
         bytes(plan.needed().elements()),
         bytes(received),
@@ -78,8 +79,8 @@ pub(super) fn table(figures: &[HaloFigure], plan: &Plan, array: &HaloArray) -> S
     text
 }
 
-/// These results as JSON, followed by `more`.
-pub(super) fn json(figures: &[HaloFigure], more: Vec<Json>) -> Json {
+/// These results as JSON.
+pub(super) fn records(figures: &[HaloFigure]) -> Vec<Json> {
     let record = |figure: &HaloFigure| {
         let (share, by_median) = figure.share();
         let mut fields: Vec<(&'static str, Json)> = vec![
@@ -97,9 +98,5 @@ pub(super) fn json(figures: &[HaloFigure], more: Vec<Json>) -> Json {
         fields.extend(figure.wanted.map(|wanted| ("wanted_share", wanted.into())));
         Json::Object(fields)
     };
-    Json::Object(vec![
-        ("version", env!("CARGO_PKG_VERSION").into()),
-        ("cores", std::thread::available_parallelism().map_or(1, usize::from).into()),
-        ("results", Json::List(figures.iter().map(record).chain(more).collect())),
-    ])
+    figures.iter().map(record).collect()
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use super::HaloArray;
 use crate::bench::HaloBench;
-use crate::bench::figures::{BenchFigure, FigureSpec, SpeedTarget, check_module, figures, lines, records};
+use crate::bench::figures::{self, BenchFigure, FigureSpec, SpeedTarget, check_module, figures, lines};
 use crate::bench::ranks::{Row, list, run_program_ranks};
 use crate::bench::size::Size;
 use crate::json::Json;
@@ -135,8 +135,8 @@ pub(super) fn table(measured: &Measured) -> String {
     text
 }
 
-pub(super) fn json(measured: &Measured) -> Vec<Json> {
-    let mut list = records(&measured.figures);
+pub(super) fn records(measured: &Measured) -> Vec<Json> {
+    let mut list = figures::records(&measured.figures);
     list.extend(measured.memory.as_ref().map(|memory| {
         Json::Object(vec![
             ("name", "memory of a rank".into()),

@@ -3,16 +3,15 @@
 mod scaling;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 use clap::Args;
 use rustix::time::{ClockId, clock_gettime};
 use unisono_nn::{Experiment, Layer, Network, Pass, Shape, Stream};
 
 use super::figures::{FigureSpec, SpeedTarget, figures, lines, records};
+use super::output::{BenchOutput, install_signals};
 use super::ranks::run_bench_ranks;
 use crate::json::Json;
-use crate::launcher::Signals;
 use crate::stdout;
 pub(super) use scaling::measure_steps;
 
@@ -33,9 +32,8 @@ pub(super) struct NnBenchArgs {
     /// Show the time of every layer.
     #[arg(long)]
     layers: bool,
-    /// Also write the results to this file as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    output: BenchOutput,
 }
 
 /// The networks of `experiments/`, on random numbers: speed does not depend on the content of the images.
@@ -118,31 +116,17 @@ impl Bench {
     }
 }
 
-pub(super) fn run(options: &NnBenchArgs, this_program: &[OsString]) -> i32 {
-    let mut results = match measure_networks(options) {
-        Ok(results) => results,
-        Err(error) => return crate::train::failed(&error),
-    };
+pub(super) fn run(options: &NnBenchArgs, this_program: &[OsString]) -> Result<(), i32> {
+    let mut results = measure_networks(options).map_err(|error| crate::train::failed(&error))?;
     if options.ranks > 1 {
-        match measure_ranks(options, this_program) {
-            Ok(more) => results.extend(more),
-            Err(status) => return status,
-        }
+        results.extend(measure_ranks(options, this_program)?);
     }
-    let Some(path) = &options.json else { return 0 };
-    match std::fs::write(path, format!("{}\n", Json::List(results))) {
-        Ok(()) => 0,
-        Err(error) => {
-            let advice = "give another --json";
-            crate::train::failed(&unisono::Error::io("bench nn", path.display().to_string(), error, advice))
-        }
-    }
+    options.output.write_bare(&Json::List(results))
 }
 
 /// Steps on several processes, in turn with steps on one.
 fn measure_ranks(options: &NnBenchArgs, this_program: &[OsString]) -> Result<Vec<Json>, i32> {
-    let mut signals =
-        Signals::install().map_err(|error| super::ranks::report_error(1, &format!("no signals: {error}")))?;
+    let mut signals = install_signals()?;
     let arguments = ["nn".to_string(), options.seconds.to_string(), options.batch.to_string()];
     let arguments = arguments.into_iter().map(OsString::from).collect();
     let rows = run_bench_ranks(options.ranks, arguments, this_program, &mut signals)?;

@@ -8,16 +8,16 @@ mod rows;
 use std::ffi::OsString;
 
 use clap::Args;
+use unisono::World;
 use unisono::tables::{Role, Tables};
-use unisono::{Result, World};
 
 use self::dense::DenseCases;
 use self::many::ManyCases;
 use self::rows::RowCases;
 use super::TableBench;
-use super::ranks::{list, report_error, run_bench_ranks};
+use super::output::install_signals;
+use super::ranks::{list, run_bench_ranks};
 use super::size::Size;
-use crate::launcher::Signals;
 use crate::stdout;
 
 /// What to measure; each rank receives the same options.
@@ -60,30 +60,20 @@ impl Sizes {
     }
 }
 
-pub(super) fn run(options: &TableBench, this_program: &[OsString]) -> i32 {
-    let mut signals = match Signals::install() {
-        Ok(signals) => signals,
-        Err(error) => return report_error(1, &format!("cannot listen to signals: {error}")),
-    };
+pub(super) fn run(options: &TableBench, this_program: &[OsString]) -> Result<(), i32> {
+    let mut signals = install_signals()?;
     let mut all = Vec::new();
     for &workers in &options.workers {
-        match run_bench_ranks(workers, options.sizes.arguments(), this_program, &mut signals) {
-            Ok(rows) => {
-                let figures = report::figures(&rows, &options.sizes);
-                stdout::line(report::table(&figures, workers, &options.sizes));
-                all.extend(figures);
-            }
-            Err(status) => return status,
-        }
+        let rows = run_bench_ranks(workers, options.sizes.arguments(), this_program, &mut signals)?;
+        let figures = report::figures(&rows, &options.sizes);
+        stdout::line(report::table(&figures, workers, &options.sizes));
+        all.extend(report::records(&figures));
     }
-    match options.json.as_ref().map(|file| std::fs::write(file, format!("{}\n", report::json(&all)))) {
-        Some(Err(error)) => report_error(1, &format!("--json {:?}: {error}", options.json)),
-        _ => 0,
-    }
+    options.output.write(all)
 }
 
 /// The benchmark on one rank.
-pub(super) fn measure_tables(sizes: &Sizes) -> Result<()> {
+pub(super) fn measure_tables(sizes: &Sizes) -> unisono::Result<()> {
     let world = World::init()?;
     let tables = Tables::join(&world, Role::Both)?;
     let report = super::rank::report;

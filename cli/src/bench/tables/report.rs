@@ -1,6 +1,7 @@
 //! Results of the table benchmark, each compared with its reference and target.
 
 use super::Sizes;
+use crate::bench::output::cores;
 use crate::bench::ranks::Row;
 use crate::bench::size::{Size, time};
 use crate::json::Json;
@@ -93,7 +94,7 @@ pub(super) fn table(figures: &[TableFigure], workers: usize, sizes: &Sizes) -> S
     let mut text = format!(
         "tables of f32, {workers} workers on {} cores; all workers at once, for the reference too;\n\
          rows: {} random ones of {} with {} columns; speed = what all workers got or added / minimum\n",
-        std::thread::available_parallelism().map_or(1, usize::from),
+        cores(),
         sizes.listed,
         sizes.rows,
         sizes.columns,
@@ -135,7 +136,7 @@ fn wanted(figure: &TableFigure) -> String {
     format!("{target} {}", if figure.reached() == Some(true) { "yes" } else { "NO" })
 }
 
-pub(super) fn json(figures: &[TableFigure]) -> Json {
+pub(super) fn records(figures: &[TableFigure]) -> Vec<Json> {
     let record = |figure: &TableFigure| {
         let row = &figure.row;
         let mut fields: Vec<(&'static str, Json)> = vec![
@@ -172,9 +173,5 @@ pub(super) fn json(figures: &[TableFigure]) -> Json {
         }
         Json::Object(fields)
     };
-    Json::Object(vec![
-        ("version", env!("CARGO_PKG_VERSION").into()),
-        ("cores", std::thread::available_parallelism().map_or(1, usize::from).into()),
-        ("results", Json::List(figures.iter().map(record).collect())),
-    ])
+    figures.iter().map(record).collect()
 }

@@ -3,81 +3,19 @@
 use unisono::Result;
 
 use super::super::node::{Node, Place, Value};
-use super::learning::{momentum, one_of, rule, weights};
-use super::object::{NeonObject, map, number, text};
+use super::learning::{momentum, rule, weights};
+use super::object::{NeonObject, map, number, one_of, text};
 
-const LAYERS: &[&str] = &[
-    "Layer",
-    "LayerWithNoBias",
-    "LayerWithNoActivation",
-    "FCLayer",
-    "ConvLayer",
-    "LocalFilteringLayer",
-    "MaxPoolingLayer",
-    "L2PoolingLayer",
-    "AveragePoolingLayer",
-    "PoolingLayer",
-    "LCNLayer",
-    "LocalContrastNormLayer",
-    "LocalContrastNorm",
-    "CrossMapResponseNormLayer",
-    "CrossMapResponseNorm",
-    "DropOutLayer",
-    "DropOut",
-    "ActivationLayer",
-    "Activation",
-    "DataLayer",
-    "ImageDataLayer",
-    "CostLayer",
-];
+const LAYERS: &str = "Layer LayerWithNoBias LayerWithNoActivation FCLayer ConvLayer LocalFilteringLayer MaxPoolingLayer \
+    L2PoolingLayer AveragePoolingLayer PoolingLayer LCNLayer LocalContrastNormLayer LocalContrastNorm \
+    CrossMapResponseNormLayer CrossMapResponseNorm DropOutLayer DropOut ActivationLayer Activation \
+    DataLayer ImageDataLayer CostLayer";
 
-const LAYER_KEYS: &[&str] = &[
-    "name",
-    "backend",
-    "batch_size",
-    "pos",
-    "learning_rate",
-    "nin",
-    "nout",
-    "activation",
-    "weight_init",
-    "nifm",
-    "nofm",
-    "ifmshape",
-    "ofmshape",
-    "fshape",
-    "stride",
-    "pad",
-    "pretraining",
-    "pretrain_learning_rate",
-    "sparsity",
-    "tied_weights",
-    "learning_rule",
-    "lrule_init",
-    "op",
-    "ksize",
-    "alpha",
-    "beta",
-    "keep",
-    "local_conv",
-    "batch_norm",
-    "cost",
-    "ref_layer",
-    "is_local",
-    "is_random",
-    "weight_dtype",
-    "velocity_dtype",
-    "updates_dtype",
-    "pre_act_dtype",
-    "output_dtype",
-    "berror_dtype",
-    "weights_dtype",
-    "nofm_",
-    "prev_names",
-    "scale",
-    "brule_init",
-    "init_params",
-];
+const LAYER_KEYS: &str = "name backend batch_size pos learning_rate nin nout activation weight_init nifm nofm ifmshape ofmshape \
+    fshape stride pad pretraining pretrain_learning_rate sparsity tied_weights learning_rule lrule_init \
+    op ksize alpha beta keep local_conv batch_norm cost ref_layer is_local is_random weight_dtype \
+    velocity_dtype updates_dtype pre_act_dtype output_dtype berror_dtype weights_dtype nofm_ prev_names \
+    scale brule_init init_params";
 
 /// The entries of a map under construction.
 type Entries = Vec<(&'static str, Node)>;
@@ -96,8 +34,8 @@ pub(super) fn layers(model: &NeonObject<'_>) -> Result<(&'static str, Vec<Node>)
         }
     }
     let Some(cost) = cost else { return Err(model.need("cost").expect_err("it is absent")) };
-    let cost = NeonObject::of(cost, &["CrossEntropy", "CrossEntropyMulti", "SumSquaredDiffs"])?;
-    cost.only(&["backend", "name", "olayer", "shortcut_deriv"])?;
+    let cost = NeonObject::of(cost, "CrossEntropy CrossEntropyMulti SumSquaredDiffs")?;
+    cost.only("backend name olayer shortcut_deriv")?;
     if cost.class == "SumSquaredDiffs" {
         return Ok(("sum_of_squares", result));
     }
@@ -120,10 +58,9 @@ pub(super) fn pretrain_rate(layer: Option<&Node>) -> Option<Node> {
 
 /// The name of an activation, and its slope if it has one.
 fn activation(node: &Node) -> Result<(&'static str, Option<Node>)> {
-    let function =
-        NeonObject::of(node, &["Logistic", "RectLin", "RectLeaky", "Tanh", "Linear", "Identity", "Softmax"])?;
+    let function = NeonObject::of(node, "Logistic RectLin RectLeaky Tanh Linear Identity Softmax")?;
     let leaks = function.class == "RectLeaky";
-    function.only(if leaks { &["backend", "name", "slope"] } else { &["backend", "name"] })?;
+    function.only(if leaks { "backend name slope" } else { "backend name" })?;
     Ok(match function.class {
         "Logistic" => ("logistic", None),
         "RectLin" => ("rectified", None),
@@ -175,7 +112,7 @@ fn translate(model: &NeonObject<'_>, layer: &NeonObject<'_>, index: usize) -> Re
         "pooling" => {
             let operation = match layer.given("op") {
                 None => "max",
-                Some(node) => one_of(node, "op", node.text().unwrap_or_default(), &["max", "l2", "avg"])?,
+                Some(node) => one_of(node, "op", node.text().unwrap_or_default(), "max l2 avg")?,
             };
             let pool = match (layer.class, operation) {
                 ("L2PoolingLayer", _) | (_, "l2") => "l2",

@@ -3,50 +3,34 @@
 use unisono::Result;
 
 use super::super::node::{Node, Place, Value};
-use super::object::{NeonObject, map, number, only, text};
-use unisono::error::nearest::advice;
-
-/// The word of a list that matches, or an error.
-pub(super) fn one_of(node: &Node, what: &str, word: &str, words: &[&'static str]) -> Result<&'static str> {
-    words.iter().find(|known| **known == word).copied().ok_or_else(|| {
-        let advice = advice(word, words.iter().copied(), "this program does not support it");
-        node.place.error(what, format!("one of {}", words.join(", ")), format!("`{word}`"), advice)
-    })
-}
+use super::object::{NeonObject, map, number, one_of, only, text};
 
 /// The initial weights, and the initial bias if given.
 pub(super) fn weights(node: &Node) -> Result<(Node, Option<Node>)> {
     let place = &node.place;
     let kind = match &node.tag {
         Some(_) => {
-            let classes = [
-                "UniformValGen",
-                "AutoUniformValGen",
-                "GaussianValGen",
-                "NormalValGen",
-                "NodeNormalizedValGen",
-                "OrthoNormalizedValGen",
-                "SparseEigenValGen",
-            ];
-            NeonObject::of(node, &classes)?.class
+            let classes = "UniformValGen AutoUniformValGen GaussianValGen NormalValGen NodeNormalizedValGen \
+                OrthoNormalizedValGen SparseEigenValGen";
+            NeonObject::of(node, classes)?.class
         }
         None => {
             let word = node.get("type").and_then(Node::text).unwrap_or_default();
-            match one_of(node, "weight_init", word, &["uniform", "gaussian", "normal", "node_normalized"])? {
+            match one_of(node, "weight_init", word, "uniform gaussian normal node_normalized")? {
                 "uniform" => "UniformValGen",
                 "node_normalized" => "NodeNormalizedValGen",
                 _ => "NormalValGen",
             }
         }
     };
-    let keys: &[&str] = match kind {
-        "UniformValGen" => &["low", "high"],
-        "AutoUniformValGen" | "OrthoNormalizedValGen" => &[],
-        "NodeNormalizedValGen" => &["scale"],
-        "SparseEigenValGen" => &["sparseness", "eigenvalue"],
-        _ => &["loc", "scale"],
+    let keys = match kind {
+        "UniformValGen" => "low high",
+        "AutoUniformValGen" | "OrthoNormalizedValGen" => "",
+        "NodeNormalizedValGen" => "scale",
+        "SparseEigenValGen" => "sparseness eigenvalue",
+        _ => "loc scale",
     };
-    only(node, "weight_init", &[keys, &["type", "bias_init", "name", "backend"]].concat())?;
+    only(node, "weight_init", &format!("{keys} type bias_init name backend"))?;
     let get = |key: &str, otherwise: f64| node.get(key).cloned().unwrap_or_else(|| number(otherwise, place));
     let weights = match kind {
         "UniformValGen" => {
@@ -76,14 +60,13 @@ pub(super) fn weights(node: &Node) -> Result<(Node, Option<Node>)> {
 pub(super) fn momentum(node: Option<&Node>, is_late: bool) -> Result<Option<(bool, Node)>> {
     let Some(node) = node.filter(|node| node.value != Value::Null) else { return Ok(None) };
     let place = &node.place;
-    let keys = ["type", "coef", "initial_coef", "start_epoch", "saturate_epoch", "saturated_coef"];
-    only(node, "momentum", &keys)?;
+    only(node, "momentum", "type coef initial_coef start_epoch saturate_epoch saturated_coef")?;
     let word = match node.get("type") {
         Some(word) => word.text().unwrap_or_default(),
         None => "constant",
     };
     let get = |key: &str| node.get(key).cloned().unwrap_or_else(|| number(0.0, place));
-    Ok(Some(match one_of(node, "momentum", word, &["constant", "linear_monotone", "nesterov"])? {
+    Ok(Some(match one_of(node, "momentum", word, "constant linear_monotone nesterov")? {
         // The 2014 format ignored `initial_coef` here: files that gave it to a constant momentum trained without momentum.
         "constant" if is_late && node.get("coef").is_none() => (false, get("initial_coef")),
         "constant" => (false, get("coef")),
@@ -108,17 +91,8 @@ pub(super) fn momentum(node: Option<&Node>, is_late: bool) -> Result<Option<(boo
 }
 
 /// The settings of rules, most of them in a map `lr_params`.
-const SETTINGS: &[&str] = &[
-    "learning_rate",
-    "pretrain_learning_rate",
-    "weight_decay",
-    "momentum_params",
-    "schedule",
-    "rho",
-    "epsilon",
-    "backend",
-    "batch_size",
-];
+const SETTINGS: &str = "learning_rate pretrain_learning_rate weight_decay momentum_params schedule rho epsilon backend \
+    batch_size";
 
 /// The rule of a layer: its own, or the rate and momentum of its model.
 pub(super) fn rule(
@@ -134,32 +108,29 @@ pub(super) fn rule(
     };
     let word = match &own.tag {
         Some(_) => {
-            let classes =
-                ["GradientDescent", "GradientDescentPretrain", "GradientDescentMomentum", "AdaDelta"];
-            NeonObject::of(own, &classes)?.class
+            let classes = "GradientDescent GradientDescentPretrain GradientDescentMomentum AdaDelta";
+            NeonObject::of(own, classes)?.class
         }
         None => {
-            let words = [
-                "gradient_descent",
-                "gradient_descent_pretrain",
-                "gradient_descent_momentum",
-                "gradient_descent_momentum_weight_decay",
-                "adadelta",
-            ];
-            one_of(own, "learning rule", own.get("type").and_then(Node::text).unwrap_or_default(), &words)?
+            let words = "gradient_descent gradient_descent_pretrain gradient_descent_momentum \
+                gradient_descent_momentum_weight_decay adadelta";
+            one_of(own, "learning rule", own.get("type").and_then(Node::text).unwrap_or_default(), words)?
         }
     };
-    only(own, "learning rule", &[&["type", "name", "lr_params"], SETTINGS].concat())?;
+    only(own, "learning rule", &format!("type name lr_params {SETTINGS}"))?;
     let empty = map(Vec::new(), place);
     let settings = own.get("lr_params").unwrap_or(&empty);
     only(settings, "lr_params", SETTINGS)?;
     let get = |key: &str| settings.get(key).or(own.get(key));
     let mut result = match word {
         "AdaDelta" | "adadelta" => {
-            let mut entries = vec![("type", text("adadelta", place))];
-            for key in ["rho", "epsilon"] {
-                get(key).into_iter().for_each(|value| entries.push((key, value.clone())));
-            }
+            // neon's own defaults, which are not those of this crate's format.
+            let or = |key: &str, default: f64| get(key).cloned().unwrap_or_else(|| number(default, place));
+            let entries = vec![
+                ("type", text("adadelta", place)),
+                ("rho", or("rho", 0.95)),
+                ("eps", or("epsilon", 1e-6)),
+            ];
             map(entries, place)
         }
         _ => {
@@ -175,17 +146,17 @@ pub(super) fn rule(
         }
     };
     if let Some(decay) = get("weight_decay") {
-        result.set("decay", decay.clone());
+        result.set("weight_decay", decay.clone());
     }
     Ok(result)
 }
 
 fn descent(rate: Node, followed: Option<(bool, Node)>, place: &Place) -> Node {
     match followed {
-        None => map(vec![("type", text("gradient_descent", place)), ("rate", rate)], place),
+        None => map(vec![("type", text("sgd", place)), ("lr", rate)], place),
         Some((nesterov, coefficient)) => {
             let name = if nesterov { "nesterov" } else { "momentum" };
-            map(vec![("type", text(name, place)), ("rate", rate), ("coefficient", coefficient)], place)
+            map(vec![("type", text(name, place)), ("lr", rate), ("momentum", coefficient)], place)
         }
     }
 }
@@ -194,8 +165,8 @@ fn descent(rate: Node, followed: Option<(bool, Node)>, place: &Place) -> Node {
 fn scheduled(rate: Node, schedule: Option<&Node>) -> Result<Node> {
     let Some(schedule) = schedule.filter(|node| node.value != Value::Null) else { return Ok(rate) };
     let place = &schedule.place;
-    only(schedule, "schedule", &["type", "ratio", "step_epochs"])?;
-    one_of(schedule, "schedule", schedule.get("type").and_then(Node::text).unwrap_or_default(), &["step"])?;
+    only(schedule, "schedule", "type ratio step_epochs")?;
+    one_of(schedule, "schedule", schedule.get("type").and_then(Node::text).unwrap_or_default(), "step")?;
     let (Some(ratio), Some(epochs)) = (schedule.get("ratio"), schedule.get("step_epochs")) else {
         return Err(place.error("schedule", "`ratio` and `step_epochs`", "not both", "add them"));
     };

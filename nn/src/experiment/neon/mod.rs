@@ -19,40 +19,20 @@ pub(super) fn is_neon(node: &Node) -> bool {
     node.tag.as_deref().is_some_and(|tag| tag.starts_with("!obj:"))
 }
 
-const BACKENDS: &[&str] =
-    &["Numpy", "Numpy64", "CPU", "CPUDataDist", "Cudamat", "Cudanet", "CC2", "GPU", "GPUDataDist"];
+const BACKENDS: &str = "Numpy Numpy64 CPU CPUDataDist Cudamat Cudanet CC2 GPU GPUDataDist";
 
 /// Translates an experiment to this crate's own format.
 pub(super) fn translate(node: &Node) -> Result<Node> {
-    let experiment =
-        NeonObject::of(node, &["FitExperiment", "FitPredictErrorExperiment", "GradientChecker"])?;
-    experiment.only(&[
-        // These only hold anchors, which are read through their aliases.
-        "weight_init",
-        "weight_inits",
-        "lrule",
-        "lrules",
-        "name",
-        "dist_flag",
-        "backend",
-        "dataset",
-        "datasets",
-        "model",
-        "logging",
-        "metrics",
-        "predictions",
-        "diagnostics",
-        "inference_sets",
-        "inference_metrics",
-        "timing_plots",
-    ])?;
+    let experiment = NeonObject::of(node, "FitExperiment FitPredictErrorExperiment GradientChecker")?;
+    experiment.only(&format!(
+        "{ANCHORS} name dist_flag backend dataset datasets model logging metrics predictions diagnostics \
+         inference_sets inference_metrics timing_plots"
+    ))?;
     let place = &node.place;
     let mut entries = Vec::new();
-    let model = NeonObject::of(
-        experiment.need("model")?,
-        &["MLP", "Convnet", "Autoencoder", "GB", "ConvnetDist", "MLPDist", "GBDist"],
-    )?;
-    model.only(MODEL_KEYS)?;
+    let model =
+        NeonObject::of(experiment.need("model")?, "MLP Convnet Autoencoder GB ConvnetDist MLPDist GBDist")?;
+    model.only(&format!("{MODEL_KEYS} {ANCHORS}"))?;
     if let Some(path) = model.given("deserialized_path") {
         let advice = "remove it; `initial_weights` takes a .safetensors or .npz file with weights";
         return Err(path.place.error(model.class, "no pickled model", path.to_string(), advice));
@@ -60,7 +40,7 @@ pub(super) fn translate(node: &Node) -> Result<Node> {
     // The 2014 format specifies the backend in the experiment; the 2015 format leaves it to the command line.
     if let Some(backend) = experiment.maybe("backend") {
         let backend = NeonObject::of(backend, BACKENDS)?;
-        backend.only(&["rng_seed", "seterr_handling", "default_dtype", "num_dev", "actual_batch_size"])?;
+        backend.only("rng_seed seterr_handling default_dtype num_dev actual_batch_size")?;
         if let Some(seed) = backend.given("rng_seed") {
             entries.push(("seed", seed.clone()));
         }
@@ -122,23 +102,11 @@ fn data_node<'a>(experiment: &NeonObject<'a>) -> Result<&'a Node> {
 /// The data set, and its batch size if it has one.
 fn data(experiment: &NeonObject<'_>) -> Result<(Node, Option<Node>)> {
     let node = data_node(experiment)?;
-    let object = NeonObject::of(node, &["MNIST", "CIFAR10", "Iris", "UniformRandom", "ToyImages"])?;
-    object.only(&[
-        "name",
-        "dist_flag",
-        "dist_mode",
-        "backend",
-        "repo_path",
-        "sample_pct",
-        "serialized_path",
-        "num_test_sample",
-        "batch_size",
-        "ntrain",
-        "ntest",
-        "nin",
-        "nout",
-        "validation_pct",
-    ])?;
+    let object = NeonObject::of(node, "MNIST CIFAR10 Iris UniformRandom ToyImages")?;
+    object.only(
+        "name dist_flag dist_mode backend repo_path sample_pct serialized_path num_test_sample batch_size \
+        ntrain ntest nin nout validation_pct",
+    )?;
     let place = &node.place;
     let mut entries = Vec::new();
     let folder = match object.given("repo_path") {
@@ -187,43 +155,13 @@ fn data(experiment: &NeonObject<'_>) -> Result<(Node, Option<Node>)> {
     Ok((map(entries, place), object.maybe("batch_size").cloned()))
 }
 
-const MODEL_KEYS: &[&str] = &[
-    "name",
-    "backend",
-    "num_epochs",
-    "batch_size",
-    "learning_rate",
-    "momentum",
-    "cost",
-    "serialized_path",
-    "deserialized_path",
-    "layers",
-    "num_pretrain_epochs",
-    "num_initial_epochs",
-    "pretraining",
-    "sparsity",
-    "pretrain_learning_rate",
-    "tied_weights",
-    "visualize",
-    "spot_check",
-    "pretrain_cost",
-    "dist_mode",
-    "step_print",
-    "overwrite_list",
-    "temp_dtype",
-    "num_grad_params",
-    "activations_dtype",
-    "weight_dtype",
-    "updates_dtype",
-    "pre_act_dtype",
-    "deltas_dtype",
-    "make_plots",
-    // These only hold anchors, as in the experiment.
-    "weight_init",
-    "weight_inits",
-    "lrule",
-    "lrules",
-];
+/// Keys that only hold anchors, which are read through their aliases.
+const ANCHORS: &str = "weight_init weight_inits lrule lrules";
+
+const MODEL_KEYS: &str = "name backend num_epochs batch_size learning_rate momentum cost serialized_path deserialized_path \
+    layers num_pretrain_epochs num_initial_epochs pretraining sparsity pretrain_learning_rate \
+    tied_weights visualize spot_check pretrain_cost dist_mode step_print overwrite_list temp_dtype \
+    num_grad_params activations_dtype weight_dtype updates_dtype pre_act_dtype deltas_dtype make_plots";
 
 fn translate_model(model: &NeonObject<'_>) -> Result<Node> {
     let place = &model.node.place;

@@ -16,26 +16,16 @@ fn class(tag: &str) -> &str {
 }
 
 impl<'a> NeonObject<'a> {
-    /// An object of one of these classes. `FooDist` is treated as `Foo`, unless it is listed itself.
-    pub(super) fn of(node: &'a Node, classes: &[&'static str]) -> Result<NeonObject<'a>> {
+    /// An object of one of these classes, separated by spaces. `FooDist` is treated as `Foo`, if that is listed.
+    pub(super) fn of(node: &'a Node, classes: &'static str) -> Result<NeonObject<'a>> {
         let Some(tag) = &node.tag else {
-            let expected = format!("an !obj: of {}", classes.join(", "));
+            let expected = format!("an !obj: of {}", listed(classes));
             return Err(node.place.error("neon file", expected, node.to_string(), "add its tag"));
         };
         let given = class(tag);
         let plain = given.strip_suffix("Dist").unwrap_or(given);
-        match classes.iter().find(|class| **class == given || **class == plain) {
-            Some(class) => Ok(NeonObject { class, node }),
-            None => {
-                let advice = advice(given, classes.iter().copied(), "this program does not support it");
-                Err(node.place.error(
-                    "neon file",
-                    format!("one of {}", classes.join(", ")),
-                    format!("`{given}`"),
-                    advice,
-                ))
-            }
-        }
+        let word = if classes.split(' ').any(|class| class == plain) { plain } else { given };
+        Ok(NeonObject { class: one_of(node, "neon file", word, classes)?, node })
     }
 
     pub(super) fn maybe(&self, key: &str) -> Option<&'a Node> {
@@ -56,8 +46,8 @@ impl<'a> NeonObject<'a> {
         self.node.place.error(self.class, format!("a key `{key}`"), "none", "add it")
     }
 
-    /// Rejects keys that are not in this list.
-    pub(super) fn only(&self, keys: &[&str]) -> Result<()> {
+    /// Rejects keys that are not among these, separated by spaces.
+    pub(super) fn only(&self, keys: &str) -> Result<()> {
         only(self.node, self.class, keys)
     }
 
@@ -67,12 +57,26 @@ impl<'a> NeonObject<'a> {
     }
 }
 
-/// Rejects keys of a map that are not in this list.
-pub(super) fn only(node: &Node, what: &str, keys: &[&str]) -> Result<()> {
+/// Words separated by spaces, for an error.
+fn listed(words: &str) -> String {
+    words.replace(' ', ", ")
+}
+
+/// The one of these words, separated by spaces, that matches; or an error.
+pub(super) fn one_of(node: &Node, what: &str, word: &str, words: &'static str) -> Result<&'static str> {
+    words.split(' ').find(|known| *known == word).ok_or_else(|| {
+        let advice = advice(word, words.split(' '), "this program does not support it");
+        node.place.error(what, format!("one of {}", listed(words)), format!("`{word}`"), advice)
+    })
+}
+
+/// Rejects keys of a map that are not among these, separated by spaces.
+pub(super) fn only(node: &Node, what: &str, keys: &str) -> Result<()> {
+    let keys = keys.trim_start();
     for (key, value) in node.entries() {
-        if !keys.contains(&key.as_str()) {
-            let otherwise = format!("its keys are {}", keys.join(", "));
-            let advice = advice(key, keys.iter().copied(), &otherwise);
+        if !keys.split(' ').any(|known| known == key) {
+            let otherwise = format!("its keys are {}", listed(keys));
+            let advice = advice(key, keys.split(' '), &otherwise);
             return Err(value.place.error(what, "a known key", format!("`{key}`"), advice));
         }
     }

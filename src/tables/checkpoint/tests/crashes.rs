@@ -100,25 +100,25 @@ fn parts_that_do_not_fit_are_not_committed() {
     let old = fixture.save(1);
     let id = new_id();
     let (parts, _) = fixture.write_parts(&id, 2);
-    let refused = |parts: &[PartManifest], id: &str, why: &str| {
+    let rejected = |parts: &[PartManifest], id: &str, why: &str| {
         let error = commit(&fixture.target, id, parts, &nothing()).expect_err(why);
         assert!(matches!(error, Error::Usage { .. }), "{why}: {error}");
         fixture.assert_holds(&old);
     };
-    refused(&parts[..1], &id, "rows are missing");
-    refused(&[parts[0].clone(), parts[0].clone(), parts[1].clone()], &id, "a part twice");
-    refused(&parts, &new_id(), "parts of another save");
-    refused(&parts, "../x", "no id");
+    rejected(&parts[..1], &id, "rows are missing");
+    rejected(&[parts[0].clone(), parts[0].clone(), parts[1].clone()], &id, "a part twice");
+    rejected(&parts, &new_id(), "parts of another save");
+    rejected(&parts, "../x", "no id");
     let other = filled(TensorSpec { name: "weights".into(), dtype: DType::F32, shape: vec![3, 5] }, 1);
     let strange = write_part_of(&fixture.target, &id, 2, &[other], &[(0, 0, 3)]).unwrap();
-    refused(&[parts[0].clone(), parts[1].clone(), strange], &id, "another shape");
+    rejected(&[parts[0].clone(), parts[1].clone(), strange], &id, "another shape");
     let deep = (0..200).fold(Value::Null, |inner, _| json!([inner]));
     assert!(commit(&fixture.target, &id, &parts, &deep).is_err(), "what cannot be read is not written");
     fixture.assert_holds(&old);
     fixture.write(&names::data_file(&id, 1), b"short");
-    refused(&parts, &id, "a file of another length");
+    rejected(&parts, &id, "a file of another length");
     fixture.remove(&names::data_file(&id, 1));
-    refused(&parts, &id, "a file that is not here, as on another host");
+    rejected(&parts, &id, "a file that is not here, as on another host");
     assert!(PartManifest::from_bytes(b"{}").is_err());
 }
 

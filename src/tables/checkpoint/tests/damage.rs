@@ -86,7 +86,7 @@ fn foreign_manifests() {
             ("not UTF-8", vec![0xff; 100]),
             ("deeply nested", "[".repeat(100_000).into_bytes()),
             ("twice the same key", changed("{", "{\"version\": 1, ")),
-            ("a key that nobody knows", changed("{", "{\"colour\": 1, ")),
+            ("an unknown key", changed("{", "{\"colour\": 1, ")),
             ("a checksum of another kind", changed("crc32:", "crc64:")),
             ("version 0", changed("\"version\": 1", "\"version\": 0")),
             ("version -1", changed("\"version\": 1", "\"version\": -1")),

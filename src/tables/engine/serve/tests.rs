@@ -249,7 +249,7 @@ fn forged_messages_to_a_server() {
     fuzz!(|script: &[u8]| {
         let scene = scene.lock().unwrap_or_else(PoisonError::into_inner);
         let [_, forger, honest] = &scene.ranks[..] else { unreachable!("there are three") };
-        let signature = Signature::new(crate::transport::Verb::Send, 0);
+        let signature = Signature::new(crate::transport::Verb::SEND, 0);
         let slot = Slot { context: forger.context, tag: Slot::REQUEST, signature };
         let call = call(1, "forge");
         forger.transport.post(&call, 0, &slot, mutate(&good, script)).unwrap();

@@ -23,6 +23,17 @@ impl OptionValues<'_> {
     fn of(&self, name: &str) -> f64 {
         self.0.get(name).unwrap_or(0.0)
     }
+
+    /// An option with an alias, which takes precedence.
+    fn either(&self, alias: &str, name: &str) -> f64 {
+        self.0.get(alias).unwrap_or_else(|| self.of(name))
+    }
+}
+
+/// The parameters that adam and its variants share.
+fn moments(set: &OptionValues) -> [f64; 6] {
+    let (beta1, beta2) = (set.of("beta1"), set.of("beta2"));
+    [beta1, beta2, set.of("eps"), set.of("lr"), beta1.ln(), beta2.ln()]
 }
 
 /// The given numbers, padded with zeros.
@@ -43,36 +54,42 @@ impl Formula {
             "momentum" => formula("Momentum", |set| padded([set.of("momentum")])),
             "nesterov" => formula("Nesterov", |set| padded([set.of("momentum")])),
             "adagrad" => formula("Adagrad", |set| {
-                let names = ["learning_rate", "epsilon", "lr_decay", "initial_accumulator_value"];
+                let names = ["lr", "eps", "lr_decay", "initial_accumulator_value"];
                 padded(names.map(|name| set.of(name)))
             }),
-            "multiverso_adagrad" => formula("MultiversoAdagrad", |set| {
-                padded(["learning_rate", "rho", "epsilon"].map(|name| set.of(name)))
-            }),
+            "multiverso_adagrad" => {
+                formula("MultiversoAdagrad", |set| padded(["lr", "rho", "eps"].map(|name| set.of(name))))
+            }
             "multiverso_momentum" => {
                 formula("MultiversoMomentum", |set| padded([set.of("momentum"), 1.0 - set.of("momentum")]))
             }
             "rmsprop" => formula("Rmsprop", |set| {
-                let rho = set.of("rho");
-                padded([set.of("learning_rate"), rho, 1.0 - rho, set.of("epsilon")])
+                let alpha = set.either("rho", "alpha");
+                padded([set.of("lr"), alpha, 1.0 - alpha, set.of("eps")])
             }),
-            "adam" => formula("Adam", |set| {
-                let (beta1, beta2) = (set.of("beta1"), set.of("beta2"));
-                let (epsilon, rate) = (set.of("epsilon"), set.of("learning_rate"));
-                padded([beta1, beta2, 1.0 - beta1, 1.0 - beta2, epsilon, rate, beta1.ln(), beta2.ln()])
+            "adadelta" => formula("Adadelta", |set| {
+                let rho = set.of("rho");
+                padded([set.of("lr"), rho, 1.0 - rho, set.of("eps")])
+            }),
+            "adam" => formula("Adam", |set| padded(moments(set))),
+            "adamax" => formula("Adamax", |set| padded(moments(set))),
+            "adamw" => formula("Adamw", |set| {
+                let [beta1, beta2, epsilon, rate, log1, log2] = moments(set);
+                padded([beta1, beta2, epsilon, rate, log1, log2, 1.0 - rate * set.of("weight_decay")])
             }),
             "lion" => formula("Lion", |set| {
                 let (beta1, beta2) = (set.of("beta1"), set.of("beta2"));
-                padded([set.of("learning_rate"), set.of("lambda"), beta1, beta2, 1.0 - beta1, 1.0 - beta2])
+                let decay = set.either("lambda", "weight_decay");
+                padded([set.of("lr"), decay, beta1, beta2, 1.0 - beta1, 1.0 - beta2])
             }),
             "ftrl" => formula("Ftrl", |set| {
                 padded(["alpha", "beta", "lambda1", "lambda2"].map(|name| set.of(name)))
             }),
-            "dcasgd" => formula("Dcasgd", |set| padded([set.of("lambda") / set.of("learning_rate")])),
+            "dcasgd" => formula("Dcasgd", |set| padded([set.of("lambda") / set.of("lr")])),
             "dcasgda" => formula("Dcasgda", |set| {
                 let momentum = set.of("momentum");
-                let (rate, lambda) = (set.of("learning_rate"), set.of("lambda"));
-                padded([rate, lambda, momentum, 1.0 - momentum, set.of("epsilon")])
+                let (rate, lambda) = (set.of("lr"), set.of("lambda"));
+                padded([rate, lambda, momentum, 1.0 - momentum, set.of("eps")])
             }),
             _ => None,
         }
@@ -85,7 +102,7 @@ impl Formula {
 
     /// Whether the formula depends on the row's number of updates.
     pub fn counts_steps(&self) -> bool {
-        matches!(self.rule, "Adam" | "Adagrad")
+        matches!(self.rule, "Adam" | "Adamw" | "Adamax" | "Adagrad")
     }
 
     /// Whether adds to one row may be applied in any order, concurrently: sums, of types for which the hardware has atomic adds.

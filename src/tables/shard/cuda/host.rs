@@ -24,7 +24,7 @@ fn split(row_refs: impl Iterator<Item = RowRef>) -> (Vec<i64>, Vec<usize>) {
 fn expect_no_faults(faults: KernelFaults) -> Result<()> {
     match faults == KernelFaults::NONE {
         true => Ok(()),
-        false => Err(Error::internal("table", "a fault that nobody looked for")),
+        false => Err(Error::internal("table", "a fault that no check looks for")),
     }
 }
 
@@ -37,8 +37,9 @@ impl Storage {
         shard: &DeviceShard,
         work: impl FnOnce(&mut Scratch) -> Result<R>,
     ) -> Result<R> {
-        shard.check(call, &self.endpoint)?;
         let _guard = self.lock(call, 0)?;
+        // The owner of the memory may have died while this call waited for the lock.
+        shard.check(call, &self.endpoint)?;
         let mut guard = self.scratch.take(shard.device.ordinal())?;
         work(guard.scratch())
     }
@@ -91,13 +92,14 @@ impl Storage {
         })
     }
 
-    /// Adds to all rows.
+    /// Adds to all rows; `begin` is called under the table's lock, before any row changes.
     pub(crate) fn device_add(
         &self,
         call: &Call,
         shard: &DeviceShard,
         delta: &[u8],
         context: &UpdateContext,
+        begin: impl FnOnce(),
     ) -> Result<()> {
         let args = self.update_args(shard, context, false);
         let size = shard.dtype.size();
@@ -108,6 +110,7 @@ impl Storage {
             let null_faults = Argument::Address(0);
             // Once the adds are counted, applying them must not fail for lack of memory.
             scratch.transfer.reserve(step.min(delta.len()))?;
+            begin();
             let scales = shard.count_all(scratch, &args, null_faults)?;
             let fill = |start: usize, chunk: &mut [u8]| {
                 chunk.copy_from_slice(&delta[start..][..chunk.len()]);
@@ -121,7 +124,8 @@ impl Storage {
         })
     }
 
-    /// Adds to listed rows, in the order of the list; `done` is called before other ranks see the result.
+    /// Adds to listed rows, in the order of the list, and raises their versions if the table has any; `begin` is called under
+    /// the table's lock, before any row changes.
     pub(crate) fn device_add_list(
         &self,
         call: &Call,
@@ -129,13 +133,17 @@ impl Storage {
         row_refs: impl Iterator<Item = RowRef>,
         delta: &[u8],
         context: &UpdateContext,
-        done: impl FnOnce(),
+        begin: impl FnOnce(),
     ) -> Result<()> {
         let (rows, positions) = split(row_refs);
         let bytes = shard.shape.row_bytes;
         let step = (BATCH_BYTES / bytes).max(1);
         let args = self.update_args(shard, context, false);
         self.with_shard(call, shard, |scratch| {
+            begin();
+            if let Some(versions) = self.versions() {
+                rows.iter().for_each(|&row| versions.change(row as usize));
+            }
             for (rows, positions) in rows.chunks(step).zip(positions.chunks(step)) {
                 let list =
                     DeviceRowIds { address: scratch.upload_ids(rows)?, count: rows.len(), unchecked: false };
@@ -159,7 +167,6 @@ impl Storage {
                 )?;
                 expect_no_faults(shard.update_rows(scratch, &args, list, buffer)?)?;
             }
-            done();
             Ok(())
         })
     }

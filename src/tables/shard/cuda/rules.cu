@@ -90,13 +90,27 @@ struct MultiversoAdagrad {
 
 struct Rmsprop {
     static const int PLANES = 1;
-    State learning_rate, rho, fresh, epsilon;
+    State learning_rate, alpha, fresh, epsilon;
     __device__ Rmsprop(const Numbers& n)
+        : learning_rate(n.at[0]), alpha(n.at[1]), fresh(n.at[2]), epsilon(n.at[3]) {}
+    __device__ void at_step(Count) {}
+    __device__ State update(State value, State* state, State gradient) const {
+        state[0] = alpha * state[0] + fresh * (gradient * gradient);
+        return value - learning_rate * gradient / (root_of(state[0]) + epsilon);
+    }
+};
+
+struct Adadelta {
+    static const int PLANES = 2;
+    State learning_rate, rho, fresh, epsilon;
+    __device__ Adadelta(const Numbers& n)
         : learning_rate(n.at[0]), rho(n.at[1]), fresh(n.at[2]), epsilon(n.at[3]) {}
     __device__ void at_step(Count) {}
     __device__ State update(State value, State* state, State gradient) const {
         state[0] = rho * state[0] + fresh * (gradient * gradient);
-        return value - learning_rate * gradient / (root_of(state[0]) + epsilon);
+        State step = root_of(state[1] + epsilon) / root_of(state[0] + epsilon) * gradient;
+        state[1] = rho * state[1] + fresh * (step * step);
+        return value - learning_rate * step;
     }
 };
 
@@ -105,8 +119,8 @@ struct Adam {
     State beta1, beta2, fresh1, fresh2, epsilon, rate, root;
     double learning_rate, log1, log2;
     __device__ Adam(const Numbers& n)
-        : beta1(n.at[0]), beta2(n.at[1]), fresh1(n.at[2]), fresh2(n.at[3]), epsilon(n.at[4]), rate(0), root(1),
-          learning_rate(n.at[5]), log1(n.at[6]), log2(n.at[7]) {}
+        : beta1(n.at[0]), beta2(n.at[1]), fresh1(1 - n.at[0]), fresh2(1 - n.at[1]), epsilon(n.at[2]), rate(0),
+          root(1), learning_rate(n.at[3]), log1(n.at[4]), log2(n.at[5]) {}
     // Bias correction: the share of the running means that comes from gradients rather than from their initial zero.
     __device__ void at_step(Count step) {
         rate = (State)(learning_rate / -expm1(log1 * (double)step));
@@ -121,11 +135,29 @@ struct Adam {
     }
 };
 
+struct Adamw : Adam {
+    State kept;
+    __device__ Adamw(const Numbers& n) : Adam(n), kept(n.at[6]) {}
+    __device__ State update(State value, State* state, State gradient) const {
+        return Adam::update(value * kept, state, gradient);
+    }
+};
+
+struct Adamax : Adam {
+    __device__ Adamax(const Numbers& n) : Adam(n) {}
+    __device__ State update(State value, State* state, State gradient) const {
+        state[0] = beta1 * state[0] + fresh1 * gradient;
+        State faded = beta2 * state[1], recent = with_sign(gradient, (State)1) + epsilon;
+        state[1] = faded > recent ? faded : recent;
+        return value - rate * state[0] / state[1];
+    }
+};
+
 struct Lion {
     static const int PLANES = 1;
-    State learning_rate, lambda, beta1, beta2, fresh1, fresh2;
+    State learning_rate, decay, beta1, beta2, fresh1, fresh2;
     __device__ Lion(const Numbers& n)
-        : learning_rate(n.at[0]), lambda(n.at[1]), beta1(n.at[2]), beta2(n.at[3]), fresh1(n.at[4]),
+        : learning_rate(n.at[0]), decay(n.at[1]), beta1(n.at[2]), beta2(n.at[3]), fresh1(n.at[4]),
           fresh2(n.at[5]) {}
     __device__ void at_step(Count) {}
     __device__ State update(State value, State* state, State gradient) const {
@@ -133,7 +165,7 @@ struct Lion {
         // A zero stays zero, and a NaN propagates.
         State direction = mean > 0 || mean < 0 ? with_sign((State)1, mean) : mean;
         state[0] = beta2 * state[0] + fresh2 * gradient;
-        return value - learning_rate * (direction + lambda * value);
+        return value - learning_rate * (direction + decay * value);
     }
 };
 

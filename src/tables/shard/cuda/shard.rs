@@ -14,6 +14,7 @@ use crate::tables::engine::checkpointable::TableSection;
 use crate::tables::engine::header::TableHeader;
 use crate::tables::shard::dense::layout::TableShape;
 use crate::transport::Call;
+use crate::transport::arena::lock::LockOwners;
 use crate::transport::arena::{Extent, LocalEndpoint};
 use crate::world::Watcher;
 
@@ -144,7 +145,7 @@ impl DeviceShard {
         let formula =
             Formula::of(updater).ok_or_else(|| Error::internal("table", "an updater without kernels"))?;
         let kernels = UpdateKernels::new(&device, &formula, dtype)?;
-        let owner_dead = endpoint.is_dead(published.token);
+        let owner_dead = endpoint.has_ended(published.token);
         let (address, ownership) = match memory {
             Some(memory) => (memory.address(), Ownership::Own(Some(memory))),
             None if owner_dead => return Err(owner_ended(published.rank)),
@@ -182,7 +183,7 @@ impl DeviceShard {
 
     /// Fails if the process that owned the memory has died: the memory died with it.
     pub fn check(&self, call: &Call, endpoint: &LocalEndpoint) -> Result<()> {
-        let lost = matches!(self.ownership, Ownership::Opened(_)) && endpoint.is_dead(self.published.token);
+        let lost = matches!(self.ownership, Ownership::Opened(_)) && endpoint.has_ended(self.published.token);
         match lost {
             false => Ok(()),
             true => {

@@ -32,7 +32,7 @@ fn formulas_take_what_rules_compute() {
         Formula::of(name).unwrap().numbers(&rule.defaults())
     };
     let (log1, log2) = (0.9f64.ln(), 0.999f64.ln());
-    assert_eq!(add("adam"), [0.9, 0.999, 1.0 - 0.9, 1.0 - 0.999, 1e-8, 0.001, log1, log2]);
+    assert_eq!(add("adamw"), [0.9, 0.999, 1e-8, 0.001, log1, log2, 1.0 - 0.001 * 0.01, 0.0]);
     assert_eq!(add("dcasgd")[0], 0.1 / 0.01);
     assert_eq!(add("add"), [0.0; 8]);
     assert!(Formula::of("sign_descent").is_none());

@@ -30,7 +30,8 @@ pub trait ServerHalf: Send + Sync + 'static {
     /// Answers a worker's request; it may record in the shard what it sent to which worker.
     fn get(&self, memory: &mut [u8], worker: usize, request: &[u8], reply: &mut Vec<u8>) -> Result<()>;
 
-    /// Repairs a shard after a process was killed while changing it.
+    /// Repairs a shard whose previous user died in one of these methods: the shard may be unchanged or partially changed. Called
+    /// under the shard's lock, before the next access.
     fn recover(&self, memory: &mut [u8]) {
         let _ = memory;
     }

@@ -165,7 +165,7 @@ impl Storage {
         let rows = delta.len() / bytes;
         if let Some(shard) = &self.shard {
             if self.versions().is_none() {
-                return self.device_add(call, shard, delta, context);
+                return self.device_add(call, shard, delta, context, || ());
             }
             let row = |row: usize| RowRef { row: (first + row) as u32, position: row as u32 };
             return self.add_list(call, (0..rows).filter(|&row| !skip(row)).map(row), delta, context);
@@ -178,8 +178,8 @@ impl Storage {
                 None => self.update(from, &delta[(from - first) * bytes..(to - first) * bytes], context),
                 Some(versions) => {
                     for row in (from..to).filter(|row| !skip(row - first)) {
-                        self.update(row, &delta[(row - first) * bytes..][..bytes], context);
                         versions.change(row);
+                        self.update(row, &delta[(row - first) * bytes..][..bytes], context);
                     }
                 }
             }
@@ -198,23 +198,18 @@ impl Storage {
         let bytes = self.layout.shape.row_bytes;
         let versions = self.versions();
         if let Some(shard) = &self.shard {
-            let changed = || {
-                versions
-                    .iter()
-                    .for_each(|all| row_refs.clone().for_each(|row_ref| all.change(row_ref.row as usize)))
-            };
-            return self.device_add_list(call, shard, row_refs.clone(), delta, context, changed);
+            return self.device_add_list(call, shard, row_refs, delta, context, || ());
         }
         self.batch_buffer.by_stripe(row_refs, self.stripes_from(context.worker), |group| {
             let _guard = self.lock(call, group.stripe)?;
             let ahead = |row_ref: &RowRef| self.prefetch_row(row_ref, delta.as_ptr());
             group.each(ahead, |row_ref| {
+                versions.iter().for_each(|versions| versions.change(row_ref.row as usize));
                 self.update(
                     row_ref.row as usize,
                     &delta[row_ref.position as usize * bytes..][..bytes],
                     context,
                 );
-                versions.iter().for_each(|versions| versions.change(row_ref.row as usize));
             });
             Ok(())
         })
@@ -230,18 +225,18 @@ impl Storage {
         progress: &RoundProgress,
     ) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
-        if self.shard.is_some() {
-            if progress.next() == 0 {
-                match rows {
-                    None => self.add(call, 0, delta, context, &|_| false)?,
-                    Some(rows) => {
-                        let row_ref = |(at, &row): (usize, &u32)| RowRef { row, position: at as u32 };
-                        self.add_list(call, rows.iter().enumerate().map(row_ref), delta, context)?;
-                    }
-                }
-                progress.begin(0);
+        if let Some(shard) = &self.shard {
+            if progress.next() > 0 {
+                return Ok(());
             }
-            return Ok(());
+            let begin = || progress.begin(0);
+            let row_ref =
+                |at: usize| RowRef { row: rows.map_or(at as u32, |rows| rows[at]), position: at as u32 };
+            if rows.is_none() && self.versions().is_none() {
+                return self.device_add(call, shard, delta, context, begin);
+            }
+            let row_refs = (0..delta.len() / bytes).map(row_ref);
+            return self.device_add_list(call, shard, row_refs, delta, context, begin);
         }
         for stripe in progress.next()..self.layout.stripes {
             let (from, to) = self.rows_of(stripe);
@@ -259,8 +254,8 @@ impl Storage {
             };
             for place in places {
                 let row = rows[place] as usize;
-                self.update(row, &delta[place * bytes..][..bytes], context);
                 self.versions().iter().for_each(|versions| versions.change(row));
+                self.update(row, &delta[place * bytes..][..bytes], context);
             }
         }
         Ok(())

@@ -18,7 +18,8 @@ impl<'a> Versions<'a> {
         Versions { numbers: unsafe { std::slice::from_raw_parts(start, count) }, rows }
     }
 
-    /// Increments the version of a row that was changed. The lock of its stripe is held.
+    /// Increments the version of a row that is about to change, so that a writer that dies in between hides no change. The
+    /// lock of its stripe is held.
     pub fn change(&self, row: usize) {
         self.numbers[row].fetch_add(1, Ordering::Relaxed);
     }

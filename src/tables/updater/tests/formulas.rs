@@ -27,7 +27,7 @@ impl Naive {
         context: &UpdateContext,
     ) -> f64 {
         let option = |name| context.options.get(name).unwrap();
-        let (rate, own, [first, second]) = (|| option("learning_rate"), context.worker, &mut self.shared);
+        let (rate, own, [first, second]) = (|| option("lr"), context.worker, &mut self.shared);
         match name {
             "add" => w + d,
             "sgd" => w - d,
@@ -46,30 +46,44 @@ impl Naive {
             "adagrad" => {
                 *first += d * d;
                 let rate = rate() / (1.0 + (context.step - 1) as f64 * option("lr_decay"));
-                w - rate * d / ((option("initial_accumulator_value") + *first).sqrt() + option("epsilon"))
+                w - rate * d / ((option("initial_accumulator_value") + *first).sqrt() + option("eps"))
             }
             "multiverso_adagrad" => {
                 let g = d / rate();
                 self.history[own] += g * g;
-                w - option("rho") / (self.history[own] + option("epsilon")).sqrt() * g
+                w - option("rho") / (self.history[own] + option("eps")).sqrt() * g
             }
             "rmsprop" => {
-                *first = option("rho") * *first + (1.0 - option("rho")) * d * d;
-                w - rate() * d / (first.sqrt() + option("epsilon"))
+                *first = option("alpha") * *first + (1.0 - option("alpha")) * d * d;
+                w - rate() * d / (first.sqrt() + option("eps"))
             }
-            "adam" => {
+            "adadelta" => {
+                let (rho, eps) = (option("rho"), option("eps"));
+                *first = rho * *first + (1.0 - rho) * d * d;
+                let u = d * (*second + eps).sqrt() / (*first + eps).sqrt();
+                *second = rho * *second + (1.0 - rho) * u * u;
+                w - rate() * u
+            }
+            "adamax" => {
+                let (b1, t) = (option("beta1"), context.step as i32);
+                *first = b1 * *first + (1.0 - b1) * d;
+                *second = (option("beta2") * *second).max(d.abs() + option("eps"));
+                w - rate() / (1.0 - b1.powi(t)) * *first / *second
+            }
+            "adam" | "adamw" => {
+                let w = if name == "adamw" { w - rate() * option("weight_decay") * w } else { w };
                 let (b1, b2, t) = (option("beta1"), option("beta2"), context.step as i32);
                 *first = b1 * *first + (1.0 - b1) * d;
                 *second = b2 * *second + (1.0 - b2) * d * d;
                 let (mean, square) = (*first / (1.0 - b1.powi(t)), *second / (1.0 - b2.powi(t)));
-                w - rate() * mean / (square.sqrt() + option("epsilon"))
+                w - rate() * mean / (square.sqrt() + option("eps"))
             }
             "lion" => {
                 let (b1, b2) = (option("beta1"), option("beta2"));
                 let blend = b1 * *first + (1.0 - b1) * d;
                 *first = b2 * *first + (1.0 - b2) * d;
                 let direction = if blend == 0.0 { 0.0 } else { blend.signum() };
-                w - rate() * (direction + option("lambda") * w)
+                w - rate() * (direction + option("weight_decay") * w)
             }
             "ftrl" => {
                 let (z, n) = (first, second);
@@ -88,7 +102,7 @@ impl Naive {
                 if name == "dcasgda" {
                     let m = option("momentum");
                     self.history[own] = m * self.history[own] + (1.0 - m) * g * g;
-                    lambda /= (self.history[own] + option("epsilon")).sqrt();
+                    lambda /= (self.history[own] + option("eps")).sqrt();
                 }
                 let missed = w - self.backup[own].unwrap_or(w);
                 let w = w - rate() * (g + lambda * g * g * missed);
@@ -152,11 +166,11 @@ const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];
 #[test]
 fn every_rule_follows_its_formula_on_every_type() {
     let unusual = AddOptions {
-        learning_rate: Some(0.125),
+        lr: Some(0.125),
         momentum: Some(0.5),
         rho: Some(0.25),
         lambda: Some(0.75),
-        epsilon: Some(0.001),
+        eps: Some(0.001),
         beta1: Some(0.25),
         beta2: Some(0.75),
         alpha: Some(0.5),
@@ -165,6 +179,7 @@ fn every_rule_follows_its_formula_on_every_type() {
         lambda2: Some(0.25),
         lr_decay: Some(0.5),
         initial_accumulator_value: Some(0.125),
+        weight_decay: Some(0.375),
     };
     for name in UpdaterChoice::names() {
         for dtype in FLOATS {

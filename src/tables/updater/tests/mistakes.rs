@@ -53,7 +53,7 @@ fn options_that_a_rule_does_not_use_are_refused() {
         "{text}"
     );
     let text = refusal("adam", "rho").unwrap_err();
-    assert!(text.contains("`adam` of table \"w\": learning_rate, beta1, beta2, epsilon"), "{text}");
+    assert!(text.contains("`adam` of table \"w\": lr, beta1, beta2, eps"), "{text}");
     for name in UpdaterChoice::names() {
         let rule = UpdaterChoice::named(name).unwrap().rule(DType::F32).unwrap();
         let used = rule.uses().unwrap();
@@ -65,6 +65,7 @@ fn options_that_a_rule_does_not_use_are_refused() {
     let rule = UpdaterChoice::named("adam").unwrap().rule(DType::F32).unwrap();
     let text = rule.check_name("w", "beta3").unwrap_err().to_string();
     assert!(text.contains("\"beta3\"; did you mean `beta1`?"), "{text}");
+    rule.check_name("w", "learning_rate").unwrap();
     let rule = UpdaterChoice::default().rule(DType::F32).unwrap();
     let text = rule.check_name("w", "learning_rat").unwrap_err().to_string();
     assert!(text.contains("did you mean `learning_rate`?"), "{text}");
@@ -75,20 +76,23 @@ fn options_with_which_a_rule_cannot_work_are_refused() {
     for (name, option, value) in [
         ("momentum", "momentum", 1.0),
         ("nesterov", "momentum", -0.1),
-        ("adagrad", "learning_rate", 0.0),
-        ("adagrad", "epsilon", 1e-60),
+        ("adagrad", "lr", 0.0),
+        ("adagrad", "eps", 1e-60),
         ("adagrad", "lr_decay", -0.1),
         ("adagrad", "initial_accumulator_value", -1.0),
         ("multiverso_adagrad", "rho", 0.0),
         ("multiverso_momentum", "momentum", 1.0),
-        ("rmsprop", "rho", 1.5),
+        ("rmsprop", "alpha", 1.5),
+        ("adadelta", "rho", 1.0),
+        ("adamw", "weight_decay", -0.1),
+        ("adamax", "eps", 0.0),
         ("adam", "beta2", 1.0 - 1e-12),
-        ("adam", "learning_rate", -1.0),
+        ("adam", "lr", -1.0),
         ("lion", "beta1", 1.0),
-        ("lion", "lambda", -0.1),
+        ("lion", "weight_decay", -0.1),
         ("ftrl", "alpha", 0.0),
         ("ftrl", "lambda1", -5.0),
-        ("dcasgd", "learning_rate", 0.0),
+        ("dcasgd", "lr", 0.0),
         ("dcasgda", "lambda", -0.1),
     ] {
         let rule = UpdaterChoice::named(name).unwrap().rule(DType::F32).unwrap();

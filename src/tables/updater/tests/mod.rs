@@ -1,6 +1,7 @@
 //! Every built-in rule on every type against its formula, computed element by element in double precision, and by hand.
 
 mod by_hand;
+mod cases;
 mod custom;
 mod formulas;
 mod mistakes;

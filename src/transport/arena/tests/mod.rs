@@ -62,7 +62,7 @@ fn damaged_process_records() {
 
 #[test]
 fn forged_rings() {
-    let slot = Slot { context: 0, tag: 1, signature: Signature::new(Verb::Recv, 40) };
+    let slot = Slot { context: 0, tag: 1, signature: Signature::new(Verb::RECV, 40) };
     let later = Slot { tag: 2, ..slot };
     let message = |slot: &Slot, bytes: usize| {
         [bytemuck::bytes_of(&Envelope::new(slot, bytes)), &vec![7; bytes]].concat()

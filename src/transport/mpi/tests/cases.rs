@@ -28,7 +28,7 @@ pub fn call<'a>(transport: &MpiTransport, seconds: f64) -> Call<'a> {
 }
 
 pub fn slot(context: u32, tag: u32, count: u64) -> Slot {
-    Slot { context, tag, signature: Signature::new(Verb::Send, 1).of(DType::U8, count) }
+    Slot { context, tag, signature: Signature::new(Verb::SEND, 1).of(DType::U8, count) }
 }
 
 /// Bytes that identify their sender and their position.

@@ -142,7 +142,7 @@ pub fn already_started() {
             let mut finalized = 0;
             // SAFETY: may be called at any time.
             unsafe { (functions.finalized)(&mut finalized) };
-            assert_eq!(finalized, 0, "MPI belongs to whoever started it");
+            assert_eq!(finalized, 0, "the process that initialised MPI finalises it");
             println!("used and left");
         }
     }

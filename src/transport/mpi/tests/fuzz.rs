@@ -4,6 +4,7 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use super::fake::{self, Arriving, RANK, SIZE};
+use crate::collectives::verbs;
 use crate::testing::{call, fuzz, mutate};
 use crate::transport::mpi::engine::{ExchangeFailure, MpiEngine};
 use crate::transport::mpi::peers::{Peers, ProcessIdentity};
@@ -20,15 +21,15 @@ fn slot(tag: u32, verb: Verb) -> Slot {
 }
 
 fn user() -> Slot {
-    slot(5, Verb::Send)
+    slot(5, Verb::SEND)
 }
 
 fn collective() -> Slot {
-    slot(Slot::COLLECTIVE, Verb::Broadcast)
+    slot(Slot::COLLECTIVE, verbs::BROADCAST)
 }
 
 fn request() -> Slot {
-    slot(Slot::REQUEST, Verb::Send)
+    slot(Slot::REQUEST, Verb::SEND)
 }
 
 /// Encoded events: the first byte is the kind, the second selects the peer or ticket, followed by the length of the

@@ -81,8 +81,8 @@ fn an_mpi_that_somebody_else_started_is_used_and_left_running() {
         assert_eq!(end.output.matches("used and left").count(), 2, "{}:\n{}", installation.name, end.output);
         let end =
             MpiJob::new(&installation, 2, "already started").variable("UNISONO_TEST_LEVEL", "single").run();
-        let refused = end.output.matches("does not allow calls from several threads").count();
-        assert_eq!(refused, 2, "{}:\n{}", installation.name, end.output);
+        let rejected = end.output.matches("does not allow calls from several threads").count();
+        assert_eq!(rejected, 2, "{}:\n{}", installation.name, end.output);
     }
 }
 
@@ -100,12 +100,12 @@ fn a_stopped_rank_is_a_timeout_and_nothing_worse() {
 }
 
 #[test]
-fn a_library_of_another_mpi_is_refused() {
+fn a_library_of_another_mpi_is_rejected() {
     let all = installations();
     let open_mpi = all.iter().find(|installation| installation.is_open_mpi);
     let mpich = all.iter().find(|installation| !installation.is_open_mpi);
     let (Some(open_mpi), Some(mpich)) = (open_mpi, mpich) else {
-        println!("left out: a library of another MPI is refused (needs MPICH and Open MPI)");
+        println!("left out: a library of another MPI is rejected (needs MPICH and Open MPI)");
         return;
     };
     // MPICH's library under Open MPI's launcher sees a world of one rank.

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytensor
 
+from synkhronos.extensions import updates
 from synkhronos.legacy import Function
 from unisono import functions
 
@@ -23,13 +24,15 @@ def make_train_function(
         params: The shared variables to train.
         x: The symbolic input, or a shared variable with data.
         y: The symbolic targets, or a shared variable with data.
-        update_rule: A rule of `synkhronos.extensions.updates`.
+        update_rule: A rule of `synkhronos.extensions.updates`, or its name.
         *args: Further arguments of the rule.
         **kwargs: Further keyword arguments of the rule.
 
     Returns:
         A function of two `Data` objects that makes one step and returns the loss.
     """
+    # By name, unisono.functions has the rules of torch.optim.
+    update_rule = getattr(updates, update_rule) if isinstance(update_rule, str) else update_rule
     made = functions.make_train_function(loss, params, x, y, update_rule, *args, **kwargs)
     made.gradient = Function.of(made.gradient)
     return made

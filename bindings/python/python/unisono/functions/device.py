@@ -66,9 +66,9 @@ def gathered(member: Member, value: Any, shapes: list[tuple[int, ...]], root: in
     group, timeout = member.link.group, member.link.timeout
     flat = value.detach().reshape(-1)
     if root is None:
-        result = group.all_gather(flat, True, True, timeout)
+        result = group.all_gather(flat, True, None, True, timeout)
     else:
-        result = group.gather(flat, root, True, True, timeout)
+        result = group.gather(flat, root, True, None, True, timeout)
     if result is None:
         return None
     parts = torch.split(result, [math.prod(shape) for shape in shapes])

@@ -48,11 +48,11 @@ def explain(error: Error, what: str, timeout: float) -> None:
         advice = "what it printed may say why; call close() and then start() again"
     elif isinstance(error, Timeout):
         late = [f"rank {one.rank} (process {one.pid}, {one.doing}{_at(one)})" for one in error.missing]
-        who = f"{', '.join(late) or 'others'} in the {timeout:g} s that start(timeout=...) gave every call"
+        who = f"{', '.join(late) or 'others'} for {timeout:g} s, the limit set by start(timeout=...)"
         advice = "call close(), and then start() with a longer timeout"
     else:
         return
-    verb = "lost" if isinstance(error, PeerLost) else "waited in vain for"
+    verb = "lost" if isinstance(error, PeerLost) else "timed out waiting for"
     error.operation = what
     error.args = (f"{what}: {verb} {who}; {advice}",)
 

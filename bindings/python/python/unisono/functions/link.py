@@ -36,7 +36,7 @@ class Link:
         self._overflow: list[Any] = [None, None]
         self._current = 0
         own = np.array([self.offset_of(self._blocks)])
-        offsets = np.asarray(self.group.all_gather(own, False, True, None)).ravel().tolist()
+        offsets = np.asarray(self.group.all_gather(own, False, None, True, None)).ravel().tolist()
         self._offsets = [[offset + block * _BLOCK for offset in offsets] for block in (0, 1)]
         self._headers = [
             [self._bytes[offset : offset + _HEADER].cast("q") for offset in row] for row in self._offsets

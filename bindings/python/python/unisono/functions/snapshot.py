@@ -26,7 +26,7 @@ _END = (object(),)
 
 
 class _Reads:
-    """The current results of a function over several owners; every iteration reads them anew."""
+    """The current results of a function over several owners; every iteration reads them again."""
 
     def __init__(self, read: Callable[..., Any], *arguments: Iterable[Any]) -> None:
         self._read, self._arguments = read, arguments

@@ -13,7 +13,7 @@ from unisono.functions.collectives import all_reduce, broadcast
 from unisono.functions.factory import function
 from unisono.functions.function_object import Function
 from unisono.functions.pool import active
-from unisono.functions.rules import RULES
+from unisono.functions.rules import choose
 
 
 class TrainFunction:
@@ -119,10 +119,11 @@ def make_train_function(
         x: The symbolic input; or a shared variable with the workers' own data, of which `shared_batch`
             selects rows.
         y: The targets, in the same form.
-        update_rule: A function of `unisono.functions.updates`, or its name, such as "adam".
-        *args: Further positional arguments of the rule, such as the learning rate.
+        update_rule: The name of a rule, such as "adam", with the formula, the settings and the defaults of
+            `torch.optim`; or a function of `unisono.functions.updates`, with those of Lasagne.
+        *args: Settings of the rule by position; the first is the learning rate.
         weighted: Whether workers are weighted by their rows: the step then equals that of a single worker.
-        **kwargs: Further keyword arguments of the rule.
+        **kwargs: Settings of the rule by name, such as `lr` (or `learning_rate`).
 
     Returns:
         A function of two `Data` objects (of none if `x` and `y` are shared) that performs one step and
@@ -135,14 +136,16 @@ def make_train_function(
     from unisono.functions import updates
     from unisono.functions.with_pytensor import is_shared
 
-    if isinstance(update_rule, str) and update_rule not in RULES:
-        raise ValueError(f"update_rule: expected one of {', '.join(RULES)}, received {update_rule!r}")
-    rule = getattr(updates, update_rule) if isinstance(update_rule, str) else update_rule
-    counts = weighted or (x is not None and "rows" in inspect.signature(rule).parameters)
-    if counts:
-        # Workers are weighted by their rows, or equally among those that have rows.
-        kwargs["rows"] = x.shape[0] if weighted else x.shape[0].clip(0, 1)
-    first, second, vector = rule(loss, params, *args, **kwargs)
+    by_name = isinstance(update_rule, str)
+    counts = weighted or (x is not None and (by_name or "rows" in inspect.signature(update_rule).parameters))
+    # Workers are weighted by their rows, or equally among those that have rows.
+    rows = None if not counts else x.shape[0] if weighted else x.shape[0].clip(0, 1)
+    if by_name:
+        rule, settings = choose(update_rule, args, kwargs)
+        first, second, vector = updates.apply_rule(rule, loss, params, rows, settings)
+    else:
+        own = {"rows": rows} if counts else {}
+        first, second, vector = update_rule(loss, params, *args, **kwargs, **own)
     given = [one for one in (x, y) if one is not None]
     inputs = [one for one in given if not is_shared(one)]
     gradient = function(

@@ -11,7 +11,7 @@ import numpy as np
 
 from unisono.functions.callables import bind, check_names, input_names, positional_names
 from unisono.functions.factory import function
-from unisono.functions.rules import RULES, Rule
+from unisono.functions.rules import Rule, choose
 from unisono.functions.shared_array import Shared, shared, updated
 from unisono.functions.train import TrainFunction
 
@@ -26,10 +26,8 @@ def make(
     kwargs: dict[str, Any],
 ) -> TrainFunction:
     """Creates a training step; see `make_train_function`."""
-    name = update_rule if isinstance(update_rule, str) else getattr(update_rule, "__name__", "")
-    if name not in RULES:
-        raise ValueError(f"update_rule: expected one of {', '.join(RULES)}, received {update_rule!r}")
-    settings = _settings(RULES[name], args, kwargs)
+    rule, settings = choose(update_rule, args, kwargs)
+    _check(rule, settings)
     sliceables = [one for one in data if isinstance(one, Shared)]
     check_names(loss, "x and y", sliceables)
     torch = sys.modules.get("torch")
@@ -38,28 +36,19 @@ def make(
     trained = params if is_module else list({id(one): one for one in params}.values())
     is_torch = is_module or (torch is not None and any(isinstance(one, torch.Tensor) for one in trained))
     maker = _torch if is_torch else _jax
-    return maker(loss, trained, sliceables, RULES[name], settings, weighted)
+    return maker(loss, trained, sliceables, rule, settings, weighted)
 
 
-def _settings(rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    names = ["learning_rate", *(name for name in rule.settings if name != "learning_rate")]
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
-    unknown = [name for name in given if name not in names]
-    if unknown or len(args) > len(names):
-        raise TypeError(f"{rule.name}: expected settings {names}, received {unknown or len(args)}")
-    settings = {**rule.settings, **given}
-    if "learning_rate" not in settings:
-        raise TypeError(f"{rule.name}: expected a learning_rate, received none")
+def _check(rule: Rule, settings: dict[str, Any]) -> None:
     for name, value in settings.items():
-        is_rate = name == "learning_rate" and isinstance(value, Shared) and value.value.ndim == 0
+        is_rate = name == "lr" and isinstance(value, Shared) and value.value.ndim == 0
         if not is_rate and (isinstance(value, bool) or not isinstance(value, (int, float, np.number))):
             raise TypeError(f"{rule.name}: expected {name} to be a number, received {type(value).__name__}")
-    return settings
 
 
 def _rate(settings: dict[str, Any], dtype: Any) -> Shared:
     """The learning rate as a shared array: it may change between steps."""
-    rate = settings["learning_rate"]
+    rate = settings["lr"]
     return rate if isinstance(rate, Shared) else shared(np.asarray(rate, dtype), "learning_rate")
 
 
@@ -130,7 +119,7 @@ def _torch(
 
     def apply(**shareds: Any) -> Any:
         held = [shareds[one.name] for one in state]
-        own = {**settings, "learning_rate": shareds[rate.name]}
+        own = {**settings, "lr": shareds[rate.name]}
         step, new = rule.formula(torch, _mean(shareds["vector"]), held, own)
         start = 0
         with torch.no_grad():
@@ -226,7 +215,7 @@ def _jax(
 
     def apply(**shareds: Any) -> Any:
         held = [shareds[one.name] for one in state]
-        own = {**settings, "learning_rate": shareds[rate.name]}
+        own = {**settings, "lr": shareds[rate.name]}
         step, new = rule.formula(jnp, _mean(shareds["vector"]), held, own)
         pieces = jnp.split(step, np.cumsum(sizes)[:-1])
         changed = {

@@ -3,6 +3,9 @@
 Each rule returns three things: updates that write this worker's gradient into the flat vector, updates that
 change the parameters by the contents of the vector, and the vector. Between the two, one `all_reduce` of the
 vector replaces every worker's gradient by the mean of all.
+
+Names, formulas and defaults are Lasagne's, as in Synkhronos, except for `adamw`, which Lasagne does not have.
+The rules that `make_train_function` takes by name are those of `torch.optim`, for graphs as well.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from unisono.functions.flat import (
     unflatten_vars,
     vars_flat_size,
 )
-from unisono.functions.rules import RULES
+from unisono.functions.rules import LASAGNE, Rule
 
 __all__ = [
     "adadelta",
@@ -46,10 +49,21 @@ __all__ = [
 Updates = list[tuple[Any, Any]]
 
 
-def _apply(
-    name: str, loss: Any, params: Sequence[Any], rows: Any, settings: dict[str, Any]
+def apply_rule(
+    rule: Rule, loss: Any, params: Sequence[Any], rows: Any, settings: dict[str, Any]
 ) -> tuple[Updates, Updates, Any]:
-    rule = RULES[name]
+    """The updates of any rule.
+
+    Args:
+        rule: The rule.
+        loss: A symbolic scalar.
+        params: The shared variables to update.
+        rows: As for `sgd`.
+        settings: All settings of the rule, as numbers or symbolic.
+
+    Returns:
+        As for `sgd`.
+    """
     params = list(params)
     count, vector = vars_flat_size(params), flatten_vars(pt.grad(loss, params))
     dtype = vector.dtype
@@ -63,15 +77,23 @@ def _apply(
         held = pytensor.shared(np.zeros(count + 1, dtype), name="flat_gradient")
         gradient = held[:-1] / held[-1]
     state = [pytensor.shared(np.zeros((), dtype), name="steps")] if rule.counts else []
-    state += [pytensor.shared(np.zeros(count, dtype), name=f"{name}_state") for _ in range(rule.vectors)]
-    constants = {key: _constant(value, dtype) for key, value in settings.items()}
-    step, new = rule.formula(pt, gradient, list(state), constants)
+    state += [pytensor.shared(np.zeros(count, dtype), name=f"{rule.name}_state") for _ in range(rule.vectors)]
+    step, new = rule.formula(pt, gradient, list(state), settings)
     changes = [
-        (one, pt.cast(rule.keep(one, constants), one.dtype) + pt.cast(piece, one.dtype))
+        (one, pt.cast(rule.keep(one, settings), one.dtype) + pt.cast(piece, one.dtype))
         for one, piece in zip(params, unflatten_vars(step, params), strict=True)
     ]
     kept = [(old, pt.cast(value, dtype)) for old, value in zip(state, new, strict=True)]
     return [(held, vector)], [*changes, *kept], held
+
+
+def _apply(
+    name: str, loss: Any, params: Sequence[Any], rows: Any, settings: dict[str, Any]
+) -> tuple[Updates, Updates, Any]:
+    params = list(params)
+    dtype = flatten_vars(params).dtype
+    constants = {key: _constant(value, dtype) for key, value in settings.items()}
+    return apply_rule(LASAGNE[name], loss, params, rows, constants)
 
 
 def _constant(value: Any, dtype: str) -> Any:
@@ -94,7 +116,7 @@ def sgd(
     Returns:
         Updates that write the gradient, updates that change the parameters, and the gradient vector.
     """
-    return _apply("sgd", loss, params, rows, {"learning_rate": learning_rate})
+    return _apply("sgd", loss, params, rows, {"lr": learning_rate})
 
 
 def momentum(
@@ -112,7 +134,7 @@ def momentum(
     Returns:
         As for `sgd`.
     """
-    return _apply("momentum", loss, params, rows, {"learning_rate": learning_rate, "momentum": momentum})
+    return _apply("momentum", loss, params, rows, {"lr": learning_rate, "momentum": momentum})
 
 
 def nesterov_momentum(
@@ -130,7 +152,7 @@ def nesterov_momentum(
     Returns:
         As for `sgd`.
     """
-    settings = {"learning_rate": learning_rate, "momentum": momentum}
+    settings = {"lr": learning_rate, "momentum": momentum}
     return _apply("nesterov_momentum", loss, params, rows, settings)
 
 
@@ -149,7 +171,7 @@ def adagrad(
     Returns:
         As for `sgd`.
     """
-    return _apply("adagrad", loss, params, rows, {"learning_rate": learning_rate, "epsilon": epsilon})
+    return _apply("adagrad", loss, params, rows, {"lr": learning_rate, "eps": epsilon})
 
 
 def rmsprop(
@@ -174,7 +196,7 @@ def rmsprop(
     Returns:
         As for `sgd`.
     """
-    settings = {"learning_rate": learning_rate, "rho": rho, "epsilon": epsilon}
+    settings = {"lr": learning_rate, "rho": rho, "eps": epsilon}
     return _apply("rmsprop", loss, params, rows, settings)
 
 
@@ -200,7 +222,7 @@ def adadelta(
     Returns:
         As for `sgd`.
     """
-    settings = {"learning_rate": learning_rate, "rho": rho, "epsilon": epsilon}
+    settings = {"lr": learning_rate, "rho": rho, "eps": epsilon}
     return _apply("adadelta", loss, params, rows, settings)
 
 
@@ -228,7 +250,7 @@ def adam(
     Returns:
         As for `sgd`.
     """
-    settings = {"learning_rate": learning_rate, "beta1": beta1, "beta2": beta2, "epsilon": epsilon}
+    settings = {"lr": learning_rate, "beta1": beta1, "beta2": beta2, "eps": epsilon}
     return _apply("adam", loss, params, rows, settings)
 
 
@@ -259,10 +281,10 @@ def adamw(
         As for `sgd`.
     """
     settings = {
-        "learning_rate": learning_rate,
+        "lr": learning_rate,
         "beta1": beta1,
         "beta2": beta2,
-        "epsilon": epsilon,
+        "eps": epsilon,
         "weight_decay": weight_decay,
     }
     return _apply("adamw", loss, params, rows, settings)
@@ -292,7 +314,7 @@ def adamax(
     Returns:
         As for `sgd`.
     """
-    settings = {"learning_rate": learning_rate, "beta1": beta1, "beta2": beta2, "epsilon": epsilon}
+    settings = {"lr": learning_rate, "beta1": beta1, "beta2": beta2, "eps": epsilon}
     return _apply("adamax", loss, params, rows, settings)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +9,10 @@ import numpy as np
 import pytensor
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import graph_inputs
+
+from unisono.functions.shared_array import parts, titled_parts
+
+__all__ = ["Compiled", "Graph", "parts", "titled_parts"]
 
 
 @dataclass
@@ -89,16 +92,6 @@ def is_shared(thing: Any) -> bool:
 
 is_found = is_shared
 """Shared variables are shared even without a declaration."""
-
-
-def parts(thing: Any) -> Iterable[Any]:
-    """A shared variable is a single variable."""
-    return [thing]
-
-
-def titled_parts(thing: Any) -> Iterable[tuple[str, Any]]:
-    """A shared variable has its own name."""
-    return [("", thing)]
 
 
 def wrap(thing: Any) -> _Copy:

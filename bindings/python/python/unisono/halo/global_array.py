@@ -151,7 +151,7 @@ class GlobalArray:
         """
         return tuple(int(one) + part.start for one, part in zip(index, self.region, strict=True))
 
-    def scatter(self, x: Any | None, root: int = 0, *, timeout: float | None = None) -> Any:
+    def scatter(self, x: Any, root: int = 0, *, timeout: float | None = None) -> Any:
         """Distributes the parts of the root's array. Every rank calls it.
 
         Args:
@@ -163,14 +163,14 @@ class GlobalArray:
             This rank's part.
         """
         here = self.grid.rank == root
-        fits = not here or (x is not None and tuple(x.shape) == self.shape and name_of(x.dtype) in _TYPES)
+        fits = not here or (shape_of(x) == self.shape and name_of(x.dtype) in _TYPES)
         # The other ranks learn the type from the root, or that there is nothing to wait for.
         code = np.array([-1, 0])
-        if here and fits and x is not None:
+        if here and fits:
             code[:] = _TYPES.index(name_of(x.dtype)), device_of(x) is not None
         self.grid.group.broadcast(code, root, timeout=timeout)
         if code[0] < 0:
-            received = "none" if x is None else f"{tuple(x.shape)} {name_of(x.dtype)}"
+            received = f"{shape_of(x)} {name_of(x.dtype)}" if shape_of(x) else type(x).__name__
             raise UsageError(
                 f"scatter: expected an array of the shape {self.shape} at rank {root}, received "
                 f"{received if here else 'another one there'}; pass the whole array on that rank"
@@ -213,9 +213,10 @@ class GlobalArray:
         dtype, device = name_of(x.dtype), device_of(x)
         key = ("repartition", tuple(to.split.items()), str(to.sizes), dtype, device)
         if key not in self._exchanges:
-            plan = _native.HaloPlan.repartition(self._layout, to._layout, self.grid.rank)
-            native = self.grid.group._native
-            self._exchanges[key] = _native.HaloExchange(native, plan, dtype, 1, (True, device), timeout)
+            group = self.grid.group
+            plan = group._counted(_native.HaloPlan.repartition, self._layout, to._layout, self.grid.rank)
+            way = (True, device)
+            self._exchanges[key] = _native.HaloExchange(group._native, plan, dtype, 1, way, timeout)
             self.grid._note_exchange(self, key)
         out = empty_like(x, to.local_shape)
         self._exchanges[key].forward([x], [out], timeout)
@@ -306,23 +307,26 @@ class GlobalArray:
 
     def _check(self, x: Any, operation: str) -> None:
         if shape_of(x) != self.local_shape:
-            self.grid.group._native.skip_call()
-            raise UsageError(
-                f"rank {self.grid.rank}: {operation}: expected this rank's part, of the shape "
-                f"{self.local_shape}, received {shape_of(x) or type(x).__name__}; take whole[array.region]"
+            raise self.grid.group._rejected(
+                UsageError(
+                    f"rank {self.grid.rank}: {operation}: expected this rank's part, of the shape "
+                    f"{self.local_shape}, received {shape_of(x) or type(x).__name__}; "
+                    "take whole[array.region]"
+                )
             )
 
     def _once(self, what: str, root: int | None, x: Any, timeout: float | None) -> _native.HaloExchange:
         dtype, device = name_of(x.dtype), device_of(x)
         key = (what, root, dtype, device)
         if key not in self._exchanges:
-            rank, native = self.grid.rank, self.grid.group._native
+            group = self.grid.group
             if what == "scatter":
-                plan = _native.HaloPlan.scatter(self._layout, root or 0, rank)
+                plan = group._counted(_native.HaloPlan.scatter, self._layout, root or 0, self.grid.rank)
             else:
-                plan = _native.HaloPlan.gather(self._layout, root, rank)
+                plan = group._counted(_native.HaloPlan.gather, self._layout, root, self.grid.rank)
             # Global arrays are transferred seldom: no shared memory is reserved for them.
-            self._exchanges[key] = _native.HaloExchange(native, plan, dtype, 1, (False, device), timeout)
+            way = (False, device)
+            self._exchanges[key] = _native.HaloExchange(group._native, plan, dtype, 1, way, timeout)
             self.grid._note_exchange(self, key)
         return self._exchanges[key]
 

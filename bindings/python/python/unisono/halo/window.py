@@ -237,24 +237,20 @@ class Window:
             self._reject(operation, "one array or more", "an empty list")
 
     def _reject(self, operation: str, expected: str, received: str) -> None:
-        # The other ranks may be making this call, so it counts.
-        self.input.grid.group._native.skip_call()
-        raise UsageError(
-            f"rank {self.input.grid.rank}: {operation}: expected {expected}, received {received}; "
-            f"this rank has [{', '.join(f'{one.start}:{one.stop}' for one in self.input.region)}] of "
-            f"{self.input.shape}"
+        raise self.input.grid.group._rejected(
+            UsageError(
+                f"rank {self.input.grid.rank}: {operation}: expected {expected}, received {received}; "
+                f"this rank has [{', '.join(f'{one.start}:{one.stop}' for one in self.input.region)}] of "
+                f"{self.input.shape}"
+            )
         )
 
     def _exchange(self, arrays: list[Any], timeout: float | None) -> _native.HaloExchange:
         dtype, fields, device = key = (name_of(arrays[0].dtype), len(arrays), device_of(arrays[0]))
         if key not in self._exchanges:
-            native = self.input.grid.group._native
-            try:
-                check_constants(self.edges, dtype)
-            except UsageError:
-                native.skip_call()  # the other ranks may be making this call, so it counts
-                raise
-            made = _native.HaloExchange(native, self._plan, dtype, fields, (True, device), timeout)
+            group = self.input.grid.group
+            group._counted(check_constants, self.edges, dtype)
+            made = _native.HaloExchange(group._native, self._plan, dtype, fields, (True, device), timeout)
             self._exchanges[key] = made
             self.input.grid._note_exchange(self, key)
         exchange = self._exchanges[key]

@@ -59,7 +59,7 @@ def all_reduce(x: Any, op: str = "sum", *, group: Group | None = None, timeout: 
 
     reason = f"expected op sum or avg where grad goes through it, received {op}; reduce what grad returned"
     linear = adjoint if op in ("sum", "avg") else reason
-    return _apply(Verb("all_reduce", reduce, lambda leaf: leaf.shape, linear, by_element=True), x)
+    return _apply(ranks, Verb("all_reduce", reduce, lambda leaf: leaf.shape, linear, by_element=True), x)
 
 
 def broadcast(x: Any, root: int = 0, *, group: Group | None = None, timeout: float | None = None) -> Any:
@@ -83,7 +83,7 @@ def broadcast(x: Any, root: int = 0, *, group: Group | None = None, timeout: flo
         sums = all_reduce(gradients, group=group, timeout=timeout)
         return [one if ranks.rank == root else jnp.zeros_like(one) for one in sums]
 
-    return _apply(Verb("broadcast", copy, lambda leaf: leaf.shape, adjoint, by_element=True), x)
+    return _apply(ranks, Verb("broadcast", copy, lambda leaf: leaf.shape, adjoint, by_element=True), x)
 
 
 def all_gather(x: Any, *, group: Group | None = None, timeout: float | None = None) -> Any:
@@ -105,7 +105,7 @@ def all_gather(x: Any, *, group: Group | None = None, timeout: float | None = No
     def adjoint(gradients: list[Any]) -> list[Any]:
         return [one[0] for one in reduce_scatter(gradients, group=group, timeout=timeout)]
 
-    return _apply(Verb("all_gather", gather, lambda leaf: (ranks.size, *leaf.shape), adjoint), x)
+    return _apply(ranks, Verb("all_gather", gather, lambda leaf: (ranks.size, *leaf.shape), adjoint), x)
 
 
 def reduce_scatter(
@@ -132,7 +132,7 @@ def reduce_scatter(
         return (rows + (ranks.rank < rest), *leaf.shape[1:])
 
     reason = "expected a call that grad does not go through, received one that it does; use all_reduce"
-    return _apply(Verb("reduce_scatter", scatter, share, reason), x)
+    return _apply(ranks, Verb("reduce_scatter", scatter, share, reason), x)
 
 
 def barrier(*, group: Group | None = None, timeout: float | None = None) -> None:
@@ -173,10 +173,10 @@ def jit(function: F, **options: Any) -> F:
     return cast(F, waiting)
 
 
-def _apply(verb: Verb, x: Any) -> Any:
+def _apply(ranks: Group, verb: Verb, x: Any) -> Any:
     """Makes a call on the leaves of a tree: now, or when the traced program reaches it."""
     leaves, tree = jax.tree_util.tree_flatten(x)
-    leaves = [_array(leaf, verb.name) for leaf in leaves]
+    leaves = ranks._counted(lambda: [_array(leaf, verb.name) for leaf in leaves])
     if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
         guarded = dataclasses.replace(verb, host=functools.partial(_guarded, verb.host))
         return tree.unflatten(call(guarded, leaves))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from unisono.errors import UsageError
+from unisono.errors import usage_error
 from unisono.tables.convert import count
 from unisono.tables.shared import make
 from unisono.tables.table import Table
@@ -47,8 +47,8 @@ class ArrayTable(Table):
             init: The initial values: an array, which only worker 0 needs to pass, because its array is used;
                 or, the same on every rank, a number, `uniform(...)` or `normal(...)`. By default zeros.
             updater: The rule by which an add is applied: "add", "sgd", "momentum", "nesterov", "adagrad",
-                "rmsprop", "adam", "lion", "ftrl", "dcasgd", "dcasgda", "multiverso_adagrad" or
-                "multiverso_momentum".
+                "rmsprop", "adam", "adamw", "adamax", "adadelta", "lion", "ftrl", "dcasgd", "dcasgda",
+                "multiverso_adagrad" or "multiverso_momentum".
             consistency: How far workers may drift apart: "async", "bsp", "bsp:backup=1", "bsp:mean", "ssp:3"
                 (also ``("ssp", 3)``) or "average". A round of "bsp" is one step of the updater with the sum
                 of the workers' adds, of "bsp:mean" with their mean.
@@ -59,11 +59,11 @@ class ArrayTable(Table):
             device: "cuda" or "cuda:1" to keep the values and the updater's state in that device's memory,
                 which ends with the process of the host's first rank; by default they are in host memory.
             timeout: Seconds until the call times out.
-            options: The updater's options, such as ``learning_rate=0.1``, for adds that pass none.
+            options: The updater's options, such as ``lr=0.1``, for adds that pass none.
         """
         native = make(
             "array",
-            (count(size, "table", "a size"),),
+            lambda: (count(size, "table", "a size"), 1),
             dtype=dtype,
             init=init,
             updater=updater,
@@ -79,8 +79,6 @@ class ArrayTable(Table):
 
     def _rows(self, rows: Any, operation: str) -> Any:
         if rows is not None:
-            raise UsageError(
-                f"{operation}: expected no rows, because an array is read and changed as a whole, "
-                "received some; use a MatrixTable with one column"
-            )
+            expected = "no rows, because an array is read and changed as a whole"
+            raise usage_error(operation, expected, "some", "use a MatrixTable with one column")
         return None

@@ -29,7 +29,7 @@ def save(path: str | os.PathLike[str], *, timeout: float | None = None) -> None:
         >>> table.get()
         array([1., 1.], dtype=float32)
     """
-    world()._tables().save(os.fspath(path), timeout)
+    world()._tables().save(path, timeout)
 
 
 def load(path: str | os.PathLike[str], *, timeout: float | None = None) -> None:
@@ -42,4 +42,4 @@ def load(path: str | os.PathLike[str], *, timeout: float | None = None) -> None:
         path: The path at which it was saved, the same on every rank.
         timeout: Seconds until the call times out.
     """
-    world()._tables().load(os.fspath(path), timeout)
+    world()._tables().load(path, timeout)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import numbers
+import operator
 from typing import Any
 
 import numpy as np
 
 from unisono.arrays import bfloat16, in_memory, name_of, reject_masked
-from unisono.errors import UsageError
+from unisono.errors import UsageError, usage_error
 from unisono.tables.initial import Normal, Uniform
 from unisono.tables.memory import on_device, to_host
 
@@ -43,14 +44,15 @@ def values(x: Any, dtype: str, operation: str, table: str) -> Any:
     try:
         array = np.asarray(x)
     except ValueError as error:
-        raise UsageError(
-            f"{operation}: expected numbers for {table}, received a ragged list; make rows equally long"
+        raise usage_error(
+            operation, f"numbers for {table}", "a ragged list", "make rows equally long"
         ) from error
     if array.dtype.kind not in "iuf" or (array.dtype.kind == "f" and target.kind == "i"):
-        raise UsageError(
-            f"{operation}: expected numbers of type {dtype}, the table's type, for {table}, received "
-            f"{array.dtype}; "
-            "convert them first"
+        raise usage_error(
+            operation,
+            f"numbers of type {dtype}, the table's type, for {table}",
+            array.dtype,
+            "convert them first",
         )
     if target.kind == "i":
         _check_range(
@@ -67,10 +69,8 @@ def _check_range(array: Any, target: np.dtype[Any], operation: str, what: str, a
     least, most = int(array.min()), int(array.max())
     if least < bounds.min or most > bounds.max:
         wrong = least if least < bounds.min else most
-        raise UsageError(
-            f"{operation}: expected {what} from {bounds.min} to {bounds.max}, as {target} holds them, "
-            f"received {wrong}; {advice}"
-        )
+        expected = f"{what} from {bounds.min} to {bounds.max}, as {target} holds them"
+        raise usage_error(operation, expected, wrong, advice)
 
 
 def row_ids(rows: Any, operation: str, what: str = "row ids") -> Any:
@@ -87,7 +87,7 @@ def row_ids(rows: Any, operation: str, what: str = "row ids") -> Any:
     Raises:
         UsageError: They are not integers.
     """
-    reject_masked(rows, operation)
+    reject_masked(rows, operation, "leave the masked ones out: ids.compressed()")
     if rows is None or (isinstance(rows, np.ndarray) and rows.dtype == np.int64):
         return rows
     if on_device(rows):
@@ -97,9 +97,8 @@ def row_ids(rows: Any, operation: str, what: str = "row ids") -> Any:
     try:
         array = np.asarray(rows)
     except ValueError as error:
-        raise UsageError(
-            f"{operation}: expected {what} in a list or an array, received a ragged list; "
-            "make its lists equally long"
+        raise usage_error(
+            operation, f"{what} in a list or an array", "a ragged list", "make its lists equally long"
         ) from error
     if array.size == 0:
         return array.astype(np.int64)
@@ -111,10 +110,8 @@ def row_ids(rows: Any, operation: str, what: str = "row ids") -> Any:
 
 
 def _no_integers(operation: str, what: str, received: object) -> UsageError:
-    return UsageError(
-        f"{operation}: expected {what} that are integers, received {received}; "
-        "pass an integer, a list of them or an int64 array"
-    )
+    advice = "pass an integer, a list of them or an int64 array"
+    return usage_error(operation, f"{what} that are integers", received, advice)
 
 
 # Types whose values int64 can represent.
@@ -156,9 +153,11 @@ def first_values(init: Any, dtype: str, table: str) -> tuple[Any, int | tuple[st
         try:
             return None, ("constant", float(init), 0.0, 0)
         except OverflowError as error:
-            raise UsageError(
-                f"table: expected a number that {dtype} holds for {table}, received a larger one; "
-                "look at how it was computed"
+            raise usage_error(
+                "table",
+                f"a number that {dtype} holds for {table}",
+                "a larger one",
+                "look at how it was computed",
             ) from error
     return values(to_host(init) if on_device(init) else init, dtype, "table", table), nothing
 
@@ -166,19 +165,16 @@ def first_values(init: Any, dtype: str, table: str) -> tuple[Any, int | tuple[st
 def _whole(init: Any, dtype: str, table: str) -> int:
     """An initial value for an integer table."""
     if not isinstance(init, numbers.Integral) and not float(init).is_integer():
-        raise UsageError(
-            f"table: expected a whole number for {table} of {dtype}, received {init}; choose a float type"
-        )
+        expected = f"a whole number for {table} of {dtype}"
+        raise usage_error("table", expected, init, "choose a float type")
     bounds, whole = np.iinfo(dtype), int(init)
     if not bounds.min <= whole <= bounds.max:
-        raise UsageError(
-            f"table: expected a first value from {bounds.min} to {bounds.max}, as {dtype} holds them, for "
-            f"{table}, received {whole}; choose another type"
-        )
+        expected = f"a first value from {bounds.min} to {bounds.max}, as {dtype} holds them, for {table}"
+        raise usage_error("table", expected, whole, "choose another type")
     return whole
 
 
-def count(number: Any, operation: str, what: str) -> Any:
+def count(number: Any, operation: str, what: str) -> int:
     """Checks a size or a count for the native module, which uses unsigned 64-bit numbers.
 
     Args:
@@ -190,14 +186,36 @@ def count(number: Any, operation: str, what: str) -> Any:
         The number.
 
     Raises:
-        UsageError: It is negative, or has more than 64 bits.
+        UsageError: It is not an integer, is negative, or has more than 64 bits.
     """
-    if isinstance(number, numbers.Integral) and not 0 <= int(number) < 2**63:
-        raise UsageError(
-            f"{operation}: expected {what} from 0 to {2**63 - 1}, received {number}; "
-            "look at how it was computed"
-        )
-    return number
+    try:
+        whole = operator.index(number)
+    except TypeError as error:
+        advice = "convert it with int(...), if that is what you mean"
+        raise usage_error(operation, f"{what} as an integer", repr(number), advice) from error
+    if not 0 <= whole < 2**63:
+        expected = f"{what} from 0 to {2**63 - 1}"
+        raise usage_error(operation, expected, whole, "look at how it was computed")
+    return whole
+
+
+def element_type(dtype: Any) -> str:
+    """The name of a table's element type.
+
+    Args:
+        dtype: A NumPy type, a name, or a PyTorch type.
+
+    Returns:
+        The name.
+
+    Raises:
+        UsageError: It is none of these; the table itself checks which types it supports.
+    """
+    try:
+        return name_of(dtype)
+    except TypeError as error:
+        types = "float32, float64, float16, bfloat16, int32 or int64"
+        raise usage_error("table", types, repr(dtype), "choose one of these") from error
 
 
 def consistency(wanted: Any) -> str:

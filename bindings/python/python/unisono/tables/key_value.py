@@ -61,15 +61,11 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
             timeout: Seconds until the call times out.
             options: The updater's options.
         """
-        place: Any = options.pop("device", None)
-        if place not in (None, "cpu"):
-            raise UsageError(
-                f"KeyValueTable: expected a table in host memory, where all key-value tables live, received "
-                f"device={place!r}; leave `device` out, or number the keys and use a MatrixTable"
-            )
         native = make(
             "key_value",
-            (convert.count(dim, "table", "values for each key"), keys),
+            lambda: (1, convert.count(dim, "table", "values for each key")),
+            keys=keys,
+            device=options.pop("device", None),
             dtype=dtype,
             init=init,
             updater=updater,

@@ -61,7 +61,7 @@ class MatrixTable(Table):
         """
         native = make(
             "matrix",
-            (_shape(rows, cols),),
+            lambda: _shape(rows, cols),
             dtype=dtype,
             init=init,
             updater=updater,
@@ -131,7 +131,8 @@ class SparseMatrixTable(Table):
         """
         native = make(
             "sparse_matrix",
-            (_shape(rows, cols), pipelined),
+            lambda: _shape(rows, cols),
+            pipelined=pipelined,
             dtype=dtype,
             init=init,
             updater=updater,

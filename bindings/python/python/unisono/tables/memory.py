@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from unisono import on_device as libraries
-from unisono.errors import Error, UsageError
+from unisono.errors import Error, usage_error
 
 _CUDA = 2  # DLPack's number for CUDA memory
 
@@ -32,7 +32,7 @@ def ordinal(device: Any) -> int | None:
         return None
     if kind == "cuda" and (number.isdigit() or not number):
         return int(number) if number else _current()
-    raise UsageError(f'table: expected "cuda", "cuda:0" or "cpu" as device, received {device!r}; name one')
+    raise usage_error("table", '"cuda", "cuda:0" or "cpu" as device', repr(device), "name one")
 
 
 def _current() -> int:

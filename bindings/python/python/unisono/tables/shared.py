@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from unisono import _native
-from unisono.arrays import bfloat16, name_of
-from unisono.errors import Error, UsageError
+from unisono.arrays import bfloat16
+from unisono.errors import Error, usage_error
 from unisono.tables import convert
 from unisono.tables.memory import ordinal
 from unisono.world import world
@@ -128,7 +129,7 @@ def _tables_for(table: str) -> _native.Tables:
 
 def make(
     kind: str,
-    first: tuple[Any, ...],
+    size: Callable[[], tuple[int, int]],
     *,
     dtype: Any,
     init: Any,
@@ -140,12 +141,16 @@ def make(
     timeout: float | None,
     options: dict[str, float],
     device: Any = None,
+    pipelined: bool = False,
+    keys: str = "int",
 ) -> Any:
     """Makes a native table on the default world; the first one also assigns the roles of worker and server.
 
+    Every rank makes the table: if this one rejects an argument, all ranks raise the error.
+
     Args:
-        kind: The native method that makes it.
-        first: The first arguments of that method.
+        kind: "array", "matrix", "sparse_matrix" or "key_value".
+        size: Checks and returns the number of rows and columns.
         dtype: The element type.
         init: The initial values.
         updater: The rule by which an add is applied.
@@ -156,34 +161,51 @@ def make(
         timeout: Seconds until the call times out.
         options: The updater's options.
         device: The device that holds the table; by default it is in host memory.
+        pipelined: Whether each worker has two buffers, for a sparse matrix.
+        keys: The type of the keys, for a key-value table.
 
     Returns:
         The native table.
     """
-    texts = {"updater": updater, "name": "" if name is None else name, "compression": compression}
-    for option, text in texts.items():
-        if not isinstance(text, str):
-            raise UsageError(
-                f"table: expected text as {option}, received {text!r}; write its name, or leave it out"
-            )
-    element = name_of(dtype)
     table = f'table "{name}"' if name else "a table without a name"
-    values, rule = convert.first_values(init, element, table)
-    if kind == "key_value" and values is not None:
-        raise UsageError(
-            "table: expected a number, uniform(...) or normal(...) as init of a key-value table, received an "
-            "array; add it to its keys instead"
-        )
-    arguments = {
-        "dtype": element,
-        "name": name,
-        "init": rule,
-        "updater": updater,
-        "consistency": convert.consistency(consistency),
-        "reject_nan": reject_nan,
-        "compression": compression,
-        "device": ordinal(device),
-        "add": options,
-    }
-    more = () if kind == "key_value" else (values,)
-    return getattr(_tables_for(table), kind)(*first, *more, arguments, timeout)
+
+    def arguments() -> dict[str, Any]:
+        texts = {"updater": updater, "name": "" if name is None else name, "compression": compression}
+        for option, text in texts.items():
+            if not isinstance(text, str):
+                advice = "write its name, or leave it out"
+                raise usage_error("table", f"text as {option}", repr(text), advice)
+        element = convert.element_type(dtype)
+        values, rule = convert.first_values(init, element, table)
+        if kind == "key_value" and values is not None:
+            raise usage_error(
+                "table",
+                "a number, uniform(...) or normal(...) as init of a key-value table",
+                "an array",
+                "add it to its keys instead",
+            )
+        if kind == "key_value" and device not in (None, "cpu"):
+            raise usage_error(
+                "table",
+                "a key-value table in host memory, where all of them live",
+                f"device={device!r}",
+                "leave `device` out, or number the keys and use a MatrixTable",
+            )
+        return {
+            "shape": size(),
+            "dtype": element,
+            "name": name,
+            "init": rule,
+            "values": values,
+            "updater": updater,
+            "consistency": convert.consistency(consistency),
+            "reject_nan": reject_nan,
+            "compression": compression,
+            "device": ordinal(device),
+            "pipelined": pipelined,
+            "keys": keys,
+            "timeout": timeout,
+            "add": options,
+        }
+
+    return _tables_for(table).create(kind, name, arguments)

@@ -108,7 +108,7 @@ class Table(SharedTable[_native.Table]):
                 `barrier`.
             timeout: Seconds until the call times out. With `wait`, the error states whether the update was
                 applied: if not, the call may be repeated.
-            options: Options for the updater, such as ``learning_rate=0.1``; by default those of the table.
+            options: Options for the updater, such as ``lr=0.1``; by default those of the table.
 
         Example:
             >>> import unisono as uni

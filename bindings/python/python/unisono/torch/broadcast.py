@@ -8,19 +8,8 @@ import torch
 
 from unisono.group import Group
 from unisono.parameters.layout import ParameterLayout, agree
+from unisono.torch.dtypes import SUPPORTED_DTYPES
 from unisono.world import world
-
-# Element types that the collectives support; other types are sent as bytes.
-_KNOWN = {
-    torch.float32,
-    torch.float64,
-    torch.float16,
-    torch.bfloat16,
-    torch.int8,
-    torch.uint8,
-    torch.int32,
-    torch.int64,
-}
 
 
 def broadcast_parameters(
@@ -60,7 +49,9 @@ def broadcast_tensors(tensors: object, root: int, group: Group) -> None:
     for tensor in tensors:  # type: ignore[attr-defined]
         plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
         if plain.numel():
-            group.broadcast(plain if plain.dtype in _KNOWN else plain.reshape(-1).view(torch.uint8), root)
+            group.broadcast(
+                plain if plain.dtype in SUPPORTED_DTYPES else plain.reshape(-1).view(torch.uint8), root
+            )
         if plain.data_ptr() != tensor.data_ptr():
             tensor.copy_(plain)
 

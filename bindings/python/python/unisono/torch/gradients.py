@@ -56,7 +56,8 @@ def average_gradients(
     """
     ranks = group or world()._worker_group("average_gradients")
     if weight is not None and op != "avg":
-        raise UsageError(f"average_gradients: expected no weight for the operation {op!r}, received {weight}")
+        error = f"average_gradients: expected no weight for the operation {op!r}, received {weight}"
+        raise ranks._rejected(UsageError(error))
     factor = 1.0 if weight is None else factor_of(weight, ranks, "average_gradients")
     reduce_gradients(dict(model.named_parameters()), ranks, op, factor)
 
@@ -80,7 +81,8 @@ def reduce_gradients(
         timeout: Seconds until a call times out.
     """
     if op not in ("avg", "sum"):
-        raise UsageError(f"gradients: expected the operation avg or sum, received {op!r}; choose one of them")
+        error = f"gradients: expected the operation avg or sum, received {op!r}; choose one of them"
+        raise group._rejected(UsageError(error))
     names: dict[torch.Tensor, str] = {}
     for name, one in named.items():
         if one.requires_grad:

@@ -28,7 +28,7 @@ class DistributedSampler(torch.utils.data.DistributedSampler[Any]):
 
         Args:
             dataset: An object with a length.
-            shuffle: Whether each epoch is shuffled anew, in the same order on all workers.
+            shuffle: Whether each epoch has a new order, the same on all workers.
             seed: The seed of that order; the same on all workers.
             drop_last: Whether to drop samples that cannot be divided evenly; otherwise some are repeated.
         """

@@ -18,11 +18,11 @@ def of_rank(rank, shape, dtype="float32"):
     return np.random.RandomState(100 + rank).randint(1, 5, shape).astype(dtype)
 
 
-def everybody(shape, dtype="float32"):
+def of_all_ranks(shape, dtype="float32"):
     return np.stack([of_rank(rank, shape, dtype) for rank in range(world.size)])
 
 
-def refused(text, call, *args, **options):
+def rejected(text, call, *args, **options):
     try:
         call(*args, **options)
     except uni.UsageError as error:
@@ -40,7 +40,7 @@ def both(function, *args):
 
 def test_collectives():
     for shape in ((), (7,), (0,), (5, 3)):
-        mine, all_of_them = jnp.array(of_rank(world.rank, shape)), everybody(shape)
+        mine, all_of_them = jnp.array(of_rank(world.rank, shape)), of_all_ranks(shape)
         for op, reduce in OPS.items() if shape == (5, 3) else [("sum", np.sum)]:
             result = both(lambda x, op=op: unijax.all_reduce(x, op), mine)
             assert isinstance(result, jax.Array) and result.dtype == mine.dtype
@@ -98,7 +98,7 @@ def test_gradients():
     """Gradients are those of the sum of all ranks' functions, computed here in one process."""
     n, rank = world.size, world.rank
     weights = jnp.arange(1.0, n + 1)
-    xs = jnp.array(everybody((3,)))
+    xs = jnp.array(of_all_ranks((3,)))
 
     def compare(mine, all_of_them):
         """`mine` is a rank's loss; `all_of_them` is the sum over all ranks, as a function of all inputs."""
@@ -139,19 +139,19 @@ def test_gradients():
     gradient = jax.grad(lambda x: (unijax.all_reduce(x) ** 2).sum())
     np.testing.assert_allclose(unijax.jit(jax.vmap(gradient))(rows), 2 * n * mapped)
 
-    refused("op sum or avg", jax.grad(lambda x: unijax.all_reduce(x, "max").sum()), xs[rank])
-    refused("grad does not go through", jax.grad(lambda x: unijax.reduce_scatter(x).sum()), xs[rank])
-    refused("outside vmap", jax.vmap(unijax.all_gather), rows)
+    rejected("op sum or avg", jax.grad(lambda x: unijax.all_reduce(x, "max").sum()), xs[rank])
+    rejected("grad does not go through", jax.grad(lambda x: unijax.reduce_scatter(x).sum()), xs[rank])
+    rejected("outside vmap", jax.vmap(unijax.all_gather), rows)
     assert (unijax.all_reduce(jnp.ones(2)) == n).all()
 
 
 def test_errors():
     """An invalid call is Unisono's error inside jit too, and later calls work."""
     for wrap in (lambda plain: plain, unijax.jit):
-        refused("op", wrap(lambda x: unijax.all_reduce(x, "median")), jnp.ones(3))
+        rejected("op", wrap(lambda x: unijax.all_reduce(x, "median")), jnp.ones(3))
         if world.size > 1:
             wrong = jnp.ones(3 + (world.rank == 1))
-            refused("all_reduce", wrap(unijax.all_reduce), wrong)
+            rejected("all_reduce", wrap(unijax.all_reduce), wrong)
             world.barrier()
     try:
         jax.block_until_ready(jax.jit(lambda x: unijax.all_reduce(x, "median"))(jnp.ones(3)))
@@ -180,13 +180,15 @@ def test_managers():
     expected = sum(range(world.size)) / world.size
     np.testing.assert_allclose(holder.model["dense"]["w"], np.full((2, 3), expected), rtol=1e-6)
     held = manager.model
-    refused("structure", manager.sync, {"dense": jnp.ones(3)})
-    refused("of shape (2, 3)", manager.sync, {"dense": {"w": jnp.ones((2, 2)), "b": jnp.ones(3, "bfloat16")}})
-    refused("which is a float", manager.sync, {"dense": {"w": 1.0, "b": jnp.ones(3, "bfloat16")}})
+    rejected("structure", manager.sync, {"dense": jnp.ones(3)})
+    rejected(
+        "of shape (2, 3)", manager.sync, {"dense": {"w": jnp.ones((2, 2)), "b": jnp.ones(3, "bfloat16")}}
+    )
+    rejected("which is a float", manager.sync, {"dense": {"w": 1.0, "b": jnp.ones(3, "bfloat16")}})
     assert manager.model is held
     jax.tree.map(np.testing.assert_array_equal, manager.sync(), held)
-    refused("of type int32", unijax.ParameterManager, {"step": jnp.zeros(1, jnp.int32)})
-    refused("received 'rate'", unijax.ParameterManager, {"rate": 0.1, "w": jnp.ones(2)})
+    rejected("of type int32", unijax.ParameterManager, {"step": jnp.zeros(1, jnp.int32)})
+    rejected("received 'rate'", unijax.ParameterManager, {"rate": 0.1, "w": jnp.ones(2)})
     return manager
 
 
@@ -200,7 +202,7 @@ def test_numbers():
     assert unijax.all_gather(1.5).shape == (world.size,)
     inside = jax.jit(lambda x: unijax.all_reduce({"x": x, "n": 1.0}))(jnp.ones(2))
     np.testing.assert_allclose(inside["n"], world.size)
-    refused("received a str", unijax.all_reduce, {"name": "text"})
+    rejected("received a str", unijax.all_reduce, {"name": "text"})
 
 
 def test_flax():
@@ -242,5 +244,5 @@ manager = test_managers()
 if "flax" in sys.argv:
     test_flax()
 uni.shutdown()
-refused("before shutdown()", manager.sync)
+rejected("before shutdown()", manager.sync)
 note(world.rank, "passed")

@@ -18,7 +18,7 @@ def make(seed):
     return keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, "tanh"), keras.layers.Dense(2)])
 
 
-def refused(kind, text, call, *args, **options):
+def rejected(kind, text, call, *args, **options):
     try:
         call(*args, **options)
     except kind as error:
@@ -85,13 +85,13 @@ rank = mv.worker_id()
 test_managers(KerasParamManager, lambda manager: manager.sync_all_param())
 test_managers(uni.ParameterManager, lambda manager: manager.sync())
 for freq in (0, -1):
-    refused(ValueError, "freq of 1 or more", MVCallback, make(0), freq)
-refused(
+    rejected(ValueError, "freq of 1 or more", MVCallback, make(0), freq)
+rejected(
     uni.UsageError, "model that is built", uni.ParameterManager, keras.Sequential([keras.layers.Dense(2)])
 )
 if mv.workers_num() > 1:
     wrong = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2 + (rank == 1), name="last")])
-    refused(uni.UsageError, "rank 1 has", uni.ParameterManager, wrong)
+    rejected(uni.UsageError, "rank 1 has", uni.ParameterManager, wrong)
 if TRAINS:
     test_frequency()
 mv.shutdown()

@@ -16,24 +16,34 @@ CASES = [
     ("adagrad", {}, torch.optim.Adagrad, {}),
     (
         "adagrad",
-        {"learning_rate": 0.1, "lr_decay": 0.2, "initial_accumulator_value": 0.3, "epsilon": 1e-3},
+        {"lr": 0.1, "lr_decay": 0.2, "initial_accumulator_value": 0.3, "eps": 1e-3},
         torch.optim.Adagrad,
         {"lr": 0.1, "lr_decay": 0.2, "initial_accumulator_value": 0.3, "eps": 1e-3},
     ),
     ("rmsprop", {}, torch.optim.RMSprop, {}),
     (
         "rmsprop",
-        {"learning_rate": 0.1, "rho": 0.7, "epsilon": 1e-3},
+        {"lr": 0.1, "alpha": 0.7, "eps": 1e-3},
         torch.optim.RMSprop,
         {"lr": 0.1, "alpha": 0.7, "eps": 1e-3},
     ),
     ("adam", {}, torch.optim.Adam, {}),
     (
         "adam",
-        {"learning_rate": 0.1, "beta1": 0.5, "beta2": 0.7, "epsilon": 1e-3},
+        {"lr": 0.1, "betas": (0.5, 0.7), "eps": 1e-3},
         torch.optim.Adam,
         {"lr": 0.1, "betas": (0.5, 0.7), "eps": 1e-3},
     ),
+    ("adamw", {}, torch.optim.AdamW, {}),
+    (
+        "adamw",
+        {"lr": 0.1, "betas": (0.5, 0.7), "eps": 1e-3, "weight_decay": 0.5},
+        torch.optim.AdamW,
+        {"lr": 0.1, "betas": (0.5, 0.7), "eps": 1e-3, "weight_decay": 0.5},
+    ),
+    ("adamax", {}, torch.optim.Adamax, {}),
+    ("adadelta", {}, torch.optim.Adadelta, {}),
+    ("adadelta", {"lr": 0.5, "rho": 0.7}, torch.optim.Adadelta, {"lr": 0.5, "rho": 0.7}),
 ]
 ROWS, COLS, STEPS = 6, 4, 10
 STEPPED = ("sgd", "momentum", "nesterov")

@@ -40,11 +40,11 @@ def curves():
 
     # In the background, the model's changes made meanwhile are kept.
     model = torch.nn.Linear(300, 5)
-    with uni.ParameterManager(model, background=True, consistency="bsp") as beside:
+    with uni.ParameterManager(model, background=True, consistency="bsp") as manager_in_background:
         first = model.weight.detach().clone()
         for _ in range(4):
             model.weight.data += 1
-            beside.sync()
+            manager_in_background.sync()
     equal(model.weight.detach(), first + 4 * N)
 
     # Plain gradient descent is linear: at a rate N times smaller, the sum of changes is their average.
@@ -326,7 +326,7 @@ def types():
     broadcast_parameters({"flags": torch.tensor([True, False]), "short": torch.ones(3, dtype=torch.int16)})
 
 
-def refused():
+def rejected():
     """Errors name the parameter and the worker, on every worker."""
 
     last = f"rank {N - 1}"
@@ -384,8 +384,8 @@ def sampler():
     """Every worker has its part, and together they have all samples."""
     mine = DistributedSampler(range(10 * N), seed=3)
     mine.set_epoch(1)
-    everybody = uni.all_gather(torch.tensor(list(mine))).flatten()
-    assert sorted(everybody.tolist()) == list(range(10 * N))
+    gathered = uni.all_gather(torch.tensor(list(mine))).flatten()
+    assert sorted(gathered.tolist()) == list(range(10 * N))
 
 
 for name in sys.argv[1:]:

@@ -37,11 +37,11 @@ def orders():
             sampler.set_epoch(epoch)
             mine = list(sampler)
             assert mine == list(sampler) and len(mine) == len(sampler) == 12 // replicas
-            everybody = uni.all_gather(np.array(mine))
+            gathered = uni.all_gather(np.array(mine))
             for rank in range(N):
                 same = grid.coordinates_of(rank).get("data", 0) == grid.coordinates.get("data", 0)
-                assert (everybody[rank].tolist() == mine) == same
-            assert sorted({*everybody.ravel().tolist()}) == list(range(12))
+                assert (gathered[rank].tolist() == mine) == same
+            assert sorted({*gathered.ravel().tolist()}) == list(range(12))
             epochs.append(mine)
         assert epochs[0] != epochs[1] and epochs[0] != epochs[2]
         assert (

@@ -40,7 +40,7 @@ def hold(manager, parameters, before):
     return [one.data_ptr() != place for one, place in zip(parameters, places, strict=True)]
 
 
-def everybody(manager):
+def exchange_all(manager):
     """Exchanges until all workers have all changes."""
     for _ in range(2):
         manager.flush()
@@ -152,7 +152,7 @@ def settings():
         assert (swaps > 0) == ("mode" not in options), (options, swaps)
         if options.get("every") == 3:
             assert swaps == 2 * len(first)
-        everybody(manager)
+        exchange_all(manager)
         adds_up(model, first, 7 if "mode" in options else 7 * N)
         manager.close()
     large = nn.Linear(1024, 1100)
@@ -167,7 +167,7 @@ def settings():
         manager = uni.ParameterManager(model, background=True)
         first, strides = values(model), [one.stride() for one in model.parameters()]
         assert (train(model, manager, 4) > 0) == swapping
-        everybody(manager)
+        exchange_all(manager)
         adds_up(model, first, 4 * N)
         assert [one.stride() for one in model.parameters()] == strides
         manager.close()
@@ -256,7 +256,7 @@ def failures():
             raise AssertionError("expected the failure")
         setattr(manager.table, failing, kept)
         train(model, manager, 1, unseen)
-        everybody(manager)
+        exchange_all(manager)
         adds_up(model, first, N * (3 * 2 + 2 + 1 + 2))
         manager.close()
 
@@ -298,7 +298,7 @@ def models():
         assert "modified by an inplace operation" in str(error)
     else:
         raise AssertionError("expected an error of autograd")
-    everybody(manager)
+    exchange_all(manager)
     for one in model.parameters():
         assert all(torch.equal(one, each) for each in uni.all_gather(one.detach()))
     manager.close()
@@ -322,7 +322,7 @@ def models():
         manager = uni.ParameterManager(model, background=True)
         first = values(model)
         assert train(model, manager, 4) == swaps, (model, swaps)
-        everybody(manager)
+        exchange_all(manager)
         for one, before in zip(model.parameters(), first, strict=True):
             equal(one.detach(), before + 4 * N * one.requires_grad, 1e-4)
         manager.close()

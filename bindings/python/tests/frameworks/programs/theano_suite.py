@@ -15,7 +15,7 @@ from multiverso.theano_ext.param_manager import MVModelParamManager
 from note import note
 
 
-def refused(text, call, *args, **options):
+def rejected(text, call, *args, **options):
     try:
         call(*args, **options)
     except uni.UsageError as error:
@@ -63,7 +63,7 @@ def test_the_tutorial():
     assert wrapper.name == "W" and wrapper.get_value().shape == (2, 3)
     for other in (copy.deepcopy(W), pickle.loads(pickle.dumps(W)), pickle.loads(pickle.dumps(wrapper))):
         assert (other.get_value() == W.get_value()).all()
-        refused("a copy of 'W'", other.mv_sync)
+        rejected("a copy of 'W'", other.mv_sync)
     return W
 
 
@@ -81,7 +81,7 @@ def test_a_manager():
     mv.barrier()
     manager.sync_all_param()
     assert all((variable.get_value() == mv.workers_num()).all() for variable in variables)
-    refused("'0:W' of type float64", MVModelParamManager, [theano.shared(np.zeros(2), "W")])
+    rejected("'0:W' of type float64", MVModelParamManager, [theano.shared(np.zeros(2), "W")])
     mv.barrier()
     return manager
 
@@ -105,8 +105,8 @@ def test_unisono():
     expected = 1 + 1e-12 * world.size * (world.size + 1) / 2
     np.testing.assert_allclose(W.get_value(), np.full((2, 2), expected), rtol=1e-15)
     W.set_value(np.ones((3, 2)))
-    refused("'W' of shape (2, 2)", W.mv_sync)
-    refused("'n' of type int64", unisono.pytensor.mv_shared, np.zeros(3, np.int64), name="n")
+    rejected("'W' of shape (2, 2)", W.mv_sync)
+    rejected("'n' of type int64", unisono.pytensor.mv_shared, np.zeros(3, np.int64), name="n")
 
     variables = {
         "W": theano.shared(np.full(3, float(world.rank))),
@@ -120,10 +120,10 @@ def test_unisono():
         for variable in variables.values():
             assert (variable.get_value() == (step + 1) * world.size).all()
     assert variables["b"].get_value().dtype == np.float32
-    refused("received '0:x', which is a TensorVariable", uni.ParameterManager, [theano.tensor.vector("x")])
+    rejected("received '0:x', which is a TensorVariable", uni.ParameterManager, [theano.tensor.vector("x")])
     if world.size > 1:
         wrong = [theano.shared(np.zeros(3 + (world.rank == 1)), "W")]
-        refused("rank 1 has '0:W' of shape (4,)", uni.ParameterManager, wrong)
+        rejected("rank 1 has '0:W' of shape (4,)", uni.ParameterManager, wrong)
     return manager
 
 
@@ -135,12 +135,12 @@ for _ in range(2):
     variable = test_the_tutorial()
     manager = test_a_manager()
     mv.shutdown()
-    refused("received one on 'W' after it", variable.mv_sync)
-    refused("before shutdown()", manager.sync_all_param)
+    rejected("received one on 'W' after it", variable.mv_sync)
+    rejected("before shutdown()", manager.sync_all_param)
 mv.init(sync=True)
 test_in_rounds()
 mv.shutdown()
 manager = test_unisono()
 uni.shutdown()
-refused("before shutdown()", manager.sync)
+rejected("before shutdown()", manager.sync)
 note(rank, "passed")

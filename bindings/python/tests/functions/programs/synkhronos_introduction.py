@@ -1,4 +1,4 @@
-"""A script for Synkhronos: products of a scattered and a broadcast matrix, here and on workers."""
+"""A script for Synkhronos: products of a scattered and a broadcast matrix, in the master and on workers."""
 
 import numpy as np
 import pytensor as theano

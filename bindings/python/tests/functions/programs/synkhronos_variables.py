@@ -1,4 +1,4 @@
-"""A script for Synkhronos: one update of a shared variable, and how its copies differ and become one."""
+"""A script for Synkhronos: one update of a shared variable, whose copies differ and are then combined."""
 
 import numpy as np
 import pytensor as theano

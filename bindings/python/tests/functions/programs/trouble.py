@@ -1,4 +1,4 @@
-"""A master in trouble: what the first argument says goes wrong."""
+"""Failures of a master; the first argument selects one."""
 
 import json
 import os

@@ -41,7 +41,7 @@ class SpatialSampler(torch.utils.data.DistributedSampler[Any]):
         Args:
             dataset: An object with a length.
             grid: The ranks; by default those of the data set, if it is a `RegionDataset`.
-            shuffle: Whether each epoch is shuffled anew.
+            shuffle: Whether each epoch has a new order.
             seed: The seed of that order.
             drop_last: Whether to drop samples that cannot be divided evenly along the axis `data`; otherwise
                 some are repeated.

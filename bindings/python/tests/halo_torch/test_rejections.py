@@ -46,7 +46,7 @@ def on(axes, function):
     ],
     ids=str,
 )
-def test_layers_are_named(inner, words):
+def test_unsupported_layers_are_named(inner, words):
     module = Body(inner)
 
     def rank(grid):
@@ -64,7 +64,7 @@ def test_layers_are_named(inner, words):
     on({"h": 2, "w": 2}, rank)
 
 
-def test_parts_that_do_not_fit_are_named():
+def test_parts_of_wrong_shapes_are_named():
     module = nn.Conv2d(1, 1, 3)
 
     def rank(grid):
@@ -89,7 +89,7 @@ def test_parts_that_do_not_fit_are_named():
     on({"h": 2}, rank)
 
 
-def test_grids_that_do_not_fit_are_named():
+def test_unsuitable_grids_are_named():
     def rank(grid):
         with pytest.raises(uni.UsageError, match="axes data, d, h or w, received rows"):
             spatial(nn.ReLU(), grid)
@@ -103,7 +103,7 @@ def test_grids_that_do_not_fit_are_named():
         spatial(nn.Conv1d(1, 1, 3), grid)(torch.zeros(1, 1, 8))
 
 
-def test_plain_tensors_that_do_not_fit_are_named():
+def test_plain_tensors_of_wrong_shapes_are_named():
     def rank(grid):
         part = Part.of(torch.zeros(1, 1, 8, 8), grid)
         with pytest.raises(uni.UsageError, match=r"model\.part"):

@@ -1,19 +1,19 @@
---- The C library, loaded, and what becomes of its errors.
+--- Loads the C library, and converts its errors and handles.
 
 local ffi = require 'ffi'
 
 ffi.cdef(require 'unisono.declarations')
 
-local border = { library = require 'unisono.library' }
+local native = { library = require 'unisono.library' }
 
---- Raises the library's error, if there was one, at the line that called the binding.
-function border.check(status)
+--- Raises the library's error, if the status is not 0, at the line that called the binding.
+function native.check(status)
     if status ~= 0 then
-        border.raise(ffi.string(border.library.unisono_last_error()))
+        native.raise(ffi.string(native.library.unisono_last_error()))
     end
 end
 
---- Where the folders of the binding lie, as the names of its files begin.
+--- The prefix of the binding's source names: the folder that contains `unisono/`.
 local root = debug.getinfo(1, 'S').source:match '^(.*)unisono/[^/]*$' or '@'
 
 local function is_own(source)
@@ -23,7 +23,7 @@ local function is_own(source)
 end
 
 --- Raises an error at the first line outside the binding.
-function border.raise(text)
+function native.raise(text)
     local level = 2
     local info = debug.getinfo(level, 'S')
     while info do
@@ -35,9 +35,9 @@ function border.raise(text)
     error(text, 0)
 end
 
---- A handle that the library frees when nobody holds it any more.
-function border.handle(number, free)
+--- Wraps a handle, and frees it when it is garbage collected.
+function native.handle(number, free)
     return ffi.gc(ffi.new('uint64_t[1]', number), function(handle) free(handle[0]) end)
 end
 
-return border
+return native

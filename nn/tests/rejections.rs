@@ -29,7 +29,7 @@ fn options(out: &Path, resume: bool) -> TrainOptions {
     TrainOptions { out: out.into(), resume, trace: None }
 }
 
-fn refused(experiment: &Experiment, out: &Path) -> String {
+fn rejected(experiment: &Experiment, out: &Path) -> String {
     let error = train(experiment, &options(out, false), &mut ()).expect_err("it cannot go well");
     assert_eq!(error.kind(), unisono::Kind::Usage, "{error}");
     error.to_string()
@@ -43,7 +43,7 @@ fn arrays(folder: &Folder) -> Vec<f32> {
 }
 
 #[test]
-fn numbers_without_bounds_are_refused_by_file_and_sample() {
+fn nan_and_infinity_are_rejected_by_file_and_sample() {
     let folder = Folder::new("unbounded");
     let out = folder.0.join("run");
     let inputs = arrays(&folder);
@@ -56,7 +56,7 @@ fn numbers_without_bounds_are_refused_by_file_and_sample() {
             "inputs: x.npy, targets: bad.npy",
             "inputs: x.npy, targets: y.npy, test_inputs: bad.npy, test_targets: y.npy",
         ] {
-            let message = refused(&folder.experiment(data, "network", &[]), &out);
+            let message = rejected(&folder.experiment(data, "network", &[]), &out);
             assert!(message.contains("bad.npy") && message.contains("index 1 of sample 3"), "{message}");
             assert!(message.contains("arrays.yaml:3") && !out.exists(), "{message}");
         }
@@ -64,7 +64,7 @@ fn numbers_without_bounds_are_refused_by_file_and_sample() {
 }
 
 #[test]
-fn lost_weights_are_never_saved() {
+fn diverged_weights_are_never_saved() {
     let folder = Folder::new("lost");
     arrays(&folder);
     // One batch per epoch: the cost is computed before the step that destroys the weights.
@@ -74,14 +74,14 @@ fn lost_weights_are_never_saved() {
         &["rule.type=momentum", "rule.rate=1e39"],
     );
     let out = folder.0.join("run");
-    let message = refused(&experiment, &out);
+    let message = rejected(&experiment, &out);
     assert!(message.contains("epoch 1") && message.contains("`fully_connected0/"), "{message}");
     let saved = std::fs::read_dir(out.join("checkpoints")).expect("the run began").count();
     assert_eq!(saved, 0);
 }
 
 #[test]
-fn targets_are_asked_for_where_a_model_needs_them() {
+fn models_that_need_targets_require_them() {
     let folder = Folder::new("targets");
     arrays(&folder);
     let out = folder.0.join("run");
@@ -89,7 +89,7 @@ fn targets_are_asked_for_where_a_model_needs_them() {
         ("inputs: x.npy", "`targets`"),
         ("inputs: x.npy, targets: y.npy, test_inputs: x.npy", "`test_targets`"),
     ] {
-        let message = refused(&folder.experiment(data, "network", &[]), &out);
+        let message = rejected(&folder.experiment(data, "network", &[]), &out);
         assert!(message.contains(key) && message.contains("arrays.yaml:3"), "{message}");
         assert!(!out.exists());
         let copies = folder.experiment(data, "autoencoder", &[]);
@@ -108,7 +108,7 @@ fn targets_are_asked_for_where_a_model_needs_them() {
 }
 
 #[test]
-fn a_run_does_not_go_back_and_finds_its_data_from_anywhere() {
+fn a_run_keeps_completed_epochs_and_finds_its_data_from_any_folder() {
     let folder = Folder::new("back");
     arrays(&folder);
     let data = "inputs: x.npy, targets: y.npy, test_inputs: x.npy, test_targets: y.npy";
@@ -123,7 +123,7 @@ fn a_run_does_not_go_back_and_finds_its_data_from_anywhere() {
 }
 
 #[test]
-fn beside_a_damaged_checkpoint_the_whole_one_is_named() {
+fn a_damaged_checkpoint_error_names_the_intact_one() {
     let folder = Folder::new("damaged");
     arrays(&folder);
     let data = "inputs: x.npy, targets: y.npy";
@@ -137,7 +137,7 @@ fn beside_a_damaged_checkpoint_the_whole_one_is_named() {
 }
 
 #[test]
-fn targets_to_test_on_are_like_those_to_learn_from() {
+fn test_targets_have_the_kind_of_training_targets() {
     let folder = Folder::new("widths");
     arrays(&folder);
     let out = folder.0.join("run");
@@ -163,7 +163,7 @@ fn targets_to_test_on_are_like_those_to_learn_from() {
         (data("none.npy", "y4.npy"), "none.npy", "targets of at least one number"),
         ("inputs: none.npy".into(), "none.npy", "samples of at least one number"),
     ] {
-        let message = refused(&folder.experiment(&data, "network", &[]), &out);
+        let message = rejected(&folder.experiment(&data, "network", &[]), &out);
         assert!(message.contains(file) && message.contains(words), "{data}: {message}");
         assert!(message.contains("arrays.yaml:3") && !out.exists(), "{message}");
     }
@@ -172,7 +172,7 @@ fn targets_to_test_on_are_like_those_to_learn_from() {
 }
 
 #[test]
-fn what_does_not_go_together_is_named_with_both_files() {
+fn mismatched_arrays_are_named_with_both_files() {
     let folder = Folder::new("together");
     arrays(&folder);
     let (out, bytes) = (folder.0.join("run"), [7; 24]);
@@ -195,24 +195,24 @@ fn what_does_not_go_together_is_named_with_both_files() {
             ["10 outputs", "largest class is 9", "training sample 3"],
         ),
     ] {
-        let message = refused(&folder.experiment(&data, "network", &[]), &out);
+        let message = rejected(&folder.experiment(&data, "network", &[]), &out);
         assert!(words.iter().all(|word| message.contains(word)) && !out.exists(), "{data}: {message}");
     }
     // An override from the command line is named together with the line that it changes.
     let data = "inputs: x.npy, targets: y.npy";
-    let message = refused(&folder.experiment(data, "network", &["model.layers.0.outputs=5"]), &out);
+    let message = rejected(&folder.experiment(data, "network", &["model.layers.0.outputs=5"]), &out);
     assert!(message.contains("arrays.yaml:4 with --set model.layers.0.outputs=5"), "{message}");
     let changes = [
         "model.cost=cross_entropy",
         "model.layers.0.activation=identity",
         "rule={type: gradient_descent, rate: 1e30}",
     ];
-    let message = refused(&folder.experiment(data, "network", &changes), &out);
+    let message = rejected(&folder.experiment(data, "network", &changes), &out);
     assert!(message.contains("activation: logistic"), "{message}");
 }
 
 #[test]
-fn packed_arrays_that_promise_too_much_are_refused() {
+fn compressed_arrays_that_claim_too_much_are_rejected() {
     let folder = Folder::new("promises");
     let out = folder.0.join("run");
     for shape in ["1125899906842624, 1", "1, 1125899906842624"] {
@@ -223,14 +223,14 @@ fn packed_arrays_that_promise_too_much_are_refused() {
         let bytes = [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), &[0; 64]].concat();
         std::io::Write::write_all(&mut packer, &bytes).and_then(|()| packer.finish()).expect("it is written");
         let experiment = folder.experiment("inputs: packed.npy", "autoencoder", &[]);
-        let message = refused(&experiment, &out);
+        let message = rejected(&experiment, &out);
         assert!(message.contains("packed.npy.gz") && message.contains("machine's memory"), "{message}");
         assert!(!out.exists());
     }
 }
 
 #[test]
-fn what_no_machine_holds_is_refused_before_it_is_asked_for() {
+fn runs_that_exceed_memory_are_rejected_before_allocation() {
     let folder = Folder::new("large");
     let out = folder.0.join("run");
     let text = "epochs: 1\nbatch_size: 9\ndata: {type: uniform_random, train: 9, test: 0, shape: [1, 8, 8], classes: 3}\n\
@@ -260,7 +260,7 @@ fn what_no_machine_holds_is_refused_before_it_is_asked_for() {
         ("data={type: uniform_random, train: 2147483648, test: 1, shape: [9, 99, 99], classes: 3}", "bytes"),
         ("data.shape=[2147483648, 2147483648, 2147483648]", "bytes"),
     ] {
-        let message = refused(&parse(change).expect("each number alone is right"), &out);
+        let message = rejected(&parse(change).expect("each number alone is right"), &out);
         assert!(message.contains(words) && !out.exists(), "{change}: {message}");
     }
     // Each layer fits for one sample, but a batch, or all layers together, do not. A batch is no larger than the data.
@@ -269,7 +269,7 @@ fn what_no_machine_holds_is_refused_before_it_is_asked_for() {
     for spread in ["distributed=data", "distributed=halo"] {
         let changes = [wide, many, "batch_size=100000", spread].map(String::from);
         let experiment = Experiment::parse("large.yaml", text, &changes).expect("each number alone is right");
-        let message = refused(&experiment, &out);
+        let message = rejected(&experiment, &out);
         let words = ["`wide`", "bytes of this machine's memory", "make the batch"];
         assert!(words.iter().all(|word| message.contains(word)) && !out.exists(), "{message}");
     }
@@ -280,7 +280,7 @@ fn what_no_machine_holds_is_refused_before_it_is_asked_for() {
 }
 
 #[test]
-fn names_come_from_files_of_any_name_and_stay_apart() {
+fn names_come_from_file_names_and_are_unique() {
     let layers = "epochs: 1\nbatch_size: 9\ndata: iris\nmodel: {type: network, cost: sum_of_squares, layers: \
                   [{type: fully_connected, name: a, outputs: 3, activation: tanh}, \
                   {type: fully_connected, name: LAST, outputs: 3}]}\n";

@@ -1,4 +1,4 @@
-"""What is refused before it does harm: numbers that cannot be, and data whose workers were closed."""
+"""Arguments that are rejected early: invalid numbers, and data whose workers were closed."""
 
 import numpy as np
 import pytest
@@ -7,14 +7,14 @@ from unisono import functions
 
 
 @pytest.mark.parametrize("timeout", [-1, 0, float("nan"), float("inf"), "x", True])
-def test_a_timeout_that_cannot_be_is_refused_at_once(timeout, fork):
+def test_an_invalid_timeout_is_rejected_at_once(timeout, fork):
     with pytest.raises(ValueError, match="start: expected a timeout of more than 0 seconds, received"):
         fork(2, timeout=timeout)
     assert fork(1, timeout=1e30) == 1
 
 
 @pytest.mark.parametrize("threads", [0, -1, "a", 1.5, True])
-def test_threads_that_cannot_be_are_refused_at_once(threads, fork):
+def test_an_invalid_number_of_threads_is_rejected_at_once(threads, fork):
     with pytest.raises(ValueError, match="start: expected a whole number of threads from 1 up, received"):
         fork(2, threads=threads)
     assert fork(1, threads=np.int64(1)) == 1
@@ -31,7 +31,7 @@ def test_masked_data_are_rejected(fork):
     assert x.data.tolist() == [1, 1]
 
 
-def test_data_of_closed_workers_stay_as_they_are(fork):
+def test_data_of_closed_workers_cannot_grow(fork):
     fork(2)
     x = functions.data(np.arange(4.0), name="x")
     functions.close()
@@ -46,7 +46,7 @@ def test_data_of_closed_workers_stay_as_they_are(fork):
     fork(1)
 
 
-def test_data_of_closed_workers_are_no_values(fork):
+def test_data_of_closed_workers_are_rejected_as_values(fork):
     fork(2)
     x = functions.data(np.arange(4.0), name="x")
     functions.close()
@@ -59,7 +59,7 @@ def test_data_of_closed_workers_are_no_values(fork):
     assert functions.gather(s).tolist() == [[1] * 4] * 2
 
 
-def test_selections_say_what_they_can_be(fork):
+def test_errors_of_selections_list_the_accepted_kinds(fork):
     fork(2)
     part = functions.shared(np.arange(4.0), "part")
     f = functions.function(lambda part: part.sum(), "sum", sliceable_shareds=[part])
@@ -74,7 +74,7 @@ def test_selections_say_what_they_can_be(fork):
         g(x, batch=2.5)
 
 
-def test_outputs_that_cannot_be_returned_say_why(fork):
+def test_unsupported_outputs_are_explained(fork):
     fork(2)
     x = functions.data(np.arange(4.0))
     gather = functions.function(lambda x: x.sum(), "gather")

@@ -56,7 +56,7 @@ impl Store for Failing {
         let less = |left: usize| left.checked_sub(1);
         if self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_err() {
             let broken = std::io::Error::other("a broken disk");
-            return Err(Error::io("load data", "x.npy", broken, "mend it"));
+            return Err(Error::io("load data", "x.npy", broken, "fix it"));
         }
         let places = places.iter().cloned().flatten();
         values.iter_mut().zip(places).for_each(|(value, place)| *value = ((sample + place) % 7) as f64 / 7.0);
@@ -84,7 +84,7 @@ fn options(folder: &Folder) -> TrainOptions {
 }
 
 /// Asserts that the last rank reports the reason of the failure.
-fn assert_one_voice(what: &str, results: Vec<Result<Summary, Failure>>) {
+fn assert_one_reason(what: &str, results: Vec<Result<Summary, Failure>>) {
     let last = results.len() - 1;
     for (rank, result) in results.into_iter().enumerate() {
         let failure = result.expect_err(what);
@@ -101,7 +101,7 @@ const GRIDS: [(&str, usize); 3] = [
 ];
 
 #[test]
-fn one_rank_that_cannot_read_ends_all_and_says_why() {
+fn a_rank_that_cannot_read_ends_all_ranks_with_the_reason() {
     for (text, what) in [(TEXT, "network"), (SPARSE, "sparse")] {
         for (grid, size) in GRIDS {
             for exact in [true, false] {
@@ -115,10 +115,10 @@ fn one_rank_that_cannot_read_ends_all_and_says_why() {
                         let text = format!("deterministic: {exact}\n{text}");
                         let experiment = experiment(&text, &change, reads);
                         let result = train_on(&group, &experiment, &options(&folder), &mut ());
-                        group.barrier().expect("nobody has waited in vain");
+                        group.barrier().expect("no rank waits for a timeout");
                         result
                     });
-                    assert_one_voice(&format!("{what} {grid} {exact} {reads:?}"), results);
+                    assert_one_reason(&format!("{what} {grid} {exact} {reads:?}"), results);
                 }
             }
         }
@@ -126,7 +126,7 @@ fn one_rank_that_cannot_read_ends_all_and_says_why() {
 }
 
 #[test]
-fn a_worker_of_a_table_that_cannot_read_ends_all_and_says_why() {
+fn a_table_worker_that_cannot_read_ends_all_workers_with_the_reason() {
     for consistency in ["bsp", "async", "ssp:1"] {
         for reads in [[5, usize::MAX], [usize::MAX, 1]] {
             let folder = Folder::new("table-reads");
@@ -136,7 +136,7 @@ fn a_worker_of_a_table_that_cannot_read_ends_all_and_says_why() {
                 let experiment = experiment(&format!("deterministic: false\n{TEXT}"), &change, reads);
                 train_in_world(world, &experiment, &options(&folder), &mut ())
             });
-            assert_one_voice(consistency, results);
+            assert_one_reason(consistency, results);
         }
     }
 }
@@ -155,28 +155,28 @@ fn no_weight_changes_in_a_batch_that_could_not_be_read() {
             let group = group.with_timeout(Duration::from_secs(20));
             let reads = if group.rank() == 1 { [3, 9] } else { [usize::MAX; 2] };
             let experiment = experiment(text, "distributed={type: data, grid: 'data=2'}", reads);
-            let mut trainer: Trainer<f32> = Trainer::on(&group, &experiment).expect("all is there");
+            let mut trainer: Trainer<f32> = Trainer::on(&group, &experiment).expect("all data exists");
             let mut seen = Vec::new();
             // The first batch takes two samples of each rank, and the second fails on one of them.
             let error = trainer.epoch(0, &mut |_| seen.push(0)).expect_err("rank 1 has no more samples");
             assert_eq!(seen.len(), 1, "one batch was learned");
-            after.lock().expect("nobody panics").push(bits(&mut trainer));
+            after.lock().expect("no thread panics").push(bits(&mut trainer));
             error
         });
         assert_eq!((errors[0].kind(), errors[1].kind()), (Kind::PeerLost, Kind::Io));
         assert!(errors[0].to_string().contains("rank 1 (it could not read its samples)"), "{}", errors[0]);
         assert!(errors[1].to_string().contains("a broken disk"), "{}", errors[1]);
         // A single process has the same weights after one batch as both ranks.
-        let whole = experiment(text, "seed=0", [4, 9]);
-        let mut alone: Trainer<f32> = Trainer::new(&whole).expect("all is there");
+        let complete = experiment(text, "seed=0", [4, 9]);
+        let mut alone: Trainer<f32> = Trainer::new(&complete).expect("all data exists");
         assert_eq!(alone.epoch(0, &mut |_| {}).expect_err("no more samples").kind(), Kind::Io);
         let expected = bits(&mut alone);
-        assert!(after.lock().expect("nobody panics").iter().all(|after| *after == expected));
+        assert!(after.lock().expect("no thread panics").iter().all(|after| *after == expected));
     }
 }
 
 #[test]
-fn who_has_no_samples_at_the_beginning_ends_all_that_begin_together() {
+fn a_rank_without_samples_at_the_start_ends_all_ranks() {
     let begin = |group: Group, rank: usize| {
         let fails = group.rank() == rank;
         let group = group.with_timeout(Duration::from_secs(20));
@@ -187,7 +187,7 @@ fn who_has_no_samples_at_the_beginning_ends_all_that_begin_together() {
         let failures = spawn(2, |group| {
             let (experiment, group) = begin(group, rank);
             let failure = unisono_nn::check(&group, &experiment).expect_err("a rank has no samples");
-            group.barrier().expect("nobody has waited in vain");
+            group.barrier().expect("no rank waits for a timeout");
             failure
         });
         assert!(failures[rank].own && failures[rank].error.kind() == Kind::Io, "{}", failures[rank].error);
