@@ -1,0 +1,409 @@
+"""The backend that PyTorch's process groups call: every method submits one call to the group's queue."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch._C._distributed_c10d import Backend, Work
+from torch.distributed import DistBackendError
+
+from unisono.group import Group
+from unisono.torch.distributed import messages, movement, reductions
+from unisono.torch.distributed.operations import Operation
+from unisono.torch.distributed.sparse import all_reduce_sparse
+from unisono.torch.distributed.work import NATIVE, CallQueue, CallWork, in_torch_terms
+from unisono.world import World
+
+_ENDED = "unisono: this process group was destroyed or aborted; create a new one"
+
+
+if TYPE_CHECKING:
+    _Base = Backend
+else:
+    _Base = Backend if NATIVE is None else NATIVE.NativeBackend
+
+
+class UnisonoBackend(_Base):
+    """One process group's collectives over a group of ranks that share memory."""
+
+    def __init__(self, group: Group, name: str, timeout: timedelta, world: World | None = None) -> None:
+        super().__init__(group.rank, group.size)
+        self.group: Group | None = group
+        """The ranks, until the process group is destroyed."""
+        self.world = world
+        """The world, if this process group has made one and leaves it in the end."""
+        self._rank = group.rank
+        self._options = Backend.Options("unisono", timeout)
+        self._timeout = timeout.total_seconds()
+        self._queue = CallQueue(name)
+        self._calls = 0
+        self._barriers = 0
+        self._process = os.getpid()
+
+    def getBackendName(self) -> str:
+        """The name that programs pass to `init_process_group`."""
+        return "unisono"
+
+    # PyTorch's own properties ask the subclass again: each must be defined here, even where they agree.
+    # Without the C++ part, PyTorch cannot take that a rank is in no part of a split.
+    supports_splitting = property(lambda _: NATIVE is not None)
+    supports_coalescing = property(lambda _: False)
+    supports_shrinking = property(lambda _: False)
+    supports_reconfigure = property(lambda _: False)
+    supports_window = property(lambda _: False)
+    _supports_time_estimate = property(lambda _: False)
+
+    @property
+    def options(self) -> Backend.Options:
+        """The options; the timeout of calls is one of them."""
+        return self._options
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Sets the default timeout of later calls."""
+        self._options._timeout = timeout
+        self._timeout = timeout.total_seconds()
+
+    def _set_default_timeout(self, timeout: timedelta) -> None:
+        self.set_timeout(timeout)
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Sequence numbers start at 0 on all ranks."""
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._calls
+
+    # Collectives.
+
+    def allreduce(self, tensors: Sequence[Tensor], opts: Any) -> Work:
+        """Reduces a tensor, in place."""
+        x, op = _one(tensors), opts.reduceOp
+        if x.layout is torch.sparse_coo:
+            return self.allreduce_sparse(tensors, opts)
+        return self._submit(
+            Operation.ALL_REDUCE,
+            tensors,
+            lambda group, timeout: reductions.all_reduce(group, x, op, timeout),
+            opts,
+            tensors,
+        )
+
+    def allreduce_sparse(self, tensors: Sequence[Tensor], opts: Any) -> Work:
+        """Adds up a sparse tensor, in place."""
+        x, op = _one(tensors), opts.reduceOp
+        return self._submit(
+            Operation.ALL_REDUCE_SPARSE,
+            tensors,
+            lambda group, timeout: all_reduce_sparse(group, x, op, timeout),
+            opts,
+            tensors,
+        )
+
+    def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Any) -> Work:
+        """Reduces several tensors, in place."""
+        listed, op = list(tensors), opts.reduceOp
+        return self._submit(
+            Operation.ALL_REDUCE_COALESCED,
+            listed,
+            _each(lambda group, timeout, x: reductions.all_reduce(group, x, op, timeout), listed),
+            opts,
+            listed,
+        )
+
+    def broadcast(self, tensors: Sequence[Tensor], opts: Any) -> Work:
+        """Copies the root's tensor to all ranks."""
+        x, root = _one(tensors), opts.rootRank
+        return self._submit(
+            Operation.BROADCAST,
+            tensors,
+            lambda group, timeout: movement.broadcast(group, x, root, timeout),
+            opts,
+            tensors,
+        )
+
+    def reduce(self, tensors: Sequence[Tensor], opts: Any) -> Work:
+        """Reduces a tensor to the root."""
+        x, op, root = _one(tensors), opts.reduceOp, opts.rootRank
+        return self._submit(
+            Operation.REDUCE,
+            tensors,
+            lambda group, timeout: reductions.reduce(group, x, op, root, timeout),
+            opts,
+            tensors,
+        )
+
+    def allgather(self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any) -> Work:
+        """Gathers the tensors of all ranks in a list."""
+        x, listed = _one(inputs), list(_one(outputs))
+        return self._submit(
+            Operation.ALL_GATHER,
+            inputs,
+            lambda group, timeout: movement.all_gather(group, listed, x, timeout),
+            opts,
+            listed,
+        )
+
+    def all_gather_single(self, out: Tensor, x: Tensor, opts: Any) -> Work:
+        """Gathers the tensors of all ranks in one tensor."""
+        return self._submit(
+            Operation.ALL_GATHER_SINGLE,
+            [x],
+            lambda group, timeout: movement.all_gather_single(group, out, x, timeout),
+            opts,
+            [out],
+        )
+
+    def allgather_coalesced(
+        self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any
+    ) -> Work:
+        """Gathers several tensors of all ranks, in one list for each rank."""
+        lists, listed = [list(one) for one in outputs], list(inputs)
+
+        def job(group: Group, timeout: float) -> None:
+            for index, x in enumerate(listed):
+                movement.all_gather(group, [one[index] for one in lists], x, timeout)
+
+        return self._submit(
+            Operation.ALL_GATHER_COALESCED, listed, job, opts, [x for one in lists for x in one]
+        )
+
+    def all_gather_single_coalesced(
+        self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any
+    ) -> Work:
+        """As `all_gather_single`, for several tensors."""
+        pairs = list(zip(outputs, inputs, strict=True))
+        return self._submit(
+            Operation.ALL_GATHER_SINGLE_COALESCED,
+            inputs,
+            _each(lambda group, timeout, io: movement.all_gather_single(group, io[0], io[1], timeout), pairs),
+            opts,
+            outputs,
+        )
+
+    def gather(self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any) -> Work:
+        """Gathers the tensors of all ranks in a list at the root."""
+        x, root = _one(inputs), opts.rootRank
+        listed = list(outputs[0]) if outputs else []
+        return self._submit(
+            Operation.GATHER,
+            inputs,
+            lambda group, timeout: movement.gather(group, listed, x, root, timeout),
+            opts,
+            listed,
+        )
+
+    def gather_single(self, out: Tensor, x: Tensor, opts: Any) -> Work:
+        """Gathers the tensors of all ranks in one tensor at the root."""
+        root = opts.rootRank
+        return self._submit(
+            Operation.GATHER,
+            [x],
+            lambda group, timeout: movement.gather_single(group, out, x, root, timeout),
+            opts,
+            [out],
+        )
+
+    def scatter(self, outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], opts: Any) -> Work:
+        """Gives every rank one tensor of the root's list."""
+        out, root = _one(outputs), opts.rootRank
+        parts = list(inputs[0]) if inputs else []
+        return self._submit(
+            Operation.SCATTER,
+            parts,
+            lambda group, timeout: movement.scatter(group, out, parts, root, timeout),
+            opts,
+            outputs,
+        )
+
+    def reduce_scatter(
+        self, outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], opts: Any
+    ) -> Work:
+        """Reduces a list with one tensor for each rank."""
+        out, parts, op = _one(outputs), list(_one(inputs)), opts.reduceOp
+        return self._submit(
+            Operation.REDUCE_SCATTER,
+            parts,
+            lambda group, timeout: reductions.reduce_scatter_list(group, out, parts, op, timeout),
+            opts,
+            outputs,
+        )
+
+    def reduce_scatter_single(self, out: Tensor, x: Tensor, opts: Any) -> Work:
+        """Reduces a tensor with one part for each rank."""
+        op = opts.reduceOp
+        return self._submit(
+            Operation.REDUCE_SCATTER_SINGLE,
+            [x],
+            lambda group, timeout: reductions.reduce_scatter(group, out, x, op, timeout),
+            opts,
+            [out],
+        )
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any
+    ) -> Work:
+        """As `reduce_scatter_single`, for several tensors."""
+        pairs, op = list(zip(outputs, inputs, strict=True)), opts.reduceOp
+        return self._submit(
+            Operation.REDUCE_SCATTER_COALESCED,
+            inputs,
+            _each(
+                lambda group, timeout, io: reductions.reduce_scatter(group, io[0], io[1], op, timeout), pairs
+            ),
+            opts,
+            outputs,
+        )
+
+    def all_to_all_single(
+        self, out: Tensor, x: Tensor, out_splits: Sequence[int], splits: Sequence[int], opts: Any
+    ) -> Work:
+        """Sends a block of rows to every rank and receives one from each."""
+        rows = (list(out_splits), list(splits))
+        return self._submit(
+            Operation.ALL_TO_ALL_SINGLE,
+            [x],
+            lambda group, timeout: movement.all_to_all_single(group, out, x, *rows, timeout),
+            opts,
+            [out],
+        )
+
+    def alltoall(self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any) -> Work:
+        """Sends a tensor to every rank and receives one from each."""
+        received, sent = list(outputs), list(inputs)
+        return self._submit(
+            Operation.ALL_TO_ALL,
+            sent,
+            lambda group, timeout: movement.all_to_all(group, received, sent, timeout),
+            opts,
+            received,
+        )
+
+    def barrier(self, opts: Any) -> Work:
+        """Waits for all ranks."""
+        return self._submit(
+            Operation.BARRIER, [], lambda group, timeout: group.barrier(timeout=timeout), opts, []
+        )
+
+    # Messages: they are not ordered with collectives.
+
+    def send(self, tensors: Sequence[Tensor], to: int, tag: int) -> Work:
+        """Sends a tensor."""
+        return self._message(Operation.SEND, messages.send, _one(tensors), to, tag)
+
+    def recv(self, tensors: Sequence[Tensor], source: int, tag: int) -> Work:
+        """Receives a tensor."""
+        return self._message(Operation.RECV, messages.recv, _one(tensors), source, tag)
+
+    def recv_anysource(self, tensors: Sequence[Tensor], tag: int) -> Work:
+        """Receives a tensor from any rank."""
+        return self._message(Operation.RECV_ANY, messages.recv, _one(tensors), None, tag)
+
+    def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
+        """A barrier whose error names missing ranks."""
+        group, limit = self._open(), opts.timeout.total_seconds()
+        timeout = limit if limit >= 0 else self._timeout
+        self._barriers += 1
+        messages.monitored_barrier(group, self._barriers, timeout, wait_all_ranks)
+
+    def split(self, store: object, ranks: Sequence[int], opts: Backend.Options) -> UnisonoBackend | None:
+        """Makes the backend of a subgroup, for `torch.distributed.split_group`."""
+        timeout = opts._timeout
+        try:
+            group = self._open().group(list(ranks), timeout=timeout.total_seconds())
+        except Exception as error:
+            raise in_torch_terms(error) from error
+        if group is None:
+            return None
+        backend = UnisonoBackend(group, str(opts.group_name), timeout)
+        ALIVE.add(backend)
+        return backend
+
+    def eager_connect_single_device(self, device: torch.device | None) -> None:
+        """Nothing is left to connect."""
+
+    # The end.
+
+    def shutdown(self) -> None:
+        """Makes the calls that were submitted, and leaves the group; later calls are errors."""
+        if self._process != os.getpid():
+            return
+        self._queue.close()
+        self._leave()
+
+    def abort(self) -> None:
+        """Ends all calls of this group with an error, also on the other ranks."""
+        group = self.group
+        if group is not None and self._process == os.getpid():
+            group.revoke()
+            self.shutdown()
+
+    def end(self) -> None:
+        """As `shutdown` if nothing runs, otherwise as `abort`; for the end of the program."""
+        if self._process == os.getpid():
+            (self.shutdown if self._queue.is_idle else self.abort)()
+
+    def _leave(self) -> None:
+        world, self.world, self.group = self.world, None, None
+        if world is not None:
+            world.leave()
+        ALIVE.discard(self)
+
+    # Common parts.
+
+    def _open(self) -> Group:
+        if self.group is None:
+            raise DistBackendError(_ENDED)
+        return self.group
+
+    def _seconds(self, opts: Any) -> float:
+        limit: float = opts.timeout.total_seconds()
+        return limit if limit > 0 else self._timeout
+
+    def _submit(
+        self,
+        operation: Operation,
+        inputs: Sequence[Tensor],
+        job: Callable[[Group, float], None],
+        opts: Any,
+        outputs: Sequence[Tensor],
+    ) -> Work:
+        group, timeout = self._open(), self._seconds(opts)
+        call = CallWork(self._queue, lambda: job(group, timeout), outputs)
+        work = call.begin(self._rank, operation, inputs, self._calls)
+        self._calls += 1
+        self._queue.submit(call, opts.asyncOp)
+        return work
+
+    def _message(
+        self, operation: Operation, start: Callable[..., None], x: Tensor, peer: int | None, tag: int
+    ) -> Work:
+        group, message = self._open(), messages.MessageWork(x)
+        work = message.begin(self._rank, operation, [x], self._calls)
+        try:
+            start(group, message, x, peer, tag, self._timeout)
+        except Exception as error:
+            message.observe_end(False)
+            raise in_torch_terms(error) from error
+        return work
+
+
+ALIVE: set[UnisonoBackend] = set()
+"""The backends that are in use: PyTorch may keep only their C++ half."""
+
+
+def _one(tensors: Sequence[Any]) -> Any:
+    if len(tensors) != 1:
+        raise ValueError(f"unisono: expected one tensor for this rank, received {len(tensors)}; pass one")
+    return tensors[0]
+
+
+def _each(call: Callable[[Group, float, Any], None], items: Sequence[Any]) -> Callable[[Group, float], None]:
+    def job(group: Group, timeout: float) -> None:
+        for item in items:
+            call(group, timeout, item)
+
+    return job

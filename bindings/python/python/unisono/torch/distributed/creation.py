@@ -1,0 +1,62 @@
+"""Creates the backend of a process group: the default group joins a world, the others are subgroups."""
+
+from __future__ import annotations
+
+import atexit
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch.distributed import distributed_c10d
+
+from unisono.torch.distributed.backend import ALIVE, UnisonoBackend
+from unisono.torch.distributed.rendezvous import join
+from unisono.torch.distributed.work import in_torch_terms
+
+_CPU = torch.device("cpu")
+
+
+def create(opts: Any, _: object = None) -> UnisonoBackend:
+    """Creates the backend of a process group; PyTorch calls it on every member.
+
+    Args:
+        opts: The group's store, ranks and timeout.
+
+    Returns:
+        The backend.
+    """
+    timeout: timedelta = opts.timeout
+    name, ranks = str(opts.group_id), list(opts.global_ranks_in_group)
+    try:
+        world = _default_world() if ranks else None
+        if world is not None and world.group is not None:
+            group = world.group.group(ranks, timeout=timeout.total_seconds())
+            assert group is not None, "PyTorch creates backends on members only"
+            backend = UnisonoBackend(group, name, timeout)
+        else:
+            joined = join(opts.store, opts.group_rank, opts.group_size, timeout)
+            backend = UnisonoBackend(joined, name, timeout, world=joined)
+    except Exception as error:
+        raise in_torch_terms(error) from error
+    ALIVE.add(backend)
+    return backend
+
+
+def _default_world() -> UnisonoBackend | None:
+    """The backend of the default process group, if it is one of ours."""
+    default = distributed_c10d._get_default_group()
+    if _CPU not in default._device_types:
+        return None
+    found: Any = default._get_backend(_CPU)
+    # With TORCH_DISTRIBUTED_DEBUG=DETAIL, a wrapper compares the calls of all ranks before it makes them.
+    while hasattr(found, "wrapped_pg"):
+        found = found.wrapped_pg
+    return found if isinstance(found, UnisonoBackend) else None
+
+
+def _end_all() -> None:
+    for backend in sorted(ALIVE, key=lambda one: one.world is not None):
+        backend.end()
+
+
+atexit.register(_end_all)

@@ -1,0 +1,246 @@
+"""Groups, messages, barriers, errors and ends of process groups over the backend `unisono`."""
+
+import gc
+import os
+import signal
+import threading
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from backend_common import BACKEND, fails, main, same
+
+
+def messages(rank, size):
+    """Tags keep messages apart; those of one tag arrive in order."""
+    right, left = (rank + 1) % size, (rank - 1) % size
+    if size > 1:
+        sent = [
+            dist.isend(torch.full((index,), float(rank)), right, tag=tag)
+            for tag, index in ((3, 4), (1, 0), (3, 4), (2, 100_000))
+        ]
+        outs = {tag: torch.empty(index, dtype=torch.float32) for tag, index in ((1, 0), (2, 100_000))}
+        for tag, out in outs.items():
+            dist.recv(out, left, tag=tag)
+            same(out, torch.full_like(out, float(left)))
+        gapped = torch.zeros(8)[::2]
+        assert dist.recv(gapped, left, tag=3) == left
+        same(gapped, torch.full((4,), float(left)))
+        received = dist.irecv(torch.empty(4), left, tag=3)
+        [work.wait() for work in (*sent, received)]
+        for dtype in (torch.bool, torch.complex64, torch.int16):
+            work = dist.isend(torch.ones(3, dtype=dtype), right)
+            out = torch.zeros(3, dtype=dtype)
+            dist.recv(out, left)
+            work.wait()
+            same(out, torch.ones(3, dtype=dtype))
+    others = [other for other in range(size) if other != rank]
+    outs = {other: torch.empty(5, dtype=torch.int64) for other in others}
+    batch = [dist.P2POp(dist.isend, torch.full((5,), rank), other) for other in others]
+    batch += [dist.P2POp(dist.irecv, outs[other], other) for other in others]
+    if batch:
+        [work.wait() for work in dist.batch_isend_irecv(batch)]
+    for other, out in outs.items():
+        same(out, torch.full((5,), other))
+    if size > 1:
+        out = torch.empty(2)
+        work = dist.isend(torch.full((2,), float(rank)), right)
+        future = dist.irecv(out, left).get_future()
+        same(future.wait()[0], torch.full((2,), float(left)))
+        work.wait()
+
+
+def groups(rank, size):
+    """Subgroups in any order of ranks, side by side."""
+    for members in ([size - 1], list(range(size)), list(range(0, size, 2))):
+        group = dist.new_group(members)
+        if rank in members:
+            x = torch.tensor([float(rank)])
+            dist.all_reduce(x, group=group)
+            assert x.item() == sum(members)
+            dist.broadcast(x, members[0], group=group)
+            dist.destroy_process_group(group)
+            fails(RuntimeError, "destroyed or aborted", lambda group=group: dist.barrier(group))
+    mesh = dist.device_mesh.init_device_mesh("cpu", (1, size))
+    x = torch.ones(1)
+    dist.all_reduce(x, group=mesh.get_group(1))
+    assert x.item() == size
+
+
+def splits(rank, size):
+    """Groups that a group is split into; some ranks are in none. PyTorch needs the C++ part for this."""
+    if not dist.group.WORLD._get_backend(torch.device("cpu")).supports_splitting:
+        return
+    for parts in ([[0], list(range(1, size))], [list(range(size))], [[size - 1]]):
+        group = dist.split_group(None, [part for part in parts if part])
+        for part in parts:
+            if rank in part:
+                x = torch.tensor([float(rank)])
+                dist.all_reduce(x, group=group)
+                assert x.item() == sum(part)
+
+
+def any_source(rank, size):
+    """Rank 0 receives from all others, in the order of their arrival."""
+    if rank != 0:
+        dist.send(torch.full((3,), float(rank)), 0, tag=4)
+        return
+    seen = []
+    for _ in range(size - 1):
+        x = torch.zeros(6)[::2]
+        dist.irecv(x, tag=4).wait()
+        assert x.unique().numel() == 1
+        seen.append(int(x[0]))
+    assert sorted(seen) == list(range(1, size))
+
+
+def resources():
+    """Threads, descriptors and the megabytes of the address space of this process."""
+    with open("/proc/self/status") as file:
+        status = dict(line.split(":", 1) for line in file)
+    return int(status["Threads"]), len(os.listdir("/proc/self/fd")), int(status["VmSize"].split()[0]) // 1024
+
+
+def many_groups(rank, size):
+    """A hundred groups cost neither threads nor descriptors, and nothing is left of them."""
+    made = [dist.new_group(list(range(size))) for _ in range(5)]  # what is made once for all groups
+    [dist.all_reduce(torch.ones(1), group=group, async_op=True).wait() for group in made]
+    [dist.destroy_process_group(group) for group in made]
+    del made
+    gc.collect()
+    threads, files, space = resources()
+    made = [dist.new_group(list(range(size))) for _ in range(100)]
+    for group in made:
+        x = torch.ones(1)
+        dist.all_reduce(x, group=group)
+        assert x.item() == size
+    assert resources()[:2] == (threads, files), (resources(), threads, files)
+    for group in made:
+        dist.all_reduce(torch.ones(1), group=group, async_op=True).wait()
+        dist.destroy_process_group(group)
+    del made, group
+    gc.collect()
+    after = resources()
+    assert after[:2] == (threads, files) and after[2] < space + 200, (after, threads, files, space)
+
+
+def again(rank, size):
+    """Destroyed and created again, in one process; nothing is left of the worlds before."""
+    store = dist.distributed_c10d._get_default_store()
+    dist.barrier()
+    dist.destroy_process_group()
+    assert "unisono" not in " ".join(thread.name for thread in threading.enumerate())
+    time.sleep(2)  # a world's own thread ends within a second
+    before = resources()
+    for turn in range(3):
+        deadline = time.monotonic() + 20
+        while turn and (resources()[:2] != before[:2] or resources()[2] > before[2] + 500):
+            assert time.monotonic() < deadline, (resources(), before)
+            time.sleep(0.1)
+        prefix = dist.PrefixStore(f"turn {turn}", store)
+        dist.init_process_group(BACKEND, store=prefix, rank=rank, world_size=size)
+        x = torch.ones(3)
+        work = dist.all_reduce(x, async_op=True)
+        work.wait()
+        same(x, torch.full((3,), float(size)))
+        dist.barrier()
+        if turn < 2:
+            dist.destroy_process_group()
+
+
+def monitored(rank, size):
+    """The barrier names the ranks that do not arrive; the group can be used after it."""
+    dist.monitored_barrier()
+    limit = timedelta(seconds=1)
+    if size > 1:
+        if rank == 0:
+            error = fails(
+                RuntimeError,
+                f"Rank {size - 1} failed to pass monitoredBarrier in 1000 ms",
+                lambda: dist.monitored_barrier(timeout=limit),
+            )
+            assert "[Rank 0]" in str(error)
+        elif rank < size - 1:
+            fails(RuntimeError, "reached monitoredBarrier", lambda: dist.monitored_barrier(timeout=limit))
+    dist.barrier()
+    if rank != size - 1:
+        dist.distributed_c10d._get_default_store().set(f"passed {rank}", "")
+    dist.barrier()
+    if rank == size - 1 and size > 1:
+        # The late rank has made one barrier less: it makes up for it, as a program would that was only late.
+        fails(RuntimeError, "reached monitoredBarrier", lambda: dist.monitored_barrier(timeout=limit))
+    dist.monitored_barrier(wait_all_ranks=True)
+
+
+def timeouts(rank, size):
+    """A rank that does not come is named when the time is over."""
+    group = dist.new_group(list(range(size)), timeout=timedelta(seconds=1))
+    if rank == 0 and size > 1:
+        error = fails(RuntimeError, "Timed out", lambda: dist.all_reduce(torch.ones(1), group=group))
+        assert "rank 1" in str(error), error
+        out = torch.ones(1)
+        fails(RuntimeError, "Timed out", lambda: dist.recv(out, 1, group=group))
+    dist.barrier()
+
+
+def killed(rank, size):
+    """A rank that dies ends the calls of the others with an error that names it."""
+    dist.barrier()
+    if rank == size - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begin = time.monotonic()
+    error = fails(RuntimeError, f"rank {size - 1}", lambda: dist.all_reduce(torch.ones(1)))
+    assert time.monotonic() - begin < 2, error
+    work = dist.all_reduce(torch.ones(1), async_op=True)
+    future = work.get_future()
+    fails(RuntimeError, f"rank {size - 1}", work.wait)
+    fails(RuntimeError, f"rank {size - 1}", future.wait)
+    print(f"rank {rank} saw it", flush=True)
+    os._exit(0)
+
+
+def aborted(rank, size):
+    """An aborted group ends the calls of all its ranks."""
+    group = dist.new_group(list(range(size)))
+    dist.barrier()
+    if rank == size - 1:
+        time.sleep(0.2)
+        group._get_backend(torch.device("cpu")).abort()
+        fails(RuntimeError, "destroyed or aborted", lambda: dist.barrier(group))
+    else:
+        error = fails(
+            RuntimeError, f"lost rank {size - 1}", lambda: dist.all_reduce(torch.ones(1), group=group)
+        )
+        assert "group" in str(error), error
+    x = torch.ones(1)
+    dist.all_reduce(x)
+    assert x.item() == size
+
+
+def forked(rank, size):
+    """A forked child, as data loaders make, neither uses the group nor disturbs it."""
+    child = os.fork()
+    if child == 0:
+        try:
+            dist.all_reduce(torch.ones(1))
+        except RuntimeError as error:
+            os._exit(0 if "forked" in str(error) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    x = torch.ones(1)
+    dist.all_reduce(x)
+    assert x.item() == size
+
+
+def unfinished(rank, size):
+    """A program may end without destroying its groups, and without waiting for its calls."""
+    dist.new_group(list(range(size)))
+    dist.all_reduce(torch.ones(1), async_op=True)
+    dist.barrier()
+    raise SystemExit(0)
+
+
+if __name__ == "__main__":
+    main()
