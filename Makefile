@@ -101,7 +101,7 @@ clean: ## Removes everything that was built or installed here.
 
 .tools/.cargo-deny-$(CARGO_DENY):
 	@echo "installing cargo-deny into .tools (minutes, once)"
-	@cargo install --quiet --locked --root .tools cargo-deny@$(CARGO_DENY) && touch $@
+	@cargo install --quiet --debug --locked --root .tools cargo-deny@$(CARGO_DENY) && touch $@
 
 .venv/.demo: requirements/demo.txt scripts/setup
 	@PYTHON=$(PYTHON) scripts/setup .venv requirements/demo.txt && touch $@

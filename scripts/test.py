@@ -54,7 +54,9 @@ PROTOCOLS = [
     "tables::consistency::round_slot",
     "tables::consistency::ssp_clock",
 ]
-LOOM = ["--lib", "--target-dir", "target/loom", "--", *PROTOCOLS]
+# Sets the cfg for this repository's crates alone, so that the dependencies of the Rust stage serve here too.
+LOOM_COMPILER = f"RUSTC_WORKSPACE_WRAPPER={ROOT / 'scripts' / 'rustc-loom'}"
+LOOM = ["env", LOOM_COMPILER, *CARGO, "--lib", "--", *PROTOCOLS]
 
 # Stages that need PyTorch and other frameworks; mypy reads PyTorch's type annotations.
 NEED_FRAMEWORKS = ["frameworks", "modules on grids", "Python types"]
@@ -66,8 +68,8 @@ STAGES = [
     # Broken links between items are errors in this stage.
     Stage("Rust documentation", ["make", "--no-print-directory", "docs"]),
     # Loom explores all interleavings of threads at a flag, a lock, a buffer or a clock. It replaces the
-    # atomics, so it has its own build. The cfg is not called "loom": a dependency has a cfg of that name.
-    Stage("loom", ["env", "RUSTFLAGS=--cfg unisono_loom", *CARGO, *LOOM]),
+    # atomics, so the library is compiled again.
+    Stage("loom", LOOM),
     Stage("Python", [*PYTEST, *(f"--ignore=tests/{folder}" for folder in APART), "tests"], PACKAGE),
     # A separate stage: a process that has imported JAX must not fork, and some tests of the world fork.
     Stage("functions", [*PYTEST, "tests/functions"], PACKAGE),

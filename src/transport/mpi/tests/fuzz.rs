@@ -197,7 +197,7 @@ fn conversations(scene: &mut Scene) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn forged_letters() {
+fn forged_control_messages() {
     let mut scene = Scene::new();
     let good = conversations(&mut scene);
     let scene = Mutex::new(scene);
