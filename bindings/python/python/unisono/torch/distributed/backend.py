@@ -16,6 +16,7 @@ from unisono.group import Group
 from unisono.torch.distributed import messages, movement, reductions
 from unisono.torch.distributed.operations import Operation
 from unisono.torch.distributed.sparse import all_reduce_sparse
+from unisono.torch.distributed.streams import Streams, common_device
 from unisono.torch.distributed.work import NATIVE, CallQueue, CallWork, in_torch_terms
 from unisono.world import World
 
@@ -41,6 +42,7 @@ class UnisonoBackend(_Base):
         self._options = Backend.Options("unisono", timeout)
         self._timeout = timeout.total_seconds()
         self._queue = CallQueue(name)
+        self._streams = Streams()
         self._calls = 0
         self._barriers = 0
         self._process = os.getpid()
@@ -283,10 +285,17 @@ class UnisonoBackend(_Base):
         )
 
     def barrier(self, opts: Any) -> Work:
-        """Waits for all ranks."""
-        return self._submit(
-            Operation.BARRIER, [], lambda group, timeout: group.barrier(timeout=timeout), opts, []
-        )
+        """Waits for all ranks and, if a CUDA device is named, for their work on its current stream."""
+        bound: torch.device | None = getattr(self, "bound_device_id")  # noqa: B009, the stubs lack it
+        named = torch.device("cuda", opts.device_ids[0]) if opts.device_ids else bound
+        device = named if named is not None and named.type == "cuda" else None
+
+        def job(group: Group, timeout: float) -> None:
+            if device is not None:
+                torch.cuda.current_stream(device).synchronize()
+            group.barrier(timeout=timeout)
+
+        return self._submit(Operation.BARRIER, [], job, opts, [], device)
 
     # Messages: they are not ordered with collectives.
 
@@ -324,6 +333,9 @@ class UnisonoBackend(_Base):
 
     def eager_connect_single_device(self, device: torch.device | None) -> None:
         """Nothing is left to connect."""
+
+    def perform_nocolor_split(self, device: torch.device) -> None:
+        """Nothing: ranks that are not in a new group take no part in making it."""
 
     # The end.
 
@@ -370,9 +382,14 @@ class UnisonoBackend(_Base):
         job: Callable[[Group, float], None],
         opts: Any,
         outputs: Sequence[Tensor],
+        device: torch.device | None = None,
     ) -> Work:
         group, timeout = self._open(), self._seconds(opts)
-        call = CallWork(self._queue, lambda: job(group, timeout), outputs)
+        device = device or common_device(operation.title, self._rank, inputs, outputs)
+        run = lambda: job(group, timeout)  # noqa: E731
+        if device is not None:
+            run = self._streams.ordered(run, device, (*inputs, *outputs), opts.asyncOp)
+        call = CallWork(self._queue, run, outputs, device)
         work = call.begin(self._rank, operation, inputs, self._calls)
         self._calls += 1
         self._queue.submit(call, opts.asyncOp)
