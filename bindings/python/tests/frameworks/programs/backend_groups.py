@@ -82,6 +82,26 @@ def splits(rank, size):
                 assert x.item() == sum(part)
 
 
+def mixed(rank, size):
+    """A group with one backend for each type of device, and its subgroups, in the same world."""
+    from unisono.torch.distributed.backend import UnisonoBackend
+
+    [ours] = [torch.device(pair.split(":")[0]) for pair in BACKEND.split(",") if pair.endswith("unisono")]
+    for group in (dist.group.WORLD, dist.new_group(list(range(size))), dist.new_group([0])):
+        if group is dist.GroupMember.NON_GROUP_MEMBER:
+            continue
+        backend = group._get_backend(ours)
+        assert isinstance(backend, UnisonoBackend)
+        assert (backend.world is not None) == (group is dist.group.WORLD)
+        x = torch.ones(3)
+        dist.all_reduce(x, group=group)
+        assert x.tolist() == [group.size()] * 3
+        dist.barrier(group)
+        listed = [None] * group.size()
+        dist.all_gather_object(listed, rank, group=group)
+        assert listed == list(range(group.size()))
+
+
 def any_source(rank, size):
     """Rank 0 receives from all others, in the order of their arrival."""
     if rank != 0:
