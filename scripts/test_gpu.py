@@ -70,6 +70,8 @@ def tests() -> list[Test]:
     found.append(Test("functions on a device", 0, ["workers.py"]))
     found.append(_by("ipc", "pytrees of JAX", 2, "pytrees.py"))
     found.append(Test("the page On GPUs, 2 ranks", 2, ["page.py", "on-gpus.md", "cuda"]))
+    page = ["page.py", "torch-distributed.md", "cuda"]
+    found.append(Test("the page on process groups of PyTorch, 2 ranks", 2, page))
     found.append(Test("the page On GPUs, functions", 0, ["page.py", "on-gpus.md", "cuda-alone"]))
     for ranks in ("2", "4"):
         found.append(Test(f"every verb, {ranks} threads", 0, ["threads.py", ranks]))
