@@ -73,8 +73,12 @@ def splits(rank, size):
     """Groups that a group is split into; some ranks are in none. PyTorch needs the C++ part for this."""
     if not dist.group.WORLD._get_backend(torch.device("cpu")).supports_splitting:
         return
+    from unisono.torch.distributed.backend import ALIVE
+
     for parts in ([[0], list(range(1, size))], [list(range(size))], [[size - 1]]):
+        before = len(ALIVE)
         group = dist.split_group(None, [part for part in parts if part])
+        assert len(ALIVE) == before + any(rank in part for part in parts)  # one for all types of devices
         for part in parts:
             if rank in part:
                 x = torch.tensor([float(rank)])

@@ -38,6 +38,7 @@ class UnisonoBackend(_Base):
         """The ranks, until the process group is destroyed."""
         self.world = world
         """The world, if this process group has made one and leaves it in the end."""
+        self._latest_split: tuple[str, UnisonoBackend] | None = None
         self._rank = group.rank
         self._options = Backend.Options("unisono", timeout)
         self._timeout = timeout.total_seconds()
@@ -320,15 +321,18 @@ class UnisonoBackend(_Base):
 
     def split(self, store: object, ranks: Sequence[int], opts: Backend.Options) -> UnisonoBackend | None:
         """Makes the backend of a subgroup, for `torch.distributed.split_group`."""
-        timeout = opts._timeout
+        timeout, name = opts._timeout, str(opts.group_name)
+        if self._latest_split is not None and self._latest_split[0] == name:
+            return self._latest_split[1]  # PyTorch asks once for each type of device
         try:
             group = self._open().group(list(ranks), timeout=timeout.total_seconds())
         except Exception as error:
             raise in_torch_terms(error) from error
         if group is None:
             return None
-        backend = UnisonoBackend(group, str(opts.group_name), timeout)
+        backend = UnisonoBackend(group, name, timeout)
         ALIVE.add(backend)
+        self._latest_split = (name, backend)
         return backend
 
     def eager_connect_single_device(self, device: torch.device | None) -> None:
