@@ -84,6 +84,10 @@ def splits(rank, size):
                 x = torch.tensor([float(rank)])
                 dist.all_reduce(x, group=group)
                 assert x.item() == sum(part)
+    for _ in range(2):  # of equal names
+        group = dist.split_group(None, [list(range(size))])
+        dist.barrier(group)
+        dist.destroy_process_group(group)
 
 
 def mixed(rank, size):

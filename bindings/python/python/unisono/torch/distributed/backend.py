@@ -323,7 +323,9 @@ class UnisonoBackend(_Base):
         """Makes the backend of a subgroup, for `torch.distributed.split_group`."""
         timeout, name = opts._timeout, str(opts.group_name)
         if self._latest_split is not None and self._latest_split[0] == name:
-            return self._latest_split[1]  # PyTorch asks once for each type of device
+            backend = self._latest_split[1]
+            if backend.group is not None:
+                return backend  # PyTorch asks once for each type of device
         try:
             group = self._open().group(list(ranks), timeout=timeout.total_seconds())
         except Exception as error:
