@@ -249,7 +249,8 @@ def half(rank, size):
     """A fully sharded step in bfloat16, whose parameters are gathered and reduced as such."""
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    types = {"param_dtype": torch.bfloat16, "reduce_dtype": torch.float32, "output_dtype": torch.float32}
+    policy = MixedPrecisionPolicy(**types)
     network = models.model()
     for layer in network:
         fully_shard(layer, mp_policy=policy)
