@@ -27,7 +27,7 @@ from backend_common import fails
 
 DEVICE = os.environ.get("DEVICE", "cuda")
 RANK, SIZE = int(os.environ["UNISONO_RANK"]), int(os.environ["UNISONO_SIZE"])
-SECONDS = timedelta(seconds=20)
+SECONDS = timedelta(seconds=30)
 LONG = 200_000_000  # cycles: about a tenth of a second
 COUNT = 100_000
 TOTAL = SIZE * (SIZE + 1) / 2
