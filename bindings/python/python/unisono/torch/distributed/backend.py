@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
-from torch._C._distributed_c10d import Backend, Work
+from torch._C._distributed_c10d import Backend, Store, Work
 from torch.distributed import DistBackendError
 
 from unisono.group import Group
 from unisono.torch.distributed import messages, movement, reductions
+from unisono.torch.distributed.hosts import HostsGroup
 from unisono.torch.distributed.operations import Operation
 from unisono.torch.distributed.sparse import all_reduce_sparse
 from unisono.torch.distributed.streams import Streams, common_device
@@ -30,11 +31,19 @@ else:
 
 
 class UnisonoBackend(_Base):
-    """One process group's collectives over a group of ranks that share memory."""
+    """One process group's collectives over a group of ranks that share memory, or are on several hosts."""
 
-    def __init__(self, group: Group, name: str, timeout: timedelta, world: World | None = None) -> None:
+    def __init__(
+        self,
+        group: Group | HostsGroup,
+        name: str,
+        timeout: timedelta,
+        world: World | HostsGroup | None = None,
+    ) -> None:
         super().__init__(group.rank, group.size)
-        self.group: Group | None = group
+        # Either kind has the methods that are called here.
+        self._hosts = group if isinstance(group, HostsGroup) else None
+        self.group: Group | None = cast(Group, group)
         """The ranks, until the process group is destroyed."""
         self.world = world
         """The world, if this process group has made one and leaves it in the end."""
@@ -315,11 +324,14 @@ class UnisonoBackend(_Base):
     def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
         """A barrier whose error names missing ranks."""
         group, limit = self._open(), opts.timeout.total_seconds()
+        if self._hosts is not None:
+            self._hosts.monitored_barrier(opts, wait_all_ranks)
+            return
         timeout = limit if limit >= 0 else self._timeout
         self._barriers += 1
         messages.monitored_barrier(group, self._barriers, timeout, wait_all_ranks)
 
-    def split(self, store: object, ranks: Sequence[int], opts: Backend.Options) -> UnisonoBackend | None:
+    def split(self, store: Store, ranks: Sequence[int], opts: Backend.Options) -> UnisonoBackend | None:
         """Makes the backend of a subgroup, for `torch.distributed.split_group`."""
         timeout, name = opts._timeout, str(opts.group_name)
         if self._latest_split is not None and self._latest_split[0] == name:
@@ -327,7 +339,7 @@ class UnisonoBackend(_Base):
             if backend.group is not None:
                 return backend  # PyTorch asks once for each type of device
         try:
-            group = self._open().group(list(ranks), timeout=timeout.total_seconds())
+            group = subgroup(self._open(), store, ranks, timeout)
         except Exception as error:
             raise in_torch_terms(error) from error
         if group is None:
@@ -416,6 +428,25 @@ class UnisonoBackend(_Base):
 
 ALIVE: set[UnisonoBackend] = set()
 """The backends that are in use: PyTorch may keep only their C++ half."""
+
+
+def subgroup(
+    group: Group | HostsGroup, store: Store, ranks: Sequence[int], timeout: timedelta
+) -> Group | HostsGroup | None:
+    """Makes a group of some ranks of another; only they call it.
+
+    Args:
+        group: The other group.
+        store: A store for the new group alone.
+        ranks: The ranks in the other group.
+        timeout: The timeout of this call.
+
+    Returns:
+        The group; None on other ranks.
+    """
+    if isinstance(group, HostsGroup):
+        return group.subgroup(store, ranks, timeout)
+    return group.group(list(ranks), timeout=timeout.total_seconds())
 
 
 def _one(tensors: Sequence[Any]) -> Any:

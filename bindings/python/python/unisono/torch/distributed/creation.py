@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.distributed import distributed_c10d
 
-from unisono.torch.distributed.backend import ALIVE, UnisonoBackend
+from unisono.torch.distributed.backend import ALIVE, UnisonoBackend, subgroup
 from unisono.torch.distributed.rendezvous import join
 from unisono.torch.distributed.work import in_torch_terms
 
@@ -27,7 +27,7 @@ def create(opts: Any, _: object = None) -> UnisonoBackend:
     try:
         world = _default_world() if ranks else None
         if world is not None and world.group is not None:
-            group = world.group.group(ranks, timeout=timeout.total_seconds())
+            group = subgroup(world.group, opts.store, ranks, timeout)
             assert group is not None, "PyTorch creates backends on members only"
             backend = UnisonoBackend(group, name, timeout)
         else:
