@@ -5,8 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
-from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,6 +21,9 @@ if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST:
 COLLECTIVES = [
     "reductions",
     "means",
+    "halves",
+    "bits",
+    "as_gloo",
     "moves",
     "exchanges",
     "views",
@@ -34,16 +35,19 @@ COLLECTIVES = [
 ]
 GROUPS = [
     "messages",
+    "large",
     "any_source",
     "groups",
     "splits",
     "many_groups",
     "monitored",
     "timeouts",
+    "mismatched",
     "aborted",
     "forked",
     "again",
 ]
+GROUPS_ACROSS_HOSTS = ["messages", "large", "any_source", "groups", "splits", "aborted", "forked", "again"]
 MODELS = ["replicated", "sharded", "joined", "checkpoints"]
 
 
@@ -94,26 +98,93 @@ def test_launchers(run_framework, launcher):
     run_framework(2, "backend_launched.py", launcher=launcher).check()
 
 
-def test_ranks_on_several_hosts_are_rejected_alike(monkeypatch):
-    """Every rank learns which ranks cannot share memory with the first, at once."""
-    from unisono.torch.distributed import rendezvous
+# The host of each rank: even, one rank each, uneven, and not in the order of hosts.
+@pytest.mark.parametrize("hosts", ["0011", "012", "0111", "010"])
+def test_collectives_across_hosts(run_spawned, hosts):
+    run_spawned(len(hosts), "backend_collectives.py", *COLLECTIVES, HOSTS=hosts).check()
 
-    monkeypatch.setattr(rendezvous, "_host", lambda: threading.current_thread().name[:6])
-    store, errors = dist.HashStore(), {}
 
-    def join(rank):
-        try:
-            rendezvous.join(store, rank, 3, timedelta(seconds=30))
-        except dist.DistBackendError as error:
-            errors[rank] = str(error)
+@pytest.mark.parametrize("hosts", ["0011", "010"])
+def test_groups_across_hosts(run_spawned, hosts):
+    run_spawned(len(hosts), "backend_groups.py", *GROUPS_ACROSS_HOSTS, HOSTS=hosts).check()
 
-    ranks = [threading.Thread(target=join, args=(rank,), name=f"host {rank // 2}") for rank in range(3)]
-    [thread.start() for thread in ranks]
-    [thread.join(60) for thread in ranks]
-    assert len(errors) == 3, errors
-    assert all("received ranks [2] on another host" in text and "gloo" in text for text in errors.values()), (
-        errors
-    )
+
+def test_models_across_hosts(run_spawned):
+    run_spawned(3, "backend_models.py", *MODELS, UNISONO_HOSTS="2").check()
+    run_spawned(3, "backend_groups.py", "unfinished", UNISONO_HOSTS="2").check()
+
+
+def test_a_killed_rank_is_named_on_all_hosts(run_spawned):
+    job = run_spawned(4, "backend_groups.py", "killed", HOSTS="0111")
+    assert all(f"rank {rank} saw it" in job.output for rank in range(3)), job.output
+
+
+@pytest.fixture
+def namespaces():
+    """Two network namespaces with a link between them, as two hosts have."""
+    if os.geteuid() != 0 or not all(map(shutil.which, ("ip", "unshare"))):
+        pytest.skip("left out: network namespaces need root, ip and unshare")
+    names = [f"unisono-{os.getpid()}-{index}" for index in range(2)]
+    links = [f"u{os.getpid()}-{index}" for index in range(2)]
+    commands = [f"netns add {name}" for name in names]
+    commands.append(f"link add {links[0]} netns {names[0]} type veth peer name {links[1]} netns {names[1]}")
+    for index, (name, link) in enumerate(zip(names, links, strict=True)):
+        commands += [f"-n {name} addr add 10.231.7.{index + 1}/24 dev {link}"]
+        commands += [f"-n {name} link set {device} up" for device in ("lo", link)]
+    try:
+        for command in commands:
+            made = subprocess.run(["ip", *command.split()], capture_output=True, text=True, timeout=60)
+            if made.returncode != 0:
+                pytest.skip(f"left out: ip {command}: {made.stderr.strip()}")
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=60)
+
+
+def test_ranks_in_namespaces_of_their_own(namespaces):
+    """As on two hosts: other addresses, other process ids, no shared memory between them."""
+    program = Path(__file__).parent / "programs/backend_namespaces.py"
+    parts = ["means", "moves", "bits", "messages", "large", "any_source", "groups"]
+    fixed = {
+        "MASTER_ADDR": "10.231.7.1",
+        "MASTER_PORT": "29500",
+        "WORLD_SIZE": "4",
+        "PYTHONWARNINGS": "ignore",
+    }
+    shared = str(Path(__file__).parents[1] / "programs")
+    path = os.pathsep.join([shared, *filter(None, [os.environ.get("PYTHONPATH")])])
+    ranks = " & ".join(f"RANK=$(($1 + {rank})) $0 $2 {' '.join(parts)}" for rank in range(2))
+    hosts = []
+    for index, name in enumerate(namespaces):
+        apart = [
+            "ip",
+            "netns",
+            "exec",
+            name,
+            "unshare",
+            "--pid",
+            "--ipc",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+        ]
+        script = ["bash", "-c", f"{ranks} & wait", sys.executable, str(2 * index), str(program)]
+        hosts.append(
+            subprocess.Popen(
+                [*apart, *script],
+                env={**os.environ, **fixed, "PYTHONPATH": path},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        )
+    try:
+        outputs = [host.communicate(timeout=300)[0] for host in hosts]
+    finally:
+        [host.kill() for host in hosts]
+    for rank in range(4):
+        assert f"rank {rank} is done" in outputs[rank // 2], "\n".join(outputs)
 
 
 def test_devices():

@@ -91,6 +91,60 @@ def means(rank, size):
     same(x, torch.full((3,), size * (size + 1) / 4))
 
 
+def halves(rank, size):
+    """Sums over the first and over the last ranks that their type cannot hold, while it holds the total."""
+    for dtype, four in ((torch.float16, (40000, 40000, -40000, -40000)), (torch.bfloat16, (256, 1, 1, -256))):
+        values = [float(value) for value in four][:size]
+        total = float(sum(values[:size])) if size == 4 else values[0]
+        mine = values[rank] if size == 4 else total * (rank == 0)
+        x = torch.full((3,), mine, dtype=dtype)
+        dist.all_reduce(x)
+        same(x, torch.full((3,), total, dtype=dtype))
+        out, x = torch.empty(5, dtype=dtype), torch.full((5 * size,), mine, dtype=dtype)
+        dist.reduce_scatter_tensor(out, x)
+        same(out, torch.full((5,), total, dtype=dtype))
+        x = torch.full((3,), mine, dtype=dtype)
+        dist.reduce(x, size - 1, ReduceOp.AVG)
+        same(x, torch.full((3,), total / size if rank == size - 1 else mine, dtype=dtype))
+
+
+def bits(rank, size):
+    """Sums that round are the same bits on every rank, whatever their size."""
+    for dtype in FLOATS:
+        for count in (1, 5, 1001, 70_001, 3_000_001):
+            x = torch.randn(count, generator=torch.Generator().manual_seed(rank)).to(dtype)
+            dist.all_reduce(x)
+            other = x.clone()
+            dist.broadcast(other, size - 1)
+            same(x, other)
+
+
+def as_gloo(rank, size):
+    """The results of Gloo, where it is exact and has the type."""
+    gloo = dist.new_group(backend="gloo")
+    kinds = [torch.float32, torch.float64, torch.float16, torch.uint8, torch.int8, torch.int32, torch.int64]
+    for dtype in kinds:
+        rows = torch.stack([values(rank, dtype, 301, seed=other) for other in range(size)])
+        calls = [
+            lambda x, group, op=op: dist.all_reduce(x, op, group=group) for op in (ReduceOp.SUM, ReduceOp.MAX)
+        ]
+        calls += [
+            lambda x, group: dist.broadcast(x, size - 1, group=group),
+            lambda x, group: dist.all_gather_into_tensor(x.view(-1), x[rank].clone(), group=group),
+            lambda x, group: dist.all_to_all_single(x, x.clone(), group=group),
+            lambda x, group: dist.all_gather(list(x), x[0].clone(), group=group),
+            lambda x, group: dist.reduce_scatter_tensor(x[0], x.flatten(), group=group),
+            lambda x, group: dist.gather(x[0].clone(), list(x) if rank == 0 else None, group=group),
+            lambda x, group: dist.scatter(x[0], list(x.clone()) if rank == 0 else None, group=group),
+        ]
+        for call in calls:
+            x, y = rows.clone(), rows.clone()
+            call(x, None)
+            call(y, gloo)
+            same(x, y)
+    dist.destroy_process_group(gloo)
+
+
 def moves(rank, size):
     for dtype in ALL:
         for count in SIZES:

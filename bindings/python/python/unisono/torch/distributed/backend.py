@@ -393,6 +393,13 @@ class UnisonoBackend(_Base):
         limit: float = opts.timeout.total_seconds()
         return limit if limit > 0 else self._timeout
 
+    def _check_device(self, operation: Operation, device: torch.device | None) -> None:
+        if device is not None and self._hosts is not None:
+            raise ValueError(
+                f"{operation.title}: rank {self._rank}: expected tensors in host memory in a group across "
+                f'hosts, received one on {device}; use init_process_group("cpu:unisono,cuda:nccl")'
+            )
+
     def _submit(
         self,
         operation: Operation,
@@ -404,6 +411,7 @@ class UnisonoBackend(_Base):
     ) -> Work:
         group, timeout = self._open(), self._seconds(opts)
         device = device or common_device(operation.title, self._rank, inputs, outputs)
+        self._check_device(operation, device)
         run = lambda: job(group, timeout)  # noqa: E731
         if device is not None:
             run = self._streams.ordered(run, device, (*inputs, *outputs), opts.asyncOp)
@@ -417,6 +425,7 @@ class UnisonoBackend(_Base):
         self, operation: Operation, start: Callable[..., None], x: Tensor, peer: int | None, tag: int
     ) -> Work:
         group, message = self._open(), messages.MessageWork(x)
+        self._check_device(operation, x.device if x.is_cuda else None)
         work = message.begin(self._rank, operation, [x], self._calls)
         try:
             start(group, message, x, peer, tag, self._timeout)

@@ -71,8 +71,9 @@ class HostsGroup:
         self._by_host = [[r for r, one in enumerate(members) if hosts[one] == host] for host in numbers]
         self._host = numbers.index(hosts[me])
         self._mine = self._by_host[self._host]
+        # PyTorch's stubs lack the methods of Gloo's groups.
         self._every: Any = ProcessGroupGloo(PrefixStore("ranks", store), self.rank, self.size, timeout)
-        self._leaders: ProcessGroupGloo | None = None
+        self._leaders: Any = None
         if local.rank == 0:
             leaders = PrefixStore("leaders", store)
             self._leaders = ProcessGroupGloo(leaders, self._host, len(numbers), timeout)
@@ -131,7 +132,11 @@ class HostsGroup:
             if host == self._host:
                 self._local.broadcast(x, self._mine.index(root), timeout=call.left)
             if self._leaders is not None and x.numel():
-                call.wait(self._leaders.broadcast([_as_bytes(x)], call.options(c10d.BroadcastOptions, rootRank=host)))
+                call.wait(
+                    self._leaders.broadcast(
+                        [_as_bytes(x)], call.options(c10d.BroadcastOptions, rootRank=host)
+                    )
+                )
             if host != self._host:
                 self._local.broadcast(x, 0, timeout=call.left)
 

@@ -1,4 +1,4 @@
-"""How the ranks of a process group find each other: hosts and a random name travel through PyTorch's store."""
+"""How the ranks of a process group find each other: their hosts and a name travel through a store."""
 
 from __future__ import annotations
 
