@@ -121,7 +121,7 @@ def test_a_killed_rank_is_named_on_all_hosts(run_spawned):
 
 @pytest.fixture
 def namespaces():
-    """Two network namespaces with a link between them, as two hosts have."""
+    """Two network namespaces, and the name of the interface of each to a link between them."""
     if os.geteuid() != 0 or not all(map(shutil.which, ("ip", "unshare"))):
         pytest.skip("left out: network namespaces need root, ip and unshare")
     names = [f"unisono-{os.getpid()}-{index}" for index in range(2)]
@@ -136,7 +136,7 @@ def namespaces():
             made = subprocess.run(["ip", *command.split()], capture_output=True, text=True, timeout=60)
             if made.returncode != 0:
                 pytest.skip(f"left out: ip {command}: {made.stderr.strip()}")
-        yield names
+        yield list(zip(names, links, strict=True))
     finally:
         for name in names:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=60)
@@ -156,7 +156,7 @@ def test_ranks_in_namespaces_of_their_own(namespaces):
     path = os.pathsep.join([shared, *filter(None, [os.environ.get("PYTHONPATH")])])
     ranks = " & ".join(f"RANK=$(($1 + {rank})) $0 $2 {' '.join(parts)}" for rank in range(2))
     hosts = []
-    for index, name in enumerate(namespaces):
+    for index, (name, interface) in enumerate(namespaces):
         apart = [
             "ip",
             "netns",
@@ -173,14 +173,14 @@ def test_ranks_in_namespaces_of_their_own(namespaces):
         hosts.append(
             subprocess.Popen(
                 [*apart, *script],
-                env={**os.environ, **fixed, "PYTHONPATH": path},
+                env={**os.environ, **fixed, "PYTHONPATH": path, "GLOO_SOCKET_IFNAME": interface},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
             )
         )
     try:
-        outputs = [host.communicate(timeout=300)[0] for host in hosts]
+        outputs = [host.communicate(timeout=120)[0] for host in hosts]
     finally:
         [host.kill() for host in hosts]
     for rank in range(4):

@@ -11,6 +11,7 @@ calls of its host, and closes its connections, so that the other hosts fail at o
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -78,6 +79,7 @@ class HostsGroup:
             leaders = PrefixStore("leaders", store)
             self._leaders = ProcessGroupGloo(leaders, self._host, len(numbers), timeout)
         self._failed: str | None = None
+        self._process = os.getpid()
 
     def subgroup(self, store: Store, ranks: Sequence[int], timeout: timedelta) -> Group | HostsGroup | None:
         """Makes a group of some of the ranks; only they call it.
@@ -258,6 +260,11 @@ class HostsGroup:
     @contextlib.contextmanager
     def _call(self, name: str, timeout: float) -> Iterator[_Call]:
         """One call; if it fails, so do those of the other ranks."""
+        if os.getpid() != self._process:
+            raise DistBackendError(
+                f"unisono: rank {self.rank}: {name}: this process was forked from the rank and is not a rank "
+                "itself; make the call in the process that created the process group"
+            )
         if self._failed is not None:
             raise DistBackendError(
                 f"unisono: rank {self.rank}: {name}: create a new process group, this one cannot be used "
