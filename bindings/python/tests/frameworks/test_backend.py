@@ -1,12 +1,12 @@
 """PyTorch's process groups over the backend `unisono`: without a launcher, under torchrun, and in trouble."""
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
-import threading
-from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,6 +21,9 @@ if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST:
 COLLECTIVES = [
     "reductions",
     "means",
+    "halves",
+    "bits",
+    "as_gloo",
     "moves",
     "exchanges",
     "views",
@@ -32,16 +35,19 @@ COLLECTIVES = [
 ]
 GROUPS = [
     "messages",
+    "large",
     "any_source",
     "groups",
     "splits",
     "many_groups",
     "monitored",
     "timeouts",
+    "mismatched",
     "aborted",
     "forked",
     "again",
 ]
+GROUPS_ACROSS_HOSTS = ["messages", "large", "any_source", "groups", "splits", "aborted", "forked", "again"]
 MODELS = ["replicated", "sharded", "joined", "checkpoints"]
 
 
@@ -92,26 +98,215 @@ def test_launchers(run_framework, launcher):
     run_framework(2, "backend_launched.py", launcher=launcher).check()
 
 
-def test_ranks_on_several_hosts_are_rejected_alike(monkeypatch):
-    """Every rank learns which ranks cannot share memory with the first, at once."""
-    from unisono.torch.distributed import rendezvous
+# The host of each rank: even, one rank each, uneven, and not in the order of hosts.
+@pytest.mark.parametrize("hosts", ["0011", "012", "0111", "010"])
+def test_collectives_across_hosts(run_spawned, hosts):
+    run_spawned(len(hosts), "backend_collectives.py", *COLLECTIVES, HOSTS=hosts).check()
 
-    monkeypatch.setattr(rendezvous, "_host", lambda: threading.current_thread().name[:6])
-    store, errors = dist.HashStore(), {}
 
-    def join(rank):
-        try:
-            rendezvous.join(store, rank, 3, timedelta(seconds=30))
-        except dist.DistBackendError as error:
-            errors[rank] = str(error)
+@pytest.mark.parametrize("hosts", ["0011", "010"])
+def test_groups_across_hosts(run_spawned, hosts):
+    run_spawned(len(hosts), "backend_groups.py", *GROUPS_ACROSS_HOSTS, HOSTS=hosts).check()
 
-    ranks = [threading.Thread(target=join, args=(rank,), name=f"host {rank // 2}") for rank in range(3)]
-    [thread.start() for thread in ranks]
-    [thread.join(60) for thread in ranks]
-    assert len(errors) == 3, errors
-    assert all("received ranks [2] on another host" in text and "gloo" in text for text in errors.values()), (
-        errors
+
+def test_models_across_hosts(run_spawned):
+    run_spawned(3, "backend_models.py", *MODELS, UNISONO_HOSTS="2").check()
+    run_spawned(3, "backend_groups.py", "unfinished", UNISONO_HOSTS="2").check()
+
+
+def test_a_killed_rank_is_named_on_all_hosts(run_spawned):
+    job = run_spawned(4, "backend_groups.py", "killed", HOSTS="0111")
+    assert all(f"rank {rank} saw it" in job.output for rank in range(3)), job.output
+
+
+@pytest.fixture
+def namespaces():
+    """Two network namespaces, and the name of the interface of each to a link between them."""
+    if os.geteuid() != 0 or not all(map(shutil.which, ("ip", "unshare"))):
+        pytest.skip("left out: network namespaces need root, ip and unshare")
+    names = [f"unisono-{os.getpid()}-{index}" for index in range(2)]
+    links = [f"u{os.getpid()}-{index}" for index in range(2)]
+    commands = [f"netns add {name}" for name in names]
+    commands.append(f"link add {links[0]} netns {names[0]} type veth peer name {links[1]} netns {names[1]}")
+    for index, (name, link) in enumerate(zip(names, links, strict=True)):
+        commands += [f"-n {name} addr add 10.231.7.{index + 1}/24 dev {link}"]
+        commands += [f"-n {name} link set {device} up" for device in ("lo", link)]
+    try:
+        for command in commands:
+            made = subprocess.run(["ip", *command.split()], capture_output=True, text=True, timeout=60)
+            if made.returncode != 0:
+                pytest.skip(f"left out: ip {command}: {made.stderr.strip()}")
+        yield list(zip(names, links, strict=True))
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=60)
+
+
+def test_ranks_in_namespaces_of_their_own(namespaces):
+    """As on two hosts: other addresses, other process ids, no shared memory between them."""
+    program = Path(__file__).parent / "programs/backend_namespaces.py"
+    parts = ["means", "moves", "bits", "messages", "large", "any_source", "groups"]
+    fixed = {
+        "MASTER_ADDR": "10.231.7.1",
+        "MASTER_PORT": "29500",
+        "WORLD_SIZE": "4",
+        "PYTHONWARNINGS": "ignore",
+    }
+    shared = str(Path(__file__).parents[1] / "programs")
+    path = os.pathsep.join([shared, *filter(None, [os.environ.get("PYTHONPATH")])])
+    ranks = " & ".join(f"RANK=$(($1 + {rank})) $0 $2 {' '.join(parts)}" for rank in range(2))
+    hosts = []
+    for index, (name, interface) in enumerate(namespaces):
+        apart = [
+            "ip",
+            "netns",
+            "exec",
+            name,
+            "unshare",
+            "--pid",
+            "--ipc",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+        ]
+        script = ["bash", "-c", f"{ranks} & wait", sys.executable, str(2 * index), str(program)]
+        hosts.append(
+            subprocess.Popen(
+                [*apart, *script],
+                env={**os.environ, **fixed, "PYTHONPATH": path, "GLOO_SOCKET_IFNAME": interface},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        )
+    try:
+        outputs = [host.communicate(timeout=120)[0] for host in hosts]
+    finally:
+        [host.kill() for host in hosts]
+    for rank in range(4):
+        assert f"rank {rank} is done" in outputs[rank // 2], "\n".join(outputs)
+
+
+def test_devices():
+    """One backend serves CPU and CUDA tensors, unless a program names another one for a device."""
+    from torch.distributed.distributed_c10d import BackendConfig
+
+    def devices(text):
+        return BackendConfig(text).get_device_backend_map()
+
+    assert devices("unisono") == {"cpu": "unisono", "cuda": "unisono"}
+    assert devices("cpu:unisono,cuda:nccl") == {"cpu": "unisono", "cuda": "nccl"}
+    assert dist.get_default_backend_for_device("cuda") == "nccl"
+
+
+@pytest.mark.parametrize("backend", ["cpu:unisono,cuda:gloo", "cpu:gloo,cuda:unisono"])
+def test_one_backend_for_each_type_of_device(run_spawned, backend):
+    run_spawned(2, "backend_groups.py", "mixed", BACKEND=backend).check()
+
+
+def test_tensors_of_one_call_are_on_one_device():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from unisono.torch.distributed.streams import common_device
+
+    with FakeTensorMode():
+        host = torch.empty(2)
+        here, there = torch.empty(2, device="cuda:0"), torch.empty(2, device="cuda:1")
+    assert common_device("all_gather", 0, [host], [host, host]) is None
+    assert common_device("all_gather", 0, [here], [here]) == torch.device("cuda:0")
+    assert common_device("barrier", 0, [], []) is None
+    for lists in ([[host], [here]], [[here, there], []]):
+        with pytest.raises(
+            ValueError, match=r"unisono:all_gather: rank 3: expected .* on one device, .*cuda:0"
+        ):
+            common_device("unisono:all_gather", 3, *lists)
+
+
+class Device:
+    """A recorder of what is done with streams, instead of those of a device."""
+
+    def __init__(self, monkeypatch):
+        self.log, self.current, self.capturing = [], self.stream("caller's"), False
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda _: self.current)
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: self.capturing)
+        monkeypatch.setattr(torch.cuda, "Stream", lambda _: self.stream("group's"))
+        monkeypatch.setattr(torch.cuda, "stream", self.use)
+
+    def stream(self, name):
+        return SimpleNamespace(
+            name=name,
+            record_event=lambda: self.log.append(f"event on {name}") or "event",
+            wait_event=lambda event: self.log.append(f"{name} waits for {event}"),
+            synchronize=lambda: self.log.append(f"synchronize {name}"),
+        )
+
+    @contextlib.contextmanager
+    def use(self, stream):
+        before, self.current = self.current, stream
+        yield
+        self.current = before
+
+
+def test_calls_on_devices_are_ordered_with_the_callers_stream(monkeypatch):
+    """The order of events, on a device that only records them; tests/gpu checks the effect."""
+    from unisono.torch.distributed.streams import Streams
+
+    device, streams = Device(monkeypatch), Streams()
+    x = SimpleNamespace(
+        layout=torch.strided, record_stream=lambda stream: device.log.append(f"keep x for {stream.name}")
     )
+
+    def job():
+        device.log.append(f"call on {device.current.name}")
+
+    streams.ordered(job, torch.device("cuda:0"), [x], background=False)()
+    assert device.log == ["call on caller's"]
+
+    device.log.clear()
+    run = streams.ordered(job, torch.device("cuda:0"), [x], background=True)
+    assert device.log == ["event on caller's"]  # when the call is made, not when it runs
+    run()
+    assert device.log[1:] == ["group's waits for event", "call on group's", "synchronize group's"]
+
+    def failing():
+        raise TimeoutError("late")
+
+    device.log.clear()
+    with pytest.raises(TimeoutError):
+        streams.ordered(failing, torch.device("cuda:0"), [x], background=True)()
+    assert device.log[-1] == "keep x for group's"  # without a wait, which might take as long again
+
+    device.capturing = True
+    for background in (False, True):
+        with pytest.raises(dist.DistBackendError, match="outside of a CUDA graph"):
+            streams.ordered(job, torch.device("cuda:0"), [x], background)
+
+
+APART = [((0, 8), (8, 16)), ((8, 16), (0, 8)), ((4, 4), (0, 32)), ((0, 0), (0, 0))]
+OVERLAPPING = [
+    ((0, 8), (0, 32)),
+    ((8, 16), (0, 32)),
+    ((0, 32), (8, 16)),
+    ((0, 9), (8, 16)),
+    ((9, 17), (8, 16)),
+]
+
+
+def test_inputs_on_devices_that_overlap_the_output_are_copied():
+    from unisono.torch.distributed.tensors import apart
+
+    def memory(span):
+        return SimpleNamespace(
+            is_cuda=True,
+            data_ptr=lambda: span[0],
+            numel=lambda: span[1] - span[0],
+            element_size=lambda: 1,
+            clone=lambda: "copy",
+        )
+
+    for spans in (*APART, *OVERLAPPING):
+        x, out = map(memory, spans)
+        assert apart(x, out) is ("copy" if spans in OVERLAPPING else x), spans
 
 
 def test_an_old_version_of_pytorch_is_named(monkeypatch):

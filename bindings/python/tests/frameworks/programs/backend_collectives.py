@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ReduceOp
 
-from backend_common import fails, main, same, values
+from backend_common import fails, main, put, same, values
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
@@ -65,18 +65,18 @@ def reductions(rank, size):
             blocks = [values(other, dtype, count * size, seed=1) for other in range(size)]
             for op in operations(dtype):
                 expected = naive(op, rows)
-                x = rows[rank].clone()
+                x = put(rows[rank])
                 dist.all_reduce(x, op)
                 same(x, expected)
-                x, root = rows[rank].clone(), size - 1
+                x, root = put(rows[rank]), size - 1
                 dist.reduce(x, root, op)
                 same(x, expected if rank == root else x)
                 expected = naive(op, blocks).view(size, count)[rank]
                 out = torch.empty(count, dtype=dtype)
-                dist.reduce_scatter_tensor(out, blocks[rank].clone(), op)
+                dist.reduce_scatter_tensor(out, put(blocks[rank]), op)
                 same(out, expected)
                 out = torch.empty(count, dtype=dtype)
-                dist.reduce_scatter(out, list(blocks[rank].view(size, count).clone().unbind()), op)
+                dist.reduce_scatter(out, list(put(blocks[rank]).view(size, count).unbind()), op)
                 same(out, expected)
 
 
@@ -91,26 +91,80 @@ def means(rank, size):
     same(x, torch.full((3,), size * (size + 1) / 4))
 
 
+def halves(rank, size):
+    """Sums over the first and over the last ranks that their type cannot hold, while it holds the total."""
+    for dtype, four in ((torch.float16, (40000, 40000, -40000, -40000)), (torch.bfloat16, (256, 1, 1, -256))):
+        values = [float(value) for value in four][:size]
+        total = float(sum(values[:size])) if size == 4 else values[0]
+        mine = values[rank] if size == 4 else total * (rank == 0)
+        x = torch.full((3,), mine, dtype=dtype)
+        dist.all_reduce(x)
+        same(x, torch.full((3,), total, dtype=dtype))
+        out, x = torch.empty(5, dtype=dtype), torch.full((5 * size,), mine, dtype=dtype)
+        dist.reduce_scatter_tensor(out, x)
+        same(out, torch.full((5,), total, dtype=dtype))
+        x = torch.full((3,), mine, dtype=dtype)
+        dist.reduce(x, size - 1, ReduceOp.AVG)
+        same(x, torch.full((3,), total / size if rank == size - 1 else mine, dtype=dtype))
+
+
+def bits(rank, size):
+    """Sums that round are the same bits on every rank, whatever their size."""
+    for dtype in FLOATS:
+        for count in (1, 5, 1001, 70_001, 3_000_001):
+            x = torch.randn(count, generator=torch.Generator().manual_seed(rank)).to(dtype)
+            dist.all_reduce(x)
+            other = x.clone()
+            dist.broadcast(other, size - 1)
+            same(x, other)
+
+
+def as_gloo(rank, size):
+    """The results of Gloo, where it is exact and has the type."""
+    gloo = dist.new_group(backend="gloo")
+    kinds = [torch.float32, torch.float64, torch.float16, torch.uint8, torch.int8, torch.int32, torch.int64]
+    for dtype in kinds:
+        rows = torch.stack([values(rank, dtype, 301, seed=other) for other in range(size)])
+        calls = [
+            lambda x, group, op=op: dist.all_reduce(x, op, group=group) for op in (ReduceOp.SUM, ReduceOp.MAX)
+        ]
+        calls += [
+            lambda x, group: dist.broadcast(x, size - 1, group=group),
+            lambda x, group: dist.all_gather_into_tensor(x.view(-1), x[rank].clone(), group=group),
+            lambda x, group: dist.all_to_all_single(x, x.clone(), group=group),
+            lambda x, group: dist.all_gather(list(x), x[0].clone(), group=group),
+            lambda x, group: dist.reduce_scatter_tensor(x[0], x.flatten(), group=group),
+            lambda x, group: dist.gather(x[0].clone(), list(x) if rank == 0 else None, group=group),
+            lambda x, group: dist.scatter(x[0], list(x.clone()) if rank == 0 else None, group=group),
+        ]
+        for call in calls:
+            x, y = rows.clone(), rows.clone()
+            call(x, None)
+            call(y, gloo)
+            same(x, y)
+    dist.destroy_process_group(gloo)
+
+
 def moves(rank, size):
     for dtype in ALL:
         for count in SIZES:
             rows = [values(other, dtype, count) for other in range(size)]
             for root in range(size):
-                x = rows[rank].clone()
+                x = put(rows[rank])
                 dist.broadcast(x, root)
                 same(x, rows[root])
                 outs = [torch.empty(count, dtype=dtype) for _ in range(size)] if rank == root else None
-                dist.gather(rows[rank].clone(), outs, dst=root)
+                dist.gather(put(rows[rank]), outs, dst=root)
                 if rank == root:
                     [same(*pair) for pair in zip(outs, rows, strict=True)]
                 out = torch.empty(count, dtype=dtype)
-                dist.scatter(out, [row.clone() for row in rows] if rank == root else None, src=root)
+                dist.scatter(out, [put(row) for row in rows] if rank == root else None, src=root)
                 same(out, rows[rank])
             outs = [torch.empty(count, dtype=dtype) for _ in range(size)]
-            dist.all_gather(outs, rows[rank].clone())
+            dist.all_gather(outs, put(rows[rank]))
             [same(*pair) for pair in zip(outs, rows, strict=True)]
             out = torch.empty(size * count, dtype=dtype)
-            dist.all_gather_into_tensor(out, rows[rank].clone())
+            dist.all_gather_into_tensor(out, put(rows[rank]))
             same(out, torch.cat(rows))
             # The input as a part of the output.
             whole = torch.zeros(size, count, dtype=torch.float32).to(dtype)
@@ -125,10 +179,10 @@ def exchanges(rank, size):
         for count in SIZES:
             blocks = [values(other, dtype, count * size).view(size, count) for other in range(size)]
             outs = [torch.empty(count, dtype=dtype) for _ in range(size)]
-            dist.all_to_all(outs, [one.clone() for one in blocks[rank]])
+            dist.all_to_all(outs, [put(one) for one in blocks[rank]])
             [same(out, block[rank]) for out, block in zip(outs, blocks, strict=True)]
             out = torch.empty(size * count, dtype=dtype)
-            dist.all_to_all_single(out, blocks[rank].reshape(-1).clone())
+            dist.all_to_all_single(out, put(blocks[rank].reshape(-1)))
             same(out, torch.cat([block[rank] for block in blocks]))
         # Rank r sends r + 2 * other rows of three elements to each other rank.
         sent = [rank + 2 * other for other in range(size)]
@@ -138,11 +192,11 @@ def exchanges(rank, size):
             for one in range(size)
         ]
         out = torch.empty(sum(received), 3, dtype=dtype)
-        dist.all_to_all_single(out, table[rank].clone(), received, sent)
+        dist.all_to_all_single(out, put(table[rank]), received, sent)
         parts = [table[one].split([one + 2 * o for o in range(size)])[rank] for one in range(size)]
         same(out, torch.cat(parts))
         outs = [torch.empty(n, 3, dtype=dtype) for n in received]
-        dist.all_to_all(outs, list(table[rank].split(sent)))
+        dist.all_to_all(outs, list(put(table[rank]).split(sent)))
         [same(*pair) for pair in zip(outs, parts, strict=True)]
 
 

@@ -15,19 +15,24 @@ SECONDS = timedelta(seconds=60)
 
 def values(rank, dtype, size, seed=0):
     """What a rank contributes; every rank can compute what the others have."""
-    generator = torch.Generator().manual_seed(1000 * seed + rank)
+    options = {"generator": torch.Generator("cpu").manual_seed(1000 * seed + rank), "device": "cpu"}
     if dtype.is_complex:
-        return torch.view_as_complex(torch.randint(-4, 5, (size, 2), generator=generator).float()).to(dtype)
+        return torch.view_as_complex(torch.randint(-4, 5, (size, 2), **options).float()).to(dtype)
     if dtype is torch.bool:
-        return torch.randint(0, 2, (size,), generator=generator).bool()
+        return torch.randint(0, 2, (size,), **options).bool()
     low = 0 if not dtype.is_signed else -4
-    return torch.randint(low, 5, (size,), generator=generator).to(dtype)
+    return torch.randint(low, 5, (size,), **options).to(dtype)
+
+
+def put(x):
+    """A copy on the device that is tested."""
+    return x.to(torch.get_default_device(), copy=True)
 
 
 def same(made, expected):
     """Compares bits, also of types without a comparison."""
     assert made.dtype == expected.dtype and made.shape == expected.shape, (made, expected)
-    made, expected = made.contiguous(), expected.contiguous()
+    made, expected = made.cpu().contiguous(), expected.cpu().contiguous()
     if made.dtype.itemsize == 1:
         made, expected = made.view(torch.uint8), expected.view(torch.uint8)
     assert torch.equal(made, expected), (made, expected)
@@ -43,9 +48,18 @@ def fails(kind, text, call):
     raise AssertionError(f"{text}: no error")
 
 
+def simulate_hosts(numbers):
+    """Ranks on simulated hosts: "0111" is one rank on the first and three on the second."""
+    if numbers:
+        from unisono.torch.distributed import rendezvous
+
+        rendezvous._host = lambda rank, size: numbers[rank]
+
+
 def one_rank(rank, size, path, names):
     """The process of one rank."""
     torch.set_num_threads(1)
+    simulate_hosts(os.environ.get("HOSTS", ""))
     store = dist.FileStore(path, size)
     dist.init_process_group(BACKEND, store=store, rank=rank, world_size=size, timeout=SECONDS)
     module = sys.modules["__main__"]

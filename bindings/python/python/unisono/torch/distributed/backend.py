@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
-from torch._C._distributed_c10d import Backend, Work
+from torch._C._distributed_c10d import Backend, Store, Work
 from torch.distributed import DistBackendError
 
 from unisono.group import Group
 from unisono.torch.distributed import messages, movement, reductions
+from unisono.torch.distributed.hosts import HostsGroup
 from unisono.torch.distributed.operations import Operation
 from unisono.torch.distributed.sparse import all_reduce_sparse
+from unisono.torch.distributed.streams import Streams, common_device
 from unisono.torch.distributed.work import NATIVE, CallQueue, CallWork, in_torch_terms
 from unisono.world import World
 
@@ -29,18 +31,28 @@ else:
 
 
 class UnisonoBackend(_Base):
-    """One process group's collectives over a group of ranks that share memory."""
+    """One process group's collectives over a group of ranks that share memory, or are on several hosts."""
 
-    def __init__(self, group: Group, name: str, timeout: timedelta, world: World | None = None) -> None:
+    def __init__(
+        self,
+        group: Group | HostsGroup,
+        name: str,
+        timeout: timedelta,
+        world: World | HostsGroup | None = None,
+    ) -> None:
         super().__init__(group.rank, group.size)
-        self.group: Group | None = group
+        # Either kind has the methods that are called here.
+        self._hosts = group if isinstance(group, HostsGroup) else None
+        self.group: Group | None = cast(Group, group)
         """The ranks, until the process group is destroyed."""
         self.world = world
         """The world, if this process group has made one and leaves it in the end."""
+        self._latest_split: tuple[str, UnisonoBackend] | None = None
         self._rank = group.rank
         self._options = Backend.Options("unisono", timeout)
         self._timeout = timeout.total_seconds()
         self._queue = CallQueue(name)
+        self._streams = Streams()
         self._calls = 0
         self._barriers = 0
         self._process = os.getpid()
@@ -283,10 +295,17 @@ class UnisonoBackend(_Base):
         )
 
     def barrier(self, opts: Any) -> Work:
-        """Waits for all ranks."""
-        return self._submit(
-            Operation.BARRIER, [], lambda group, timeout: group.barrier(timeout=timeout), opts, []
-        )
+        """Waits for all ranks and, if a CUDA device is named, for their work on its current stream."""
+        bound: torch.device | None = getattr(self, "bound_device_id")  # noqa: B009, the stubs lack it
+        named = torch.device("cuda", opts.device_ids[0]) if opts.device_ids else bound
+        device = named if named is not None and named.type == "cuda" else None
+
+        def job(group: Group, timeout: float) -> None:
+            if device is not None:
+                torch.cuda.current_stream(device).synchronize()
+            group.barrier(timeout=timeout)
+
+        return self._submit(Operation.BARRIER, [], job, opts, [], device)
 
     # Messages: they are not ordered with collectives.
 
@@ -305,25 +324,36 @@ class UnisonoBackend(_Base):
     def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
         """A barrier whose error names missing ranks."""
         group, limit = self._open(), opts.timeout.total_seconds()
+        if self._hosts is not None:
+            self._hosts.monitored_barrier(opts, wait_all_ranks)
+            return
         timeout = limit if limit >= 0 else self._timeout
         self._barriers += 1
         messages.monitored_barrier(group, self._barriers, timeout, wait_all_ranks)
 
-    def split(self, store: object, ranks: Sequence[int], opts: Backend.Options) -> UnisonoBackend | None:
+    def split(self, store: Store, ranks: Sequence[int], opts: Backend.Options) -> UnisonoBackend | None:
         """Makes the backend of a subgroup, for `torch.distributed.split_group`."""
-        timeout = opts._timeout
+        timeout, name = opts._timeout, str(opts.group_name)
+        if self._latest_split is not None and self._latest_split[0] == name:
+            backend = self._latest_split[1]
+            if backend.group is not None:
+                return backend  # PyTorch asks once for each type of device
         try:
-            group = self._open().group(list(ranks), timeout=timeout.total_seconds())
+            group = subgroup(self._open(), store, ranks, timeout)
         except Exception as error:
             raise in_torch_terms(error) from error
         if group is None:
             return None
-        backend = UnisonoBackend(group, str(opts.group_name), timeout)
+        backend = UnisonoBackend(group, name, timeout)
         ALIVE.add(backend)
+        self._latest_split = (name, backend)
         return backend
 
     def eager_connect_single_device(self, device: torch.device | None) -> None:
         """Nothing is left to connect."""
+
+    def perform_nocolor_split(self, device: torch.device) -> None:
+        """Nothing: ranks that are not in a new group take no part in making it."""
 
     # The end.
 
@@ -363,6 +393,13 @@ class UnisonoBackend(_Base):
         limit: float = opts.timeout.total_seconds()
         return limit if limit > 0 else self._timeout
 
+    def _check_device(self, operation: Operation, device: torch.device | None) -> None:
+        if device is not None and self._hosts is not None:
+            raise ValueError(
+                f"{operation.title}: rank {self._rank}: expected tensors in host memory in a group across "
+                f'hosts, received one on {device}; use init_process_group("cpu:unisono,cuda:nccl")'
+            )
+
     def _submit(
         self,
         operation: Operation,
@@ -370,9 +407,15 @@ class UnisonoBackend(_Base):
         job: Callable[[Group, float], None],
         opts: Any,
         outputs: Sequence[Tensor],
+        device: torch.device | None = None,
     ) -> Work:
         group, timeout = self._open(), self._seconds(opts)
-        call = CallWork(self._queue, lambda: job(group, timeout), outputs)
+        device = device or common_device(operation.title, self._rank, inputs, outputs)
+        self._check_device(operation, device)
+        run = lambda: job(group, timeout)  # noqa: E731
+        if device is not None:
+            run = self._streams.ordered(run, device, (*inputs, *outputs), opts.asyncOp)
+        call = CallWork(self._queue, run, outputs, device)
         work = call.begin(self._rank, operation, inputs, self._calls)
         self._calls += 1
         self._queue.submit(call, opts.asyncOp)
@@ -382,6 +425,7 @@ class UnisonoBackend(_Base):
         self, operation: Operation, start: Callable[..., None], x: Tensor, peer: int | None, tag: int
     ) -> Work:
         group, message = self._open(), messages.MessageWork(x)
+        self._check_device(operation, x.device if x.is_cuda else None)
         work = message.begin(self._rank, operation, [x], self._calls)
         try:
             start(group, message, x, peer, tag, self._timeout)
@@ -393,6 +437,25 @@ class UnisonoBackend(_Base):
 
 ALIVE: set[UnisonoBackend] = set()
 """The backends that are in use: PyTorch may keep only their C++ half."""
+
+
+def subgroup(
+    group: Group | HostsGroup, store: Store, ranks: Sequence[int], timeout: timedelta
+) -> Group | HostsGroup | None:
+    """Makes a group of some ranks of another; only they call it.
+
+    Args:
+        group: The other group.
+        store: A store for the new group alone.
+        ranks: The ranks in the other group.
+        timeout: The timeout of this call.
+
+    Returns:
+        The group; None on other ranks.
+    """
+    if isinstance(group, HostsGroup):
+        return group.subgroup(store, ranks, timeout)
+    return group.group(list(ranks), timeout=timeout.total_seconds())
 
 
 def _one(tensors: Sequence[Any]) -> Any:
