@@ -42,7 +42,7 @@ GROUPS = [
     "forked",
     "again",
 ]
-MODELS = ["replicated", "sharded", "joined", "checkpoints"]
+MODELS = ["replicated", "sharded", "sharded_in_shared_memory", "joined", "checkpoints"]
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ def create(opts: Any, _: object = None) -> UnisonoBackend:
         if world is not None and world.group is not None:
             group = world.group.group(ranks, timeout=timeout.total_seconds())
             assert group is not None, "PyTorch creates backends on members only"
-            backend = UnisonoBackend(group, name, timeout)
+            backend = UnisonoBackend(group, name, timeout, parent=world)
         else:
             joined = join(opts.store, opts.group_rank, opts.group_size, timeout)
             backend = UnisonoBackend(joined, name, timeout, world=joined)
