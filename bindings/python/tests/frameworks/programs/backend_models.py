@@ -74,11 +74,10 @@ def sharded_in_shared_memory(rank, size):
         layer.set_allocate_memory_from_process_group_for_comm(True)
     train(network, lambda x: x.chunk(size)[rank])
     close({name: value.full_tensor() for name, value in network.state_dict().items()})
-    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
-    assert backend.supports_tensor_alloc(torch.device("cpu"))
-    assert not backend.supports_tensor_alloc(torch.device("meta"))
     group = dist.new_group()
-    for backend in (backend, group._get_backend(torch.device("cpu"))):
+    for backend in [one._get_backend(torch.device("cpu")) for one in (dist.group.WORLD, group)]:
+        assert backend.supports_tensor_alloc(torch.device("cpu"))
+        assert not backend.supports_tensor_alloc(torch.device("meta"))
         for dtype in (torch.bfloat16, torch.complex64, torch.bool):
             x = backend.allocate_tensor(50_000, dtype=dtype, device=torch.device("cpu"))
             assert (x.shape, x.dtype) == ((50_000,), dtype)
