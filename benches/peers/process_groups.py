@@ -7,6 +7,7 @@ results are checked on every rank. A time is that of the slowest rank.
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import tempfile
 import time
@@ -119,6 +120,9 @@ def no_communication(_, bucket):  # type: ignore[no-untyped-def] # PyTorch rejec
 def measure(rank: int, ranks: int, folder: str, options: argparse.Namespace) -> None:
     """The process of one rank."""
     torch.set_num_threads(1)
+    if options.pin:
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[rank % len(cores)]})
     store = dist.FileStore(f"{folder}/store", ranks)
     dist.init_process_group("unisono", store=store, rank=rank, world_size=ranks)
     groups = {backend: dist.new_group(backend=backend) for backend in BACKENDS}
@@ -185,6 +189,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.5, help="for each case, backend and round")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="bytes")
+    parser.add_argument("--pin", action="store_true", help="bind each rank, with all its threads, to a core")
     parser.add_argument("--only", help="the cases whose names contain this")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

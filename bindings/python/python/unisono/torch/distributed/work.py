@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -53,6 +54,9 @@ else:
 class Observed(_Base):
     """A call of which the C++ part, if there is one, reports more than its end."""
 
+    _makes_future = True
+    """Whether the future is made here even if there is a C++ part."""
+
     def __init__(self) -> None:
         super().__init__()
         self._native: Any = None
@@ -72,19 +76,25 @@ class Observed(_Base):
         if NATIVE is None:
             return self
         shown = list(inputs) if _profiler_enabled() else None
-        made: Work = NATIVE.NativeWork(self, rank, operation.number, operation.title, shown, sequence)
+        made: Work = NATIVE.NativeWork(
+            self, rank, operation.number, operation.title, shown, sequence, self._makes_future
+        )
         self._native = made
         return made
 
-    def observe_end(self, succeeded: bool) -> None:
+    def observe_end(self, succeeded: bool) -> Any:
         """Ends the profiler's event, and the bond between the two halves, which keep each other alive.
 
         Args:
             succeeded: Whether the call ended without an error, and a wait for it has nothing left to do.
+
+        Returns:
+            The C++ half, if there is one.
         """
         native, self._native = self._native, None
         if native is not None:
             native.finished(succeeded)
+        return native
 
     def error_text(self) -> str | None:
         """The error of the call, if it has ended with one."""
@@ -101,6 +111,8 @@ class Observed(_Base):
 
 class CallWork(Observed):
     """One call, to be waited for."""
+
+    _makes_future = False
 
     def __init__(self, queue: CallQueue, job: Job, outputs: Sequence[torch.Tensor]) -> None:
         super().__init__()
@@ -146,11 +158,14 @@ class CallWork(Observed):
         except BaseException as error:
             self._error = in_torch_terms(error)
 
-    def finish(self) -> Future[None] | None:
-        """Marks the call as ended, under the queue's lock; returns the future to complete after it."""
+    def finish(self) -> Callable[[], None] | None:
+        """Marks the call as ended, under the queue's lock; returns what completes its future after it."""
         self._done = True
-        self.observe_end(self._error is None)
-        return self._completion
+        native, completion = self.observe_end(self._error is None), self._completion
+        if native is not None:
+            complete: Callable[[], None] = native.complete_future
+            return complete
+        return None if completion is None else partial(_complete, completion)
 
     def is_completed(self) -> bool:
         """Whether the call has ended."""
@@ -286,14 +301,14 @@ class CallQueue:
         call.run()
         with self.lock:
             self._running = False
-            completion = call.finish()
+            complete = call.finish()
             waiting, self._waiting = self._waiting, []
             if self._calls:
                 self._rouse()
         for ended in waiting:
             ended.release()
-        if completion is not None:
-            _complete(completion)
+        if complete is not None:
+            complete()
 
     def _rouse(self) -> None:
         """Lets the background thread look for calls, under the lock."""
