@@ -2,12 +2,14 @@
 //!
 //! Over messages: every rank sends its values to all others at once.
 
+use std::ops::Range;
+
 use super::raw::HostCall;
 use super::spec::CollectiveSpec;
 use super::verbs;
 use crate::error::Result;
 use crate::memory::{DType, Element};
-use crate::transport::arena::channel::RawSlice;
+use crate::transport::arena::channel::{Channel, RawSlice};
 use crate::transport::{Call, Incoming, Outgoing, Signature};
 use crate::world::Group;
 
@@ -33,20 +35,44 @@ impl Group {
 
 impl HostCall<'_> {
     pub(super) fn all_gather(&self, input: &[u8], output: &mut [u8]) -> Result<()> {
-        let part_ranges = self.spec.part_ranges();
         let Some(channel) = self.group.channel() else {
-            output[part_ranges[self.group.rank()].clone()].copy_from_slice(input);
+            let own = self.spec.part_ranges()[self.group.rank()].clone();
+            output[own].copy_from_slice(input);
             return self.all_gather_by_messages(output);
         };
+        // SAFETY: both are borrowed by this function, and the output has all parts.
+        unsafe { self.all_gather_through(channel, RawSlice::of(input), output.as_mut_ptr()) }
+    }
+
+    /// This rank's part of `output`, at `own`, is already in place.
+    pub(super) fn all_gather_in_place(&self, output: &mut [u8], own: Range<usize>) -> Result<()> {
+        let Some(channel) = self.group.channel() else {
+            return self.all_gather_by_messages(output);
+        };
+        let bytes = own.len();
+        let output = output.as_mut_ptr();
+        let input = RawSlice { pointer: output.wrapping_add(own.start), bytes };
+        // SAFETY: as above; the input is this rank's part of the output.
+        unsafe { self.all_gather_through(channel, input, output) }
+    }
+
+    /// # Safety
+    /// `output` is valid for writing all parts; `input` is valid for reading, and separate from it or this rank's part of it.
+    unsafe fn all_gather_through(&self, channel: &Channel, input: RawSlice, output: *mut u8) -> Result<()> {
+        let part_ranges = self.spec.part_ranges();
         let copy = |start: usize, pieces: &[RawSlice]| {
             for (piece, range) in pieces.iter().zip(&part_ranges) {
-                // SAFETY: members publish pieces of valid memory, and never of this member's output.
-                unsafe { piece.copy_to(output, range.start + start) };
+                let target = output.wrapping_add(range.start + start);
+                if !std::ptr::eq(target, piece.pointer) {
+                    // SAFETY: members publish pieces of valid memory, each at most as long as the rest of its part, and never of
+                    // this member's output, except its own part in place.
+                    unsafe { target.copy_from_nonoverlapping(piece.pointer, piece.bytes) };
+                }
             }
         };
         let length = |member: usize| part_ranges[member].len();
-        // SAFETY: `input` is borrowed by this function and not written to.
-        unsafe { channel.share(self.call, self.signature, RawSlice::of(input), None, length, copy) }
+        // SAFETY: the input is valid until this returns and not written to.
+        unsafe { channel.share(self.call, self.signature, input, None, length, copy) }
     }
 
     /// As a step of a call: all ranks' bytes, equally many on every rank, concatenated in rank order.

@@ -1,5 +1,7 @@
 //! The memory of a call: bytes of the host, or of a CUDA device.
 
+use std::ops::Range;
+
 use crate::cuda::Span;
 
 /// Memory that a call reads.
@@ -67,6 +69,8 @@ impl From<Span> for BufferMut<'_> {
 pub(super) enum Buffers<'a> {
     InPlace(&'a mut [u8]),
     Separate(&'a [u8], &'a mut [u8]),
+    /// An output and the range in it that already holds the input.
+    OwnPart(&'a mut [u8], Range<usize>),
     /// An input and an output, which may be the same.
     Device(Span, Span),
 }
@@ -103,6 +107,7 @@ impl<'a> Buffers<'a> {
         match self {
             Buffers::InPlace(bytes) => (bytes.len(), bytes.len()),
             Buffers::Separate(input, output) => (input.len(), output.len()),
+            Buffers::OwnPart(output, own) => (own.len(), output.len()),
             Buffers::Device(input, output) => (input.bytes(), output.bytes()),
         }
     }

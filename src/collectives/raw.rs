@@ -178,6 +178,18 @@ impl Raw<'_> {
         self.execute(&spec, self.pair(verbs::ALL_GATHER, Some(input.into()), Some(output.into()))?)
     }
 
+    /// As [`Raw::all_gather`] in host memory, where this rank's values are already in their place in the output.
+    pub fn all_gather_in_place(&self, output: &mut [u8], counts: &[usize], dtype: DType) -> Result<()> {
+        let spec = CollectiveSpec::new(verbs::ALL_GATHER, dtype).counts(counts);
+        // Invalid counts, which may overflow here, are rejected before the range is used.
+        let bytes =
+            |counts: &[usize]| counts.iter().fold(0usize, |sum, &n| sum.wrapping_add(n)) * dtype.size();
+        let (before, rest) = counts.split_at(self.group.rank().min(counts.len()));
+        let start = bytes(before);
+        let own = start..start.wrapping_add(bytes(&rest[..rest.len().min(1)]));
+        self.execute(&spec, Buffers::OwnPart(output, own))
+    }
+
     /// Concatenates the members' values at the root; `counts` is the number of elements of each member. Only the root's
     /// output is used.
     pub fn gather<'b>(
@@ -276,6 +288,7 @@ impl HostCall<'_> {
             (verbs::REDUCE, Buffers::InPlace(bytes)) => self.reduce(bytes),
             (verbs::REDUCE, Buffers::Separate(input, output)) => self.reduce_to(input, output),
             (verbs::ALL_GATHER, Buffers::Separate(input, output)) => self.all_gather(input, output),
+            (verbs::ALL_GATHER, Buffers::OwnPart(output, own)) => self.all_gather_in_place(output, own),
             (verbs::GATHER, Buffers::Separate(input, output)) => self.gather(input, output),
             (verbs::SCATTER, Buffers::Separate(input, output)) => self.scatter(input, output),
             (verbs::REDUCE_SCATTER, Buffers::Separate(input, output)) => self.reduce_scatter(input, output),

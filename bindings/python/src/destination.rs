@@ -34,6 +34,16 @@ impl Destination {
         }
     }
 
+    /// Whether `x` is the part of this rank in the caller's array for the parts of all ranks, in host memory.
+    pub(crate) fn has_part(&self, x: &AnyArray, rank: usize, ranks: usize) -> bool {
+        match (&self.0, x) {
+            (Some(AnyArray::Host(out)), AnyArray::Host(x)) => {
+                x.pointer.addr() == out.pointer.addr() + rank * x.bytes && out.bytes == ranks * x.bytes
+            }
+            _ => false,
+        }
+    }
+
     /// Memory for a result of this type and shape; `placement` is for a new array. A rank that fails here skips the
     /// collective, so that the others do not match its next call with it.
     pub(crate) fn prepare(
@@ -72,6 +82,14 @@ impl Output<'_> {
         match self {
             Output::New(result) => result.on_device(),
             Output::Given(out) => out.on_device(),
+        }
+    }
+
+    /// The caller's array, if it is in host memory and `x` is a part of it.
+    pub(crate) fn holding(&mut self, x: &AnyArray) -> Option<&mut View> {
+        match (self, x) {
+            (Output::Given(AnyArray::Host(out)), AnyArray::Host(x)) if out.overlaps(x) => Some(out),
+            _ => None,
         }
     }
 

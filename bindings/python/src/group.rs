@@ -312,7 +312,10 @@ impl Group {
     ) -> PyResult<Py<PyAny>> {
         self.collective("all_gather", CallArgs::new(wait, timeout), |operation| {
             let varied = flag(varied, operation, "varied")?;
-            let (input, to) = input_and_output(x, given(out), operation)?;
+            let (mut input, to) = (AnyArray::input(x, operation)?, Destination::of(given(out), operation)?);
+            if varied || !to.has_part(&input, self.group.rank(), self.group.size()) {
+                input = to.apart_from(x.py(), input, operation)?;
+            }
             out_of_place::gather(input, None, varied, to, operation).or_raise(x.py())
         })
     }

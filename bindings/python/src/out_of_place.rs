@@ -52,7 +52,7 @@ fn need_axis(x: &AnyArray, operation: &str) -> Result<()> {
 }
 
 /// Gathers the parts of all ranks, stacked on a new first axis (or, varied, concatenated along the first), at the root
-/// or, without a root, on every rank.
+/// or, without a root, on every rank. Then `x` may be this rank's part of the caller's array for the result.
 pub(crate) fn gather(
     x: AnyArray,
     root: Option<usize>,
@@ -79,6 +79,10 @@ pub(crate) fn gather(
         };
         let Some(root) = root else {
             let mut result = to.prepare(&group, &x.placement(), x.dtype(), shape, operation)?;
+            if let Some(out) = result.holding(&x) {
+                group.raw().all_gather_in_place(out.bytes_mut(), &counts, x.dtype())?;
+                return Ok(result.into());
+            }
             let raw = raw_on(&group, [x.on_device(), result.on_device()]);
             raw.all_gather(x.buffer(), result.buffer_mut(), &counts, x.dtype())?;
             return Ok(result.into());

@@ -2,7 +2,7 @@
 
 use super::assert_same;
 use crate::error::Result;
-use crate::memory::ReduceOp;
+use crate::memory::{DType, ReduceOp};
 use crate::world::Group;
 
 /// Elements: more than a window, so that buffers are read in place and in several windows.
@@ -57,6 +57,12 @@ fn one_round(group: &Group, x: &mut [f32]) -> Result<()> {
     group.all_gather(x, &mut all)?;
     let expected: Vec<f32> = (0..size).flat_map(of).collect();
     assert_same("all_gather in the arena", &all, &expected);
+    let counts: Vec<usize> = (0..size).map(|rank| COUNT * (rank + 1) / size - COUNT * rank / size).collect();
+    group.raw().all_gather_in_place(bytemuck::cast_slice_mut(x), &counts, DType::F32)?;
+    let owners = counts.iter().enumerate().flat_map(|(rank, &count)| vec![rank; count]);
+    let gathered: Vec<f32> = owners.enumerate().map(|(index, rank)| value(rank, index)).collect();
+    assert_same("all_gather in place in the arena", x, &gathered);
+    fill(x);
     let mut all = vec![0.0; COUNT * size];
     group.gather(x, Some(&mut all), 0)?;
     if rank == 0 {

@@ -43,6 +43,11 @@ pub(super) fn all_gather<T: Exact>(group: &Group, count: usize) -> Result<()> {
         let mut found = vec![T::small(9); expected.len()];
         group.all_gather_varied(&values::<T>(group.rank(), counts[group.rank()]), &mut found, &counts)?;
         assert_same("all_gather", &found, &expected);
+        let mut found = vec![T::small(9); expected.len()];
+        let (start, own) = (counts[..group.rank()].iter().sum::<usize>(), counts[group.rank()]);
+        found[start..start + own].copy_from_slice(&values::<T>(group.rank(), own));
+        group.raw().all_gather_in_place(bytemuck::cast_slice_mut(&mut found), &counts, T::DTYPE)?;
+        assert_same("all_gather in place", &found, &expected);
     }
     Ok(())
 }

@@ -48,7 +48,7 @@ GROUPS = [
     "again",
 ]
 GROUPS_ACROSS_HOSTS = ["messages", "large", "any_source", "groups", "splits", "aborted", "forked", "again"]
-MODELS = ["replicated", "sharded", "joined", "checkpoints"]
+MODELS = ["replicated", "sharded", "sharded_in_shared_memory", "joined", "checkpoints"]
 
 
 @pytest.fixture

@@ -238,6 +238,10 @@ def asynchronous(rank, size):
     future = dist.all_reduce(x, async_op=True).get_future()
     doubled = future.then(lambda done: done.value()[0] * 2)
     same(doubled.wait(), torch.full((5,), 2.0 * size))
+    for _ in range(20):  # a callback may wait for a call of its own
+        future = dist.all_reduce(torch.ones(5), async_op=True).get_future()
+        again = future.then(lambda done: dist.all_reduce(done.value()[0], async_op=True).get_future().wait())
+        same(again.wait()[0], torch.full((5,), float(size * size)))
     work = dist.all_reduce(torch.ones(2), async_op=True)
     work.wait()
     same(work.get_future().value()[0], torch.full((2,), float(size)))

@@ -66,6 +66,25 @@ def sharded(rank, size):
     close({name: value.full_tensor() for name, value in network.state_dict().items()})
 
 
+def sharded_in_shared_memory(rank, size):
+    """FSDP2 gathers and reduces in memory of the process group."""
+    network = model()
+    for layer in [*network, network]:
+        fully_shard(layer)
+        layer.set_allocate_memory_from_process_group_for_comm(True)
+    train(network, lambda x: x.chunk(size)[rank])
+    close({name: value.full_tensor() for name, value in network.state_dict().items()})
+    group = dist.new_group()
+    for backend in [one._get_backend(torch.device("cpu")) for one in (dist.group.WORLD, group)]:
+        assert backend.supports_tensor_alloc(torch.device("cpu"))
+        assert not backend.supports_tensor_alloc(torch.device("meta"))
+        for dtype in (torch.bfloat16, torch.complex64, torch.bool):
+            x = backend.allocate_tensor(50_000, dtype=dtype, device=torch.device("cpu"))
+            assert (x.shape, x.dtype) == ((50_000,), dtype)
+            dist.all_reduce(x.fill_(1), dist.ReduceOp.SUM, group=group)
+            assert x.eq(size if dtype is not torch.bool else 1).all()
+
+
 def joined(rank, size):
     """Ranks with batches of different numbers."""
     network = DistributedDataParallel(torch.nn.Linear(2, 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -12,6 +13,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import Backend, Store, Work
 from torch.distributed import DistBackendError
 
+from unisono.errors import Error
 from unisono.group import Group
 from unisono.torch.distributed import messages, movement, reductions
 from unisono.torch.distributed.hosts import HostsGroup
@@ -39,6 +41,7 @@ class UnisonoBackend(_Base):
         name: str,
         timeout: timedelta,
         world: World | HostsGroup | None = None,
+        parent: UnisonoBackend | None = None,
     ) -> None:
         super().__init__(group.rank, group.size)
         # Either kind has the methods that are called here.
@@ -48,6 +51,8 @@ class UnisonoBackend(_Base):
         self.world = world
         """The world, if this process group has made one and leaves it in the end."""
         self._latest_split: tuple[str, UnisonoBackend] | None = None
+        mine = world if isinstance(world, World) else None
+        self._memory: World | None = mine if parent is None else parent._memory
         self._rank = group.rank
         self._options = Backend.Options("unisono", timeout)
         self._timeout = timeout.total_seconds()
@@ -344,10 +349,33 @@ class UnisonoBackend(_Base):
             raise in_torch_terms(error) from error
         if group is None:
             return None
-        backend = UnisonoBackend(group, name, timeout)
+        backend = UnisonoBackend(group, name, timeout, parent=self)
         ALIVE.add(backend)
         self._latest_split = (name, backend)
         return backend
+
+    # Memory that the ranks share: collectives use it without a copy. FSDP2 asks for it.
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        """Whether `allocate_tensor` has memory for this device."""
+        # Wrappers of PyTorch ask with a number, and cannot pass on what `allocate_tensor` returns.
+        return isinstance(device, torch.device) and device.type == "cpu" and self._memory is not None
+
+    def allocate_tensor(self, size: int, *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Makes a tensor in memory that the ranks of this host share.
+
+        Args:
+            size: The number of elements.
+            dtype: The element type.
+            device: The CPU.
+
+        Returns:
+            The tensor, uninitialized; in memory of this process alone if no shared memory is left.
+        """
+        if self._memory is not None and self.group is not None:
+            with contextlib.suppress(Error):
+                return torch.from_numpy(self._memory.empty(size * dtype.itemsize, "uint8")).view(dtype)
+        return torch.empty(size, dtype=dtype, device=device)
 
     def eager_connect_single_device(self, device: torch.device | None) -> None:
         """Nothing is left to connect."""
@@ -377,7 +405,7 @@ class UnisonoBackend(_Base):
             (self.shutdown if self._queue.is_idle else self.abort)()
 
     def _leave(self) -> None:
-        world, self.world, self.group = self.world, None, None
+        world, self.world, self.group, self._memory = self.world, None, None, None
         if world is not None:
             world.leave()
         ALIVE.discard(self)

@@ -29,7 +29,7 @@ def create(opts: Any, _: object = None) -> UnisonoBackend:
         if world is not None and world.group is not None:
             group = subgroup(world.group, opts.store, ranks, timeout)
             assert group is not None, "PyTorch creates backends on members only"
-            backend = UnisonoBackend(group, name, timeout)
+            backend = UnisonoBackend(group, name, timeout, parent=world)
         else:
             joined = join(opts.store, opts.group_rank, opts.group_size, timeout)
             backend = UnisonoBackend(joined, name, timeout, world=joined)

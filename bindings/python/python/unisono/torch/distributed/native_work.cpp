@@ -11,7 +11,8 @@ namespace {
 using c10d::Backend;
 using c10d::Work;
 
-// The C++ half of a call; `impl` is its Python half, until the call has ended and been forgotten.
+// The C++ half of a call; `impl` is its Python half, until the call has ended and been forgotten. Messages have futures of
+// their own, which their Python half makes.
 class NativeWork : public Work {
  public:
   NativeWork(
@@ -20,10 +21,12 @@ class NativeWork : public Work {
       int op,
       const std::string& title,
       const std::optional<std::vector<at::Tensor>>& inputs,
-      uint64_t sequence)
+      uint64_t sequence,
+      bool makes_future)
       : Work(rank, static_cast<c10d::OpType>(op), title.c_str(), inputs),
         impl_(std::move(impl)),
-        sequence_(sequence) {}
+        sequence_(sequence),
+        makes_future_(makes_future) {}
 
   ~NativeWork() override {
     py::gil_scoped_acquire gil;
@@ -39,8 +42,18 @@ class NativeWork : public Work {
   }
 
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
-    py::gil_scoped_acquire gil;
-    return impl_.attr("get_future")().cast<std::shared_ptr<torch::jit::PythonFutureWrapper>>()->fut;
+    if (makes_future_) {
+      py::gil_scoped_acquire gil;
+      return impl_.attr("get_future")().cast<std::shared_ptr<torch::jit::PythonFutureWrapper>>()->fut;
+    }
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (!future_) {
+      future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    }
+    auto future = future_;
+    lock.unlock();
+    completeFuture();
+    return future;
   }
 
   bool isCompleted() override {
@@ -56,7 +69,9 @@ class NativeWork : public Work {
   std::exception_ptr exception() const override {
     py::gil_scoped_acquire gil;
     py::object text = impl_.attr("error_text")();
-    return text.is_none() ? nullptr : std::make_exception_ptr(std::runtime_error(text.cast<std::string>()));
+    return text.is_none() ? nullptr
+                          : std::make_exception_ptr(c10::DistBackendError(
+                                {__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, text.cast<std::string>()));
   }
 
   int sourceRank() const override {
@@ -75,14 +90,33 @@ class NativeWork : public Work {
 
   // The call has ended: the profiler's event ends here. A call that has failed is asked for its error.
   void finished(bool succeeded) {
-    finish(nullptr);
     succeeded_ = succeeded;
+    finish(nullptr);
+  }
+
+  // Completes the future of a call that has ended, if there is one, and runs its callbacks; without the GIL.
+  void completeFuture() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (!completed_ || !future_ || completes_) {
+      return;
+    }
+    completes_ = true;
+    lock.unlock();
+    if (succeeded_) {
+      future_->markCompleted(c10::IValue(result()));
+    } else {
+      future_->setError(exception());
+    }
   }
 
  private:
   py::object impl_;
   uint64_t sequence_;
+  bool makes_future_;
   std::atomic<bool> succeeded_{false};
+  // Under `mutex_`, as PyTorch's `completed_`.
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+  bool completes_{false};
 };
 
 // Calls the method of the Python subclass and returns its Work without a wrapper.
@@ -222,6 +256,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   py::class_<NativeBackend, Backend, c10::intrusive_ptr<NativeBackend>>(module, "NativeBackend")
       .def(py::init<int, int>());
   py::class_<NativeWork, Work, c10::intrusive_ptr<NativeWork>>(module, "NativeWork")
-      .def(py::init<py::object, int, int, const std::string&, const std::optional<Tensors>&, uint64_t>())
-      .def("finished", &NativeWork::finished);
+      .def(py::init<py::object, int, int, const std::string&, const std::optional<Tensors>&, uint64_t, bool>())
+      .def("finished", &NativeWork::finished)
+      .def("complete_future", &NativeWork::completeFuture, py::call_guard<py::gil_scoped_release>());
 }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch._C._autograd import _profiler_enabled
@@ -52,8 +54,10 @@ else:
 class Observed(_Base):
     """A call of which the C++ part, if there is one, reports more than its end."""
 
-    def __init__(self) -> None:
+    def __init__(self, makes_future: bool = True) -> None:
         super().__init__()
+        self._makes_future = makes_future
+        """Whether the future is made here even if there is a C++ part."""
         self._native: Any = None
 
     def begin(self, rank: int, operation: Operation, inputs: Sequence[torch.Tensor], sequence: int) -> Work:
@@ -71,19 +75,25 @@ class Observed(_Base):
         if NATIVE is None:
             return self
         shown = list(inputs) if _profiler_enabled() else None
-        made: Work = NATIVE.NativeWork(self, rank, operation.number, operation.title, shown, sequence)
+        made: Work = NATIVE.NativeWork(
+            self, rank, operation.number, operation.title, shown, sequence, self._makes_future
+        )
         self._native = made
         return made
 
-    def observe_end(self, succeeded: bool) -> None:
+    def observe_end(self, succeeded: bool) -> Any:
         """Ends the profiler's event, and the bond between the two halves, which keep each other alive.
 
         Args:
             succeeded: Whether the call ended without an error, and a wait for it has nothing left to do.
+
+        Returns:
+            The C++ half, if there is one.
         """
         native, self._native = self._native, None
         if native is not None:
             native.finished(succeeded)
+        return native
 
     def error_text(self) -> str | None:
         """The error of the call, if it has ended with one."""
@@ -108,7 +118,8 @@ class CallWork(Observed):
         outputs: Sequence[torch.Tensor],
         device: torch.device | None = None,
     ) -> None:
-        super().__init__()
+        # The C++ part's futures know no devices.
+        super().__init__(makes_future=device is not None)
         self._queue = queue
         self._device = device
         self._job: Job | None = job
@@ -154,11 +165,13 @@ class CallWork(Observed):
         except BaseException as error:
             self._error = in_torch_terms(error)
 
-    def finish(self) -> Future[None] | None:
-        """Marks the call as ended, under the queue's lock; returns the future to complete after it."""
+    def finish(self) -> Callable[[], None] | None:
+        """Marks the call as ended, under the queue's lock; returns what completes its future after it."""
         self._done = True
-        self.observe_end(self._error is None)
-        return self._completion
+        native, completion = self.observe_end(self._error is None), self._completion
+        if completion is not None:
+            return partial(_complete, completion)
+        return None if native is None else cast(Callable[[], None], native.complete_future)
 
     def is_completed(self) -> bool:
         """Whether the call has ended."""
@@ -193,12 +206,13 @@ class CallQueue:
     def __init__(self, name: str) -> None:
         self._name = name
         self.lock = threading.Lock()
-        self._submitted = threading.Condition(self.lock)
-        self._ended = threading.Condition(self.lock)
         self._calls: deque[CallWork] = deque()
         self._running = False
         self._closed = False
-        self._waiting = 0
+        # Threads sleep on locks of their own, each released once: conditions cost more than a short call.
+        self._waiting: list[threading.Lock] = []
+        self._wake = _held()
+        self._asleep = False
         self._thread: threading.Thread | None = None
 
     def submit(self, call: CallWork, background: bool) -> None:
@@ -211,6 +225,8 @@ class CallQueue:
         Raises:
             DistBackendError: The call failed, or the process group was destroyed.
         """
+        # A future's callback may wait for a call that it submits; the thread that runs it makes that call.
+        background = background and threading.current_thread() is not self._thread
         with self.lock:
             if self._closed:
                 raise DistBackendError(
@@ -222,8 +238,7 @@ class CallQueue:
             else:
                 self._calls.append(call)
                 if background:
-                    self._start_thread()
-                    self._submitted.notify()
+                    self._rouse()
         if background:
             return
         if idle:
@@ -238,20 +253,17 @@ class CallQueue:
             limit: Seconds; 0 waits until the call's own deadline.
         """
         if limit > 0:  # this thread must not make calls that may take longer
-            with self.lock:
-                self._start_thread()
-                if not self._sleep_until(lambda: call.is_completed(), limit):
-                    raise DistBackendError(
-                        f"unisono: Timed out waiting {limit * 1000:.0f}ms for an operation, which still runs"
-                    )
+            if not self._sleep_until(call.is_completed, time.monotonic() + limit):
+                raise DistBackendError(
+                    f"unisono: Timed out waiting {limit * 1000:.0f}ms for an operation, which still runs"
+                )
             return
-        while True:
+        while not call.is_completed():
+            self._sleep_until(lambda: call.is_completed() or not self._running)
             with self.lock:
-                self._sleep_until(lambda: call.is_completed() or not self._running)
-                if call.is_completed():
-                    return
-                first = self._take()
-            self._make(first)
+                first = None if call.is_completed() else self._take()
+            if first is not None:
+                self._make(first)
 
     def close(self) -> None:
         """Rejects new calls, makes those that were submitted, and ends the background thread."""
@@ -260,10 +272,11 @@ class CallQueue:
             last = self._calls[-1] if self._calls else None
         if last is not None:
             self.wait_for(last, 0.0)
+        self._sleep_until(lambda: not self._running)
         with self.lock:
-            self._sleep_until(lambda: not self._running)
-            self._submitted.notify_all()
             thread, self._thread = self._thread, None
+            if thread is not None:
+                self._wake_up()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
@@ -273,16 +286,24 @@ class CallQueue:
         with self.lock:
             return not self._running and not self._calls
 
-    def _sleep_until(self, condition: Callable[[], object], limit: float | None = None) -> bool:
-        """Waits for a condition, under the lock; False if the time is over first."""
-        self._waiting += 1
-        try:
-            return bool(self._ended.wait_for(condition, limit))
-        finally:
-            self._waiting -= 1
+    def _sleep_until(self, condition: Callable[[], object], deadline: float | None = None) -> bool:
+        """Sleeps until a condition holds; False if the time is over first."""
+        while True:
+            with self.lock:
+                if condition():
+                    return True
+                if deadline is not None:
+                    self._rouse()
+                ended = _held()
+                self._waiting.append(ended)
+            limit = -1 if deadline is None else max(deadline - time.monotonic(), 0)
+            if not ended.acquire(timeout=limit):
+                return bool(condition())
 
-    def _take(self) -> CallWork:
-        """Takes the next call, under the lock; the caller makes it."""
+    def _take(self) -> CallWork | None:
+        """Takes the next call, under the lock, unless another one runs; the caller makes it."""
+        if self._running or not self._calls:
+            return None
         self._running = True
         return self._calls.popleft()
 
@@ -290,24 +311,43 @@ class CallQueue:
         call.run()
         with self.lock:
             self._running = False
-            completion = call.finish()
-            if self._waiting:
-                self._ended.notify_all()
+            complete = call.finish()
+            waiting, self._waiting = self._waiting, []
             if self._calls:
-                self._submitted.notify()
-        if completion is not None:
-            _complete(completion)
+                self._rouse()
+        for ended in waiting:
+            ended.release()
+        if complete is not None:
+            complete()
 
-    def _start_thread(self) -> None:
+    def _rouse(self) -> None:
+        """Lets the background thread look for calls, under the lock."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=f"unisono-{self._name}", daemon=True)
             self._thread.start()
+        else:
+            self._wake_up()
+
+    def _wake_up(self) -> None:
+        if self._asleep:
+            self._asleep = False
+            self._wake.release()
 
     def _run(self) -> None:
         while True:
             with self.lock:
-                self._submitted.wait_for(lambda: not self._running and (self._calls or self._closed))
-                if not self._calls:
-                    return
                 call = self._take()
-            self._make(call)
+                if call is None:
+                    if self._closed and not self._calls:
+                        return
+                    self._asleep = True
+            if call is None:
+                self._wake.acquire()
+            else:
+                self._make(call)
+
+
+def _held() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
