@@ -42,7 +42,8 @@ GROUPS = [
     "forked",
     "again",
 ]
-MODELS = ["replicated", "sharded", "joined", "checkpoints"]
+MODELS = ["replicated", "sharded", "joined", "hooks", "optimizers", "unused", "checkpoints"]
+PARALLEL = ["dtensors", "tensor_parallel", "sharded_options", "hybrid", "pipeline", "functions"]
 
 
 @pytest.fixture
@@ -66,9 +67,20 @@ def test_groups(run_spawned, ranks):
     run_spawned(ranks, "backend_groups.py", *GROUPS).check()
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_models(run_spawned, ranks):
-    run_spawned(ranks, "backend_models.py", *MODELS).check()
+@pytest.fixture(scope="module")
+def checkpoint_folder(tmp_path_factory):
+    """Checkpoints of all numbers of ranks: each number loads those of the numbers before it."""
+    return str(tmp_path_factory.mktemp("checkpoints"))
+
+
+@pytest.mark.parametrize("ranks", [3, 1, 2])
+def test_models(run_spawned, ranks, checkpoint_folder):
+    run_spawned(ranks, "backend_models.py", *MODELS, CHECKPOINTS=checkpoint_folder).check()
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_parallel_models(run_spawned, ranks):
+    run_spawned(ranks, "backend_parallel.py", *PARALLEL).check()
 
 
 def test_every_call_is_compared_in_debug_mode(run_spawned):

@@ -198,6 +198,8 @@ class CallQueue:
         Raises:
             DistBackendError: The call failed, or the process group was destroyed.
         """
+        # A future's callback may wait for a call that it submits; the thread that runs it makes that call.
+        background = background and threading.current_thread() is not self._thread
         with self.lock:
             if self._closed:
                 raise DistBackendError(
