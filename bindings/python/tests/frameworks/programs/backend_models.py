@@ -163,7 +163,7 @@ def unused(rank, size):
 
 
 def checkpoints(rank, size):
-    """Saved in the folder CHECKPOINTS, at once and in the background; those of other numbers of ranks are loaded, too."""
+    """Saved in the folder CHECKPOINTS, also in the background, and loaded on any number of ranks."""
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
