@@ -1,6 +1,8 @@
 """PyTorch's process groups over the backend `unisono`: without a launcher, under torchrun, and in trouble."""
 
+import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -102,6 +104,29 @@ def test_a_program_may_end_without_destroying_its_groups(run_spawned):
 @pytest.mark.parametrize("launcher", ["torchrun", "unisono"])
 def test_launchers(run_framework, launcher):
     run_framework(2, "backend_launched.py", launcher=launcher).check()
+
+
+@pytest.mark.parametrize(
+    ("library", "ranks", "launcher"),
+    [("accelerate", 2, "torchrun"), ("accelerate", 4, "torchrun"), ("lightning", 1, "none")],
+)
+def test_the_scripts_of_the_guide(run_framework, tmp_path, library, ranks, launcher):
+    """Lightning starts its ranks by itself."""
+    if importlib.util.find_spec(library) is None:  # importing it takes seconds
+        pytest.skip(f"no {library} here: pip install {library}")
+    page = (Path(__file__).parents[4] / "docs/guide/torch-distributed.md").read_text()
+    block = re.search(rf"^```python {library}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    script = tmp_path / f"{library}_script.py"
+    script.write_text(block.group(1))
+    run_framework(ranks, str(script), launcher=launcher).check()
+
+
+def test_a_killed_rank_is_started_again_by_torchrun(tmp_path):
+    program = Path(__file__).parent / "programs/backend_restarted.py"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["--max-restarts", "1", str(program), str(tmp_path / "saved")]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_ranks_on_several_hosts_are_rejected_alike(monkeypatch):
