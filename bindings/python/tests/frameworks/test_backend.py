@@ -110,14 +110,15 @@ def test_launchers(run_framework, launcher):
     ("library", "ranks", "launcher"),
     [("accelerate", 2, "torchrun"), ("accelerate", 4, "torchrun"), ("lightning", 1, "none")],
 )
-def test_the_scripts_of_the_guide(run_framework, tmp_path, library, ranks, launcher):
-    """Lightning starts its ranks by itself."""
+def test_the_scripts_of_the_guide(run_framework, tmp_path, monkeypatch, library, ranks, launcher):
+    """Lightning starts its ranks by itself, and writes checkpoints to the working directory."""
     if importlib.util.find_spec(library) is None:  # importing it takes seconds
         pytest.skip(f"no {library} here: pip install {library}")
     page = (Path(__file__).parents[4] / "docs/guide/torch-distributed.md").read_text()
     block = re.search(rf"^```python {library}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     script = tmp_path / f"{library}_script.py"
     script.write_text(block.group(1))
+    monkeypatch.chdir(tmp_path)
     run_framework(ranks, str(script), launcher=launcher).check()
 
 
