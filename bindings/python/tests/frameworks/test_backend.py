@@ -1,7 +1,9 @@
 """PyTorch's process groups over the backend `unisono`: without a launcher, under torchrun, and in trouble."""
 
 import contextlib
+import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -48,7 +50,17 @@ GROUPS = [
     "again",
 ]
 GROUPS_ACROSS_HOSTS = ["messages", "large", "any_source", "groups", "splits", "aborted", "forked", "again"]
-MODELS = ["replicated", "sharded", "sharded_in_shared_memory", "joined", "checkpoints"]
+MODELS = [
+    "replicated",
+    "sharded",
+    "sharded_in_shared_memory",
+    "joined",
+    "hooks",
+    "optimizers",
+    "unused",
+    "checkpoints",
+]
+PARALLEL = ["dtensors", "tensor_parallel", "sharded_options", "hybrid", "pipeline", "functions"]
 
 
 @pytest.fixture
@@ -72,9 +84,20 @@ def test_groups(run_spawned, ranks):
     run_spawned(ranks, "backend_groups.py", *GROUPS).check()
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_models(run_spawned, ranks):
-    run_spawned(ranks, "backend_models.py", *MODELS).check()
+@pytest.fixture(scope="module")
+def checkpoint_folder(tmp_path_factory):
+    """Checkpoints of all numbers of ranks: each number loads those of the numbers before it."""
+    return str(tmp_path_factory.mktemp("checkpoints"))
+
+
+@pytest.mark.parametrize("ranks", [3, 1, 2])
+def test_models(run_spawned, ranks, checkpoint_folder):
+    run_spawned(ranks, "backend_models.py", *MODELS, CHECKPOINTS=checkpoint_folder).check()
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_parallel_models(run_spawned, ranks):
+    run_spawned(ranks, "backend_parallel.py", *PARALLEL).check()
 
 
 def test_every_call_is_compared_in_debug_mode(run_spawned):
@@ -96,6 +119,30 @@ def test_a_program_may_end_without_destroying_its_groups(run_spawned):
 @pytest.mark.parametrize("launcher", ["torchrun", "unisono"])
 def test_launchers(run_framework, launcher):
     run_framework(2, "backend_launched.py", launcher=launcher).check()
+
+
+@pytest.mark.parametrize(
+    ("library", "ranks", "launcher"),
+    [("accelerate", 2, "torchrun"), ("accelerate", 4, "torchrun"), ("lightning", 1, "none")],
+)
+def test_the_scripts_of_the_guide(run_framework, tmp_path, monkeypatch, library, ranks, launcher):
+    """Lightning starts its ranks by itself, and writes checkpoints to the working directory."""
+    if importlib.util.find_spec(library) is None:  # importing it takes seconds
+        pytest.skip(f"no {library} here: pip install {library}")
+    page = (Path(__file__).parents[4] / "docs/guide/torch-distributed.md").read_text()
+    block = re.search(rf"^```python {library}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    script = tmp_path / f"{library}_script.py"
+    script.write_text(block.group(1))
+    monkeypatch.chdir(tmp_path)
+    run_framework(ranks, str(script), launcher=launcher).check()
+
+
+def test_a_killed_rank_is_started_again_by_torchrun(tmp_path):
+    program = Path(__file__).parent / "programs/backend_restarted.py"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["--max-restarts", "1", str(program), str(tmp_path / "saved")]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 # The host of each rank: even, one rank each, uneven, and not in the order of hosts.

@@ -1,5 +1,8 @@
 """DistributedDataParallel and fully sharded models over the backend `unisono`: as trained in one process."""
 
+import os
+from pathlib import Path
+
 import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
@@ -93,24 +96,128 @@ def joined(rank, size):
             network(torch.ones(1, 2)).sum().backward()
 
 
+def hooks(rank, size):
+    """PyTorch's hooks that compress gradients."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+    for hook, tolerance in (
+        (default_hooks.fp16_compress_hook, 1e-2),
+        (default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook), 1e-2),
+        (powerSGD_hook.powerSGD_hook, None),
+    ):
+        network = DistributedDataParallel(model())
+        state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2) if tolerance is None else None
+        network.register_comm_hook(state, hook)
+        train(network, lambda x: x.chunk(size)[rank])
+        made = torch.cat([value.flatten() for value in network.module.state_dict().values()])
+        if tolerance is not None:
+            wanted = torch.cat([value.flatten() for value in expected().values()])
+            torch.testing.assert_close(made, wanted, rtol=tolerance, atol=tolerance)
+        first = made.clone()
+        dist.broadcast(first, 0)
+        assert torch.equal(made, first)  # approximate, but the same on every rank
+
+
+def optimizers(rank, size):
+    """The state of the optimizer is divided between ranks."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    for overlap in (False, True):
+        network, alone = DistributedDataParallel(model(), gradient_as_bucket_view=overlap), model()
+        optimizer = ZeroRedundancyOptimizer(
+            network.parameters(), torch.optim.Adam, parameters_as_bucket_view=overlap, lr=0.01
+        )
+        reference = torch.optim.Adam(alone.parameters(), lr=0.01)
+        for x, y in batches():
+            for one, trained, part in (
+                (optimizer, network, lambda x: x.chunk(size)[rank]),
+                (reference, alone, torch.clone),
+            ):
+                one.zero_grad()
+                torch.nn.functional.mse_loss(trained(part(x)), part(y)).backward()
+                one.step()
+        for made, wanted in zip(network.parameters(), alone.parameters(), strict=True):
+            torch.testing.assert_close(made, wanted, rtol=1e-4, atol=1e-5)
+        optimizer.consolidate_state_dict(to=0)
+        if rank == 0:
+            assert len(optimizer.state_dict()["state"]) == len(list(alone.parameters()))
+        with network.join() if size == 1 else torch.distributed.algorithms.Join([network, optimizer]):
+            for _ in range(rank + 1):
+                optimizer.zero_grad()
+                network(torch.ones(1, 6)).sum().backward()
+                optimizer.step()
+
+
+class Branches(torch.nn.Module):
+    """Uses one of its layers: which one depends on the step and the rank."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(6, 2) for _ in range(2))
+
+    def forward(self, x, index):
+        return self.layers[index](x)
+
+
+def unused(rank, size):
+    """Parameters without a gradient, and gradients that are added up over several steps."""
+    torch.manual_seed(3)
+    network = DistributedDataParallel(Branches(), find_unused_parameters=True)
+    for step in range(4):
+        network.zero_grad()
+        network(torch.ones(3, 6), (step + rank) % 2).sum().backward()
+        users = sum((step + other) % 2 == 0 for other in range(size))
+        if users:
+            wanted = torch.full((2, 6), 3.0 * users / size)
+            torch.testing.assert_close(network.module.layers[0].weight.grad, wanted)
+    network = DistributedDataParallel(model())
+    x = torch.full((2, 6), rank + 1.0)
+    with network.no_sync():
+        network(x).sum().backward()
+    network(x).sum().backward()
+    alone = model()
+    sum(2 * alone(torch.full((2, 6), other + 1.0)).sum() / size for other in range(size)).backward()
+    for made, wanted in zip(network.module.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(made.grad, wanted.grad, rtol=1e-4, atol=1e-5)
+
+
 def checkpoints(rank, size):
-    import tempfile
-
+    """Saved in the folder CHECKPOINTS, also in the background, and loaded on any number of ranks."""
     import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
-    folder = [tempfile.mkdtemp() if rank == 0 else None]
-    dist.broadcast_object_list(folder)
+    folder = Path(os.environ["CHECKPOINTS"])
     network = model()
     fully_shard(network)
-    before = {name: value.full_tensor().clone() for name, value in network.state_dict().items()}
-    dcp.save(network.state_dict(), checkpoint_id=folder[0])
-    for parameter in network.parameters():
-        torch.nn.init.zeros_(parameter)
-    state = network.state_dict()
-    dcp.load(state, checkpoint_id=folder[0])
-    network.load_state_dict(state)
-    for name, value in network.state_dict().items():
-        torch.testing.assert_close(value.full_tensor(), before[name])
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.1)
+    for _ in range(2):
+        network(torch.ones(2, 6)).sum().backward()
+        optimizer.step()
+
+    def state():
+        weights, moments = get_state_dict(network, optimizer)
+        return {"weights": weights, "moments": moments}
+
+    wanted = {name: value.full_tensor().clone() for name, value in state()["weights"].items()}
+    dcp.save(state(), checkpoint_id=folder / f"{size} at once")
+    # In the background, ranks exchange what each of them writes: over a group of its own.
+    group = dist.new_group(list(range(size)))
+    saved = dcp.async_save(state(), checkpoint_id=folder / f"{size} later", process_group=group)
+    for _ in range(20):
+        dist.all_reduce(torch.ones(1000))
+    saved.result(60)
+    dist.barrier()
+    dist.destroy_process_group(group)
+    for path in sorted(folder.iterdir()):
+        for parameter in network.parameters():
+            torch.nn.init.zeros_(parameter)
+        loaded = state()
+        dcp.load(loaded, checkpoint_id=path)
+        set_state_dict(
+            network, optimizer, model_state_dict=loaded["weights"], optim_state_dict=loaded["moments"]
+        )
+        for name, value in network.state_dict().items():
+            torch.testing.assert_close(value.full_tensor(), wanted[name])
 
 
 if __name__ == "__main__":
