@@ -15,24 +15,19 @@ SECONDS = timedelta(seconds=60)
 
 def values(rank, dtype, size, seed=0):
     """What a rank contributes; every rank can compute what the others have."""
-    options = {"generator": torch.Generator("cpu").manual_seed(1000 * seed + rank), "device": "cpu"}
+    generator = torch.Generator().manual_seed(1000 * seed + rank)
     if dtype.is_complex:
-        return torch.view_as_complex(torch.randint(-4, 5, (size, 2), **options).float()).to(dtype)
+        return torch.view_as_complex(torch.randint(-4, 5, (size, 2), generator=generator).float()).to(dtype)
     if dtype is torch.bool:
-        return torch.randint(0, 2, (size,), **options).bool()
+        return torch.randint(0, 2, (size,), generator=generator).bool()
     low = 0 if not dtype.is_signed else -4
-    return torch.randint(low, 5, (size,), **options).to(dtype)
-
-
-def put(x):
-    """A copy on the device that is tested."""
-    return x.to(torch.get_default_device(), copy=True)
+    return torch.randint(low, 5, (size,), generator=generator).to(dtype)
 
 
 def same(made, expected):
     """Compares bits, also of types without a comparison."""
     assert made.dtype == expected.dtype and made.shape == expected.shape, (made, expected)
-    made, expected = made.cpu().contiguous(), expected.cpu().contiguous()
+    made, expected = made.contiguous(), expected.contiguous()
     if made.dtype.itemsize == 1:
         made, expected = made.view(torch.uint8), expected.view(torch.uint8)
     assert torch.equal(made, expected), (made, expected)

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from backend_common import main, put
+from backend_common import main
 
 STEPS, BATCH = 4, 12
 
@@ -19,9 +19,9 @@ def model():
 
 
 def batches():
-    options = {"generator": torch.Generator("cpu").manual_seed(2), "device": "cpu"}
+    generator = torch.Generator().manual_seed(2)
     for _ in range(STEPS):
-        yield put(torch.randn(BATCH, 6, **options)), put(torch.randn(BATCH, 2, **options))
+        yield torch.randn(BATCH, 6, generator=generator), torch.randn(BATCH, 2, generator=generator)
 
 
 def train(network, part):

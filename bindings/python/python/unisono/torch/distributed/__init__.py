@@ -1,7 +1,7 @@
 """PyTorch's process groups over Unisono: ``torch.distributed.init_process_group("unisono")``.
 
 The backend is registered by an entry point: programs need not import this module. It works for tensors in
-host memory and in CUDA memory, of ranks on one host.
+host memory, of ranks on one host or several.
 
 Example:
     >>> import torch, torch.distributed as dist
@@ -15,9 +15,6 @@ import torch
 import torch.distributed as dist
 
 NAME = "unisono"
-
-DEVICES = ("cpu", "cuda")
-"""The types of devices whose tensors the backend takes."""
 
 OLDEST = (2, 14)
 """The oldest version of PyTorch whose process groups accept a backend written in Python."""
@@ -39,7 +36,7 @@ def register() -> None:
         )
     from unisono.torch.distributed.creation import create
 
-    dist.Backend.register_backend(NAME, create, extended_api=True, devices=list(DEVICES))
+    dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
 
 
-__all__ = ["DEVICES", "NAME", "OLDEST", "register"]
+__all__ = ["NAME", "OLDEST", "register"]

@@ -19,7 +19,6 @@ from unisono.torch.distributed import messages, movement, reductions
 from unisono.torch.distributed.hosts import HostsGroup
 from unisono.torch.distributed.operations import Operation
 from unisono.torch.distributed.sparse import all_reduce_sparse
-from unisono.torch.distributed.streams import Streams, common_device
 from unisono.torch.distributed.work import NATIVE, CallQueue, CallWork, in_torch_terms
 from unisono.world import World
 
@@ -50,14 +49,12 @@ class UnisonoBackend(_Base):
         """The ranks, until the process group is destroyed."""
         self.world = world
         """The world, if this process group has made one and leaves it in the end."""
-        self._latest_split: tuple[str, UnisonoBackend] | None = None
         mine = world if isinstance(world, World) else None
         self._memory: World | None = mine if parent is None else parent._memory
         self._rank = group.rank
         self._options = Backend.Options("unisono", timeout)
         self._timeout = timeout.total_seconds()
         self._queue = CallQueue(name)
-        self._streams = Streams()
         self._calls = 0
         self._barriers = 0
         self._process = os.getpid()
@@ -300,17 +297,10 @@ class UnisonoBackend(_Base):
         )
 
     def barrier(self, opts: Any) -> Work:
-        """Waits for all ranks and, if a CUDA device is named, for their work on its current stream."""
-        bound: torch.device | None = getattr(self, "bound_device_id")  # noqa: B009, the stubs lack it
-        named = torch.device("cuda", opts.device_ids[0]) if opts.device_ids else bound
-        device = named if named is not None and named.type == "cuda" else None
-
-        def job(group: Group, timeout: float) -> None:
-            if device is not None:
-                torch.cuda.current_stream(device).synchronize()
-            group.barrier(timeout=timeout)
-
-        return self._submit(Operation.BARRIER, [], job, opts, [], device)
+        """Waits for all ranks."""
+        return self._submit(
+            Operation.BARRIER, [], lambda group, timeout: group.barrier(timeout=timeout), opts, []
+        )
 
     # Messages: they are not ordered with collectives.
 
@@ -338,20 +328,15 @@ class UnisonoBackend(_Base):
 
     def split(self, store: Store, ranks: Sequence[int], opts: Backend.Options) -> UnisonoBackend | None:
         """Makes the backend of a subgroup, for `torch.distributed.split_group`."""
-        timeout, name = opts._timeout, str(opts.group_name)
-        if self._latest_split is not None and self._latest_split[0] == name:
-            backend = self._latest_split[1]
-            if backend.group is not None:
-                return backend  # PyTorch asks once for each type of device
+        timeout = opts._timeout
         try:
             group = subgroup(self._open(), store, ranks, timeout)
         except Exception as error:
             raise in_torch_terms(error) from error
         if group is None:
             return None
-        backend = UnisonoBackend(group, name, timeout, parent=self)
+        backend = UnisonoBackend(group, str(opts.group_name), timeout, parent=self)
         ALIVE.add(backend)
-        self._latest_split = (name, backend)
         return backend
 
     # Memory that the ranks share: collectives use it without a copy. FSDP2 asks for it.
@@ -379,9 +364,6 @@ class UnisonoBackend(_Base):
 
     def eager_connect_single_device(self, device: torch.device | None) -> None:
         """Nothing is left to connect."""
-
-    def perform_nocolor_split(self, device: torch.device) -> None:
-        """Nothing: ranks that are not in a new group take no part in making it."""
 
     # The end.
 
@@ -421,13 +403,6 @@ class UnisonoBackend(_Base):
         limit: float = opts.timeout.total_seconds()
         return limit if limit > 0 else self._timeout
 
-    def _check_device(self, operation: Operation, device: torch.device | None) -> None:
-        if device is not None and self._hosts is not None:
-            raise ValueError(
-                f"{operation.title}: rank {self._rank}: expected tensors in host memory in a group across "
-                f'hosts, received one on {device}; use init_process_group("cpu:unisono,cuda:nccl")'
-            )
-
     def _submit(
         self,
         operation: Operation,
@@ -435,15 +410,9 @@ class UnisonoBackend(_Base):
         job: Callable[[Group, float], None],
         opts: Any,
         outputs: Sequence[Tensor],
-        device: torch.device | None = None,
     ) -> Work:
         group, timeout = self._open(), self._seconds(opts)
-        device = device or common_device(operation.title, self._rank, inputs, outputs)
-        self._check_device(operation, device)
-        run = lambda: job(group, timeout)  # noqa: E731
-        if device is not None:
-            run = self._streams.ordered(run, device, (*inputs, *outputs), opts.asyncOp)
-        call = CallWork(self._queue, run, outputs, device)
+        call = CallWork(self._queue, lambda: job(group, timeout), outputs)
         work = call.begin(self._rank, operation, inputs, self._calls)
         self._calls += 1
         self._queue.submit(call, opts.asyncOp)
@@ -453,7 +422,6 @@ class UnisonoBackend(_Base):
         self, operation: Operation, start: Callable[..., None], x: Tensor, peer: int | None, tag: int
     ) -> Work:
         group, message = self._open(), messages.MessageWork(x)
-        self._check_device(operation, x.device if x.is_cuda else None)
         work = message.begin(self._rank, operation, [x], self._calls)
         try:
             start(group, message, x, peer, tag, self._timeout)

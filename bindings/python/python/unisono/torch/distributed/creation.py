@@ -6,11 +6,14 @@ import atexit
 from datetime import timedelta
 from typing import Any
 
+import torch
 from torch.distributed import distributed_c10d
 
 from unisono.torch.distributed.backend import ALIVE, UnisonoBackend, subgroup
 from unisono.torch.distributed.rendezvous import join
 from unisono.torch.distributed.work import in_torch_terms
+
+_CPU = torch.device("cpu")
 
 
 def create(opts: Any, _: object = None) -> UnisonoBackend:
@@ -40,16 +43,15 @@ def create(opts: Any, _: object = None) -> UnisonoBackend:
 
 
 def _default_world() -> UnisonoBackend | None:
-    """The backend of the default process group, if it is one of ours for any type of device."""
+    """The backend of the default process group, if it is one of ours."""
     default = distributed_c10d._get_default_group()
-    for device in default._device_types:
-        found: Any = default._get_backend(device)
-        # With TORCH_DISTRIBUTED_DEBUG=DETAIL, a wrapper compares the calls of all ranks before it makes them.
-        while hasattr(found, "wrapped_pg"):
-            found = found.wrapped_pg
-        if isinstance(found, UnisonoBackend):
-            return found
-    return None
+    if _CPU not in default._device_types:
+        return None
+    found: Any = default._get_backend(_CPU)
+    # With TORCH_DISTRIBUTED_DEBUG=DETAIL, a wrapper compares the calls of all ranks before it makes them.
+    while hasattr(found, "wrapped_pg"):
+        found = found.wrapped_pg
+    return found if isinstance(found, UnisonoBackend) else None
 
 
 def _end_all() -> None:

@@ -61,7 +61,7 @@ class MessageWork(Observed):
     def get_future(self) -> Future[list[Tensor]]:
         """The message's future; its value is the list of its one tensor."""
         if self._future is None:
-            completion: Future[None] = Future(devices=[self._x.device] if self._x.is_cuda else [])
+            completion: Future[None] = Future()
             self._future = completion.then(self._outcome)
             threading.Thread(target=self._complete, args=(completion,), daemon=True).start()
         return self._future
@@ -121,22 +121,11 @@ def recv(group: Group, work: MessageWork, x: Tensor, source: int | None, tag: in
     memory = x if is_memory(x) else dense(x)
     line = flat(memory)
     if source is None:
-        if x.is_cuda:
-            raise ValueError(
-                f"unisono: recv: rank {group.rank}: expected a source, or a tensor in host memory, received "
-                f"a tensor on {x.device} without a source; name the rank that sends it"
-            )
         pending = group.recv_any(line, tag, wait=False, timeout=timeout)
     else:
         pending = group.recv(line, source, tag, wait=False, timeout=timeout)
     copied = memory.data_ptr() != x.data_ptr() or not x.is_contiguous()
-    work.start(pending, partial(_copy, memory, x) if copied else None)
-
-
-def _copy(memory: Tensor, x: Tensor) -> None:
-    x.detach().copy_(memory)
-    if memory.is_cuda:  # it was allocated for the stream of the receive
-        memory.record_stream(torch.cuda.current_stream(memory.device))
+    work.start(pending, partial(x.detach().copy_, memory) if copied else None)
 
 
 _BARRIER_TAGS = 1 << 16
@@ -159,7 +148,7 @@ def monitored_barrier(group: Group, number: int, timeout: float, wait_all_ranks:
             f"unisono: Rank {group.rank} timed out in monitoredBarrier after {timeout * 1000:.0f} ms."
         )
     tag = 2**31 - 1 - number % _BARRIER_TAGS
-    token = torch.zeros(1, dtype=torch.uint8, device="cpu")
+    token = torch.zeros(1, dtype=torch.uint8)
     if group.rank != 0:
         try:
             group.send(token, 0, tag, timeout=timeout)
@@ -171,12 +160,7 @@ def monitored_barrier(group: Group, number: int, timeout: float, wait_all_ranks:
             ) from error
         return
     arriving = [
-        (
-            other,
-            group.recv(
-                torch.zeros(1, dtype=torch.uint8, device="cpu"), other, tag, wait=False, timeout=timeout
-            ),
-        )
+        (other, group.recv(torch.zeros(1, dtype=torch.uint8), other, tag, wait=False, timeout=timeout))
         for other in range(1, group.size)
     ]
     missing: list[int] = []

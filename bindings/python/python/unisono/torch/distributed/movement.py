@@ -9,7 +9,6 @@ from torch import Tensor
 
 from unisono.group import Group
 from unisono.torch.distributed.tensors import (
-    apart,
     check_equal,
     dense,
     flat,
@@ -50,7 +49,7 @@ def all_gather(group: Group, outputs: Sequence[Tensor], x: Tensor, timeout: floa
     """
     check_equal(outputs, x, group.size, "all_gather")
     with writable_rows(outputs) as rows:
-        group.all_gather(apart(readable(x), rows), out=rows, timeout=timeout)
+        group.all_gather(readable(x), out=rows, timeout=timeout)
 
 
 def all_gather_single(group: Group, out: Tensor, x: Tensor, timeout: float) -> None:
@@ -67,10 +66,10 @@ def all_gather_single(group: Group, out: Tensor, x: Tensor, timeout: float) -> N
     """
     _check_single("all_gather", out, x, group.size)
     if is_memory(out) and is_memory(x):
-        group.all_gather(apart(x.view(-1), out), out=in_rows(out, group.size), timeout=timeout)
+        group.all_gather(x.view(-1), out=in_rows(out, group.size), timeout=timeout)
         return
     with writable(out) as memory:
-        group.all_gather(apart(readable(x), memory), out=in_rows(memory, group.size), timeout=timeout)
+        group.all_gather(readable(x), out=in_rows(memory, group.size), timeout=timeout)
 
 
 def gather(group: Group, outputs: Sequence[Tensor], x: Tensor, root: int, timeout: float) -> None:
@@ -88,7 +87,7 @@ def gather(group: Group, outputs: Sequence[Tensor], x: Tensor, root: int, timeou
         return
     check_equal(outputs, x, group.size, "gather")
     with writable_rows(outputs) as rows:
-        group.gather(apart(readable(x), rows), root, out=rows, timeout=timeout)
+        group.gather(readable(x), root, out=rows, timeout=timeout)
 
 
 def gather_single(group: Group, out: Tensor, x: Tensor, root: int, timeout: float) -> None:
@@ -106,7 +105,7 @@ def gather_single(group: Group, out: Tensor, x: Tensor, root: int, timeout: floa
         return
     _check_single("gather", out, x, group.size)
     with writable(out) as memory:
-        group.gather(apart(readable(x), memory), root, out=in_rows(memory, group.size), timeout=timeout)
+        group.gather(readable(x), root, out=in_rows(memory, group.size), timeout=timeout)
 
 
 def scatter(group: Group, out: Tensor, parts: Sequence[Tensor], root: int, timeout: float) -> None:
@@ -124,7 +123,6 @@ def scatter(group: Group, out: Tensor, parts: Sequence[Tensor], root: int, timeo
         check_equal(parts, out, group.size, "scatter")
         rows = readable_rows(parts)
     with writable(out) as memory:
-        rows = rows if rows is None else apart(rows, memory)
         group.scatter(rows, root, out=in_rows(memory, 1), timeout=timeout)
 
 
@@ -148,7 +146,7 @@ def all_to_all(group: Group, outputs: Sequence[Tensor], inputs: Sequence[Tensor]
         )
     sent = [readable(part) for part in inputs]
     total = sum(part.numel() for part in outputs)
-    received = torch.empty(total, dtype=outputs[0].dtype, device=outputs[0].device)
+    received = torch.empty(total, dtype=outputs[0].dtype)
     memory, width = flat(received), 1 if received.dtype in SUPPORTED_DTYPES else received.element_size()
     group.all_to_all(
         torch.cat(sent),
@@ -182,7 +180,7 @@ def all_to_all_single(
     values = dense(x)
     with writable(out) as memory:
         group.all_to_all(
-            apart(flat(values), memory),
+            flat(values),
             splits=_counts(x, splits, group.size, "input"),
             out_splits=_counts(out, out_splits, group.size, "output"),
             out=memory,

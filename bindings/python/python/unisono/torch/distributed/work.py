@@ -111,17 +111,9 @@ class Observed(_Base):
 class CallWork(Observed):
     """One call, to be waited for."""
 
-    def __init__(
-        self,
-        queue: CallQueue,
-        job: Job,
-        outputs: Sequence[torch.Tensor],
-        device: torch.device | None = None,
-    ) -> None:
-        # The C++ part's futures know no devices.
-        super().__init__(makes_future=device is not None)
+    def __init__(self, queue: CallQueue, job: Job, outputs: Sequence[torch.Tensor]) -> None:
+        super().__init__(makes_future=False)
         self._queue = queue
-        self._device = device
         self._job: Job | None = job
         self._outputs = list(outputs)
         self._error: BaseException | None = None
@@ -142,7 +134,7 @@ class CallWork(Observed):
         with self._queue.lock:
             if self._future is None:
                 # A future that Python sets can only hold values; its continuation can hold an error, too.
-                completion: Future[None] = Future(devices=_listed(self._device))
+                completion: Future[None] = Future()
                 self._completion, self._future = completion, completion.then(self._outcome)
             completed = self._completion if self._done else None
         if completed is not None:
@@ -152,8 +144,6 @@ class CallWork(Observed):
     def _outcome(self, _: Any) -> list[torch.Tensor]:
         if self._error is not None:
             raise self._error
-        if self._device is not None:  # continuations get the device that is current here
-            torch.cuda.set_device(self._device)
         return self._outputs
 
     def run(self) -> None:
@@ -184,10 +174,6 @@ class CallWork(Observed):
     def result(self) -> list[torch.Tensor]:
         """The output tensors."""
         return self._outputs
-
-
-def _listed(device: torch.device | None) -> list[int | str | torch.device]:
-    return [] if device is None else [device]
 
 
 def _complete(completion: Future[None]) -> None:
