@@ -97,8 +97,8 @@ class Function:
         if pool is not self._pool:
             raise RuntimeError(f"function {self.name!r} belongs to workers that were closed; make it again")
         inputs = self._ordered(args, kwargs)
-        call = functools.partial(self._run, inputs, output_subset, batch, shared_batch, num_slices)
-        return call() if wait else pool.submit(call)
+        arguments = (inputs, output_subset, batch, shared_batch, num_slices)
+        return self._run(*arguments) if wait else pool.submit(functools.partial(self._run, *arguments))
 
     def _run(
         self, ordered: list[Data], output_subset: Any, batch: Any, shared_batch: Any, num_slices: Any
@@ -200,6 +200,8 @@ class Function:
 
     def _order(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
         """Positional and keyword arguments in the order of the inputs."""
+        if not kwargs and len(args) == len(self._inputs):
+            return list(args)
         names = [one.name for one in self._inputs]
         found: list[Any] = [*args, *[None] * (len(names) - len(args))]
         given = list(range(len(args)))

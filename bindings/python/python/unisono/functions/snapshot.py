@@ -10,7 +10,7 @@ import collections
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, repeat
-from operator import attrgetter, is_
+from operator import is_
 from types import CellType, FunctionType
 from typing import Any
 
@@ -51,7 +51,7 @@ class Sources:
     def __init__(self) -> None:
         self.live: list[tuple[Callable[[int], str], Iterable[Any]]] = []
         self.digested: list[tuple[str, Any, Callable[[Any], Any]]] = []
-        self._read: dict[Any, tuple[list[Any], list[str]]] = {}
+        self._read: dict[Any, tuple[list[list[Any]], list[str]]] = {}
 
     def mapping(self, owner: str, values: Any) -> None:
         """A dictionary, or the attributes of an object."""
@@ -77,33 +77,33 @@ class Sources:
 
     def names(self, namespace: dict[str, Any], names: Sequence[str]) -> None:
         """Global variables."""
-        reads = _Reads(namespace.get, names, repeat(Missing))
-        self.live.append((lambda at: names[at] if at < len(names) else "a global", reads))
+        if names:
+            reads = _Reads(namespace.get, names, repeat(Missing))
+            self.live.append((lambda at: names[at] if at < len(names) else "a global", reads))
 
     def slots(self, owner: Any, names: Sequence[str]) -> None:
         """Attributes that are not in a dictionary."""
-        reads = _Reads(slot, repeat(owner), names)
-        self.live.append((lambda at: f"{type(owner).__name__}.{names[at]}", reads))
+        for name in names:
+            self.read(slot, owner, f"{type(owner).__name__}.{name}", name)
 
-    def read(self, reader: Callable[[Any], Any], owner: Any, title: str) -> None:
-        """What a function returns for an owner."""
+    def read(self, reader: Callable[..., Any], owner: Any, title: str, *arguments: Any) -> None:
+        """What a function returns for an owner and other arguments; all owners are read in one loop."""
         if reader not in self._read:
-            owners: list[Any] = []
+            columns: list[list[Any]] = [[] for _ in (owner, *arguments)]
             titles: list[str] = []
-            self._read[reader] = owners, titles
+            self._read[reader] = columns, titles
             self.live.append(
-                (lambda at: titles[at] if at < len(titles) else "an object", _Reads(reader, owners))
+                (lambda at: titles[at] if at < len(titles) else "an object", _Reads(reader, *columns))
             )
-        self._read[reader][0].append(owner)
-        self._read[reader][1].append(title)
+        columns, titles = self._read[reader]
+        for column, argument in zip(columns, (owner, *arguments), strict=True):
+            column.append(argument)
+        titles.append(title)
 
     def function(self, function: FunctionType) -> None:
         """The parts of a function that can be assigned."""
-        for reader in _PARTS:
-            self.read(reader, function, function.__name__)
-
-
-_PARTS = tuple(attrgetter(name) for name in ("__code__", "__defaults__", "__kwdefaults__"))
+        for part in ("__code__", "__defaults__", "__kwdefaults__"):
+            self.read(getattr, function, function.__name__, part)
 
 
 class Snapshot:
