@@ -143,19 +143,21 @@ def test_a_killed_rank_is_started_again_by_torchrun(tmp_path):
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-# The host of each rank: even, one rank each, uneven, and not in the order of hosts.
-@pytest.mark.parametrize("hosts", ["0011", "012", "0111", "010"])
+# The host of each rank: uneven, and not in the order of hosts.
+@pytest.mark.parametrize("hosts", ["0111", "010"])
 def test_collectives_across_hosts(run_spawned, hosts):
     run_spawned(len(hosts), "backend_collectives.py", *COLLECTIVES, HOSTS=hosts).check()
 
 
-@pytest.mark.parametrize("hosts", ["0011", "010"])
-def test_groups_across_hosts(run_spawned, hosts):
-    run_spawned(len(hosts), "backend_groups.py", *GROUPS_ACROSS_HOSTS, HOSTS=hosts).check()
+def test_groups_across_hosts(run_spawned):
+    run_spawned(4, "backend_groups.py", *GROUPS_ACROSS_HOSTS, HOSTS="0011").check()
 
 
-def test_models_across_hosts(run_spawned):
-    run_spawned(3, "backend_models.py", *MODELS, UNISONO_HOSTS="2").check()
+def test_models_across_hosts(run_spawned, tmp_path):
+    parts = [part for part in MODELS if part != "sharded_in_shared_memory"]
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    run_spawned(3, "backend_models.py", *parts, UNISONO_HOSTS="2", CHECKPOINTS=str(folder)).check()
     run_spawned(3, "backend_groups.py", "unfinished", UNISONO_HOSTS="2").check()
 
 
