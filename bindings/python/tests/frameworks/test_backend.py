@@ -170,7 +170,7 @@ def test_a_killed_rank_is_named_on_all_hosts(run_spawned):
 def namespaces():
     """Two network namespaces, and the name of the interface of each to a link between them."""
     if os.geteuid() != 0 or not all(map(shutil.which, ("ip", "unshare"))):
-        pytest.skip("left out: network namespaces need root, ip and unshare")
+        pytest.skip("network namespaces need root, ip and unshare")
     names = [f"unisono-{os.getpid()}-{index}" for index in range(2)]
     links = [f"u{os.getpid()}-{index}" for index in range(2)]
     commands = [f"netns add {name}" for name in names]
@@ -182,7 +182,7 @@ def namespaces():
         for command in commands:
             made = subprocess.run(["ip", *command.split()], capture_output=True, text=True, timeout=60)
             if made.returncode != 0:
-                pytest.skip(f"left out: ip {command}: {made.stderr.strip()}")
+                pytest.skip(f"ip {command}: {made.stderr.strip()}")
         yield list(zip(names, links, strict=True))
     finally:
         for name in names:

@@ -75,7 +75,8 @@ class HostsGroup:
         # PyTorch's stubs lack the methods of Gloo's groups.
         self._every: Any = ProcessGroupGloo(PrefixStore("ranks", store), self.rank, self.size, timeout)
         self._leaders: Any = None
-        if local.rank == 0:
+        self._is_leader = local.rank == 0
+        if self._is_leader:
             leaders = PrefixStore("leaders", store)
             self._leaders = ProcessGroupGloo(leaders, self._host, len(numbers), timeout)
         self._failed: str | None = None
@@ -119,13 +120,14 @@ class HostsGroup:
         """Waits for all ranks."""
         with self._call("barrier", timeout) as call:
             self._local.barrier(timeout=call.left)
-            if self._leaders is not None:
+            if self._is_leader:
                 call.wait(self._leaders.barrier(call.options(c10d.BarrierOptions)))
             self._local.barrier(timeout=call.left)
 
     def monitored_barrier(self, opts: c10d.BarrierOptions, wait_all_ranks: bool) -> None:
         """A barrier whose error names missing ranks."""
-        self._every.monitored_barrier(opts, wait_all_ranks)
+        with self._call("monitored_barrier", opts.timeout.total_seconds()):
+            self._every.monitored_barrier(opts, wait_all_ranks)
 
     def broadcast(self, x: Tensor, root: int, *, timeout: float) -> None:
         """Copies the root's tensor to all ranks."""
@@ -133,7 +135,7 @@ class HostsGroup:
             host = next(index for index, ranks in enumerate(self._by_host) if root in ranks)
             if host == self._host:
                 self._local.broadcast(x, self._mine.index(root), timeout=call.left)
-            if self._leaders is not None and x.numel():
+            if self._is_leader and x.numel():
                 call.wait(
                     self._leaders.broadcast(
                         [_as_bytes(x)], call.options(c10d.BroadcastOptions, rootRank=host)
@@ -160,8 +162,8 @@ class HostsGroup:
         """Reduces a tensor; each rank gets its part."""
         part = x.new_empty(x.numel() // self.size) if out is None else out
         with self._call("reduce_scatter", timeout) as call:
-            self._reduce_to_leaders(call, wide := _widened(x.clone()), op)
-            rows = in_rows(wide, self.size)[self._mine] if self._leaders is not None else None
+            self._reduce_to_leaders(call, wide := _widened(x, copy=True), op)
+            rows = in_rows(wide, self.size)[self._mine] if self._is_leader else None
             mine = wide.new_empty(1, part.numel())
             self._local.scatter(rows, 0, out=mine, timeout=call.left)
             _finish(mine, part, op, self.size)
@@ -176,9 +178,9 @@ class HostsGroup:
         rows = x.new_empty(self.size, x.numel()) if out is None else out
         with self._call("all_gather", timeout) as call:
             blocks = [x.new_empty(len(ranks), x.numel()) for ranks in self._by_host]
-            gathered = blocks[self._host] if self._leaders is not None else None
+            gathered = blocks[self._host] if self._is_leader else None
             self._local.gather(x.view(-1), 0, out=gathered, timeout=call.left)
-            if self._leaders is not None and x.numel():
+            if self._is_leader and x.numel():
                 for host, (ranks, block) in enumerate(zip(self._by_host, blocks, strict=True)):
                     options = call.options(c10d.BroadcastOptions, rootRank=host)
                     call.wait(self._leaders.broadcast([_as_bytes(block)], options))
@@ -232,7 +234,7 @@ class HostsGroup:
 
     def _reduce_to_leaders(self, call: _Call, x: Tensor, op: str) -> None:
         self._local.reduce(x, "sum" if op == "avg" else op, 0, timeout=call.left)
-        if self._leaders is not None and x.numel():
+        if self._is_leader and x.numel():
             options = call.options(c10d.AllreduceOptions, reduceOp=_OPERATIONS[op])
             call.wait(self._leaders.allreduce([x], options))
 
@@ -285,6 +287,8 @@ class HostsGroup:
         Returns:
             The error to raise.
         """
+        if self._failed is not None:  # another thread has ended it, and its connections are closed
+            return DistBackendError(f"unisono: rank {self.rank}: {name} across hosts: {self._failed}")
         if isinstance(error, Error):
             # Its text counts the ranks of this host from 0.
             here = [rank for rank, host in enumerate(self._hosts) if host == self._hosts[self._me]]
@@ -310,14 +314,13 @@ class HostsGroup:
             return text
 
     def _close(self, reason: str) -> None:
-        if self._failed is None:
-            self._failed = reason
-            self._local.revoke()
-            # Gloo closes its connections with the last reference.
-            connections, self._every, self._leaders = (self._every, self._leaders), None, None
-            for gloo in connections:
-                if gloo is not None:
-                    gloo.abort()
+        self._failed = reason
+        self._local.revoke()
+        # Gloo closes its connections with the last reference.
+        connections, self._every, self._leaders = (self._every, self._leaders), None, None
+        for gloo in connections:
+            if gloo is not None:
+                gloo.abort()
 
 
 def _missing(error: Error) -> Sequence[Any]:
@@ -375,9 +378,9 @@ def _as_bytes(x: Tensor) -> Tensor:
     return x.view(-1).view(torch.uint8)
 
 
-def _widened(x: Tensor) -> Tensor:
-    """The tensor, or its values in float32 if they are of a half type."""
-    return x.float() if x.dtype in _HALVES else x
+def _widened(x: Tensor, copy: bool = False) -> Tensor:
+    """The tensor, or its values in float32 if they are of a half type; in new memory if asked to copy."""
+    return x.to(torch.float32 if x.dtype in _HALVES else x.dtype, copy=copy)
 
 
 def _finish(result: Tensor, x: Tensor, op: str, size: int) -> None:
