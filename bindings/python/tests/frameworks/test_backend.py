@@ -47,7 +47,17 @@ GROUPS = [
     "forked",
     "again",
 ]
-GROUPS_ACROSS_HOSTS = ["messages", "large", "any_source", "groups", "splits", "aborted", "forked", "again"]
+GROUPS_ACROSS_HOSTS = [
+    "messages",
+    "large",
+    "any_source",
+    "groups",
+    "splits",
+    "monitored_across_hosts",
+    "aborted",
+    "forked",
+    "again",
+]
 MODELS = [
     "replicated",
     "sharded",

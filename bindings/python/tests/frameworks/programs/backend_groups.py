@@ -174,6 +174,19 @@ def monitored(rank, size):
     dist.monitored_barrier(wait_all_ranks=True)
 
 
+def monitored_across_hosts(rank, size):
+    """The barrier passes if all ranks arrive, and names one that does not, which ends the group's use."""
+    group = dist.new_group(list(range(size)))
+    dist.monitored_barrier(group, wait_all_ranks=True)
+    if rank == 0:
+        text = f"Rank {size - 1} failed to pass monitoredBarrier"
+        limit = timedelta(seconds=2)
+        fails(RuntimeError, text, lambda: dist.monitored_barrier(group, limit))
+        fails(RuntimeError, text, lambda: dist.monitored_barrier(group, limit))
+    elif rank < size - 1:
+        fails(RuntimeError, "monitored", lambda: dist.monitored_barrier(group, timedelta(seconds=2)))
+
+
 def timeouts(rank, size):
     """A rank that does not come is named when the time is over."""
     group = dist.new_group(list(range(size)), timeout=timedelta(seconds=1))

@@ -320,7 +320,7 @@ class UnisonoBackend(_Base):
         """A barrier whose error names missing ranks."""
         group, limit = self._open(), opts.timeout.total_seconds()
         if self._hosts is not None:
-            self._hosts.monitored_barrier(opts, wait_all_ranks)
+            self._hosts.monitored_barrier(opts.timeout, wait_all_ranks)
             return
         timeout = limit if limit >= 0 else self._timeout
         self._barriers += 1

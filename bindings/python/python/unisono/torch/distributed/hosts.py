@@ -124,10 +124,10 @@ class HostsGroup:
                 call.wait(self._leaders.barrier(call.options(c10d.BarrierOptions)))
             self._local.barrier(timeout=call.left)
 
-    def monitored_barrier(self, opts: c10d.BarrierOptions, wait_all_ranks: bool) -> None:
+    def monitored_barrier(self, timeout: timedelta, wait_all_ranks: bool) -> None:
         """A barrier whose error names missing ranks."""
-        with self._call("monitored_barrier", opts.timeout.total_seconds()):
-            self._every.monitored_barrier(opts, wait_all_ranks)
+        with self._call("monitored_barrier", timeout.total_seconds()):
+            self._every.monitored_barrier(timeout, wait_all_ranks)
 
     def broadcast(self, x: Tensor, root: int, *, timeout: float) -> None:
         """Copies the root's tensor to all ranks."""
