@@ -93,18 +93,18 @@ fn check_halves<T: Half>(ranks: usize, hosts: usize, count: usize, seed: u64) {
         let (group, rank) = (world.group(), world.rank());
         for (operation, divisor) in [(ReduceOp::Avg, ranks), (ReduceOp::Sum, 1)] {
             for (deterministic, wide) in [(false, &levels), (true, &flat)] {
+                let (group, combined) = (group.deterministic(deterministic), narrow(wide, divisor));
                 let mut values = rows[rank].clone();
-                group.deterministic(deterministic).all_reduce(&mut values, operation).unwrap();
-                same("all_reduce", &values, &narrow(wide, divisor));
+                group.all_reduce(&mut values, operation).unwrap();
+                same("all_reduce", &values, &combined);
+                let mut values = rows[rank].clone();
+                group.reduce(&mut values, operation, ranks - 1).unwrap();
+                same("reduce", &values, if rank == ranks - 1 { &combined } else { &rows[rank] });
+                let counts: Vec<usize> = (0..ranks).map(|rank| if rank == 0 { count } else { 0 }).collect();
+                let mut part = vec![T::rounded(0.0); counts[rank]];
+                group.reduce_scatter_varied(&rows[rank], &mut part, &counts, operation).unwrap();
+                same("reduce_scatter", &part, &combined[..part.len()]);
             }
-            let combined = narrow(&flat, divisor);
-            let mut values = rows[rank].clone();
-            group.reduce(&mut values, operation, ranks - 1).unwrap();
-            same("reduce", &values, if rank == ranks - 1 { &combined } else { &rows[rank] });
-            let counts: Vec<usize> = (0..ranks).map(|rank| if rank == 0 { count } else { 0 }).collect();
-            let mut part = vec![T::rounded(0.0); counts[rank]];
-            group.reduce_scatter_varied(&rows[rank], &mut part, &counts, operation).unwrap();
-            same("reduce_scatter", &part, &combined[..part.len()]);
         }
     });
 }

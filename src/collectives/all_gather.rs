@@ -1,6 +1,6 @@
 //! all_gather: every rank gets all ranks' values, concatenated in rank order.
 //!
-//! Over messages: every rank sends its values to all others at once.
+//! Over messages: every rank sends its values to all others at once; over several hosts in two levels (`levels.rs`).
 
 use std::ops::Range;
 
@@ -38,30 +38,44 @@ impl HostCall<'_> {
         let Some(channel) = self.group.channel() else {
             let own = self.spec.part_ranges()[self.group.rank()].clone();
             output[own].copy_from_slice(input);
-            return self.all_gather_by_messages(output);
+            return self.all_gather_across(output);
         };
         // SAFETY: both are borrowed by this function, and the output has all parts.
-        unsafe { self.all_gather_through(channel, RawSlice::of(input), output.as_mut_ptr()) }
+        unsafe {
+            self.all_gather_through(
+                channel,
+                &self.spec.part_ranges(),
+                RawSlice::of(input),
+                output.as_mut_ptr(),
+            )
+        }
     }
 
     /// This rank's part of `output`, at `own`, is already in place.
     pub(super) fn all_gather_in_place(&self, output: &mut [u8], own: Range<usize>) -> Result<()> {
         let Some(channel) = self.group.channel() else {
-            return self.all_gather_by_messages(output);
+            return self.all_gather_across(output);
         };
         let bytes = own.len();
         let output = output.as_mut_ptr();
         let input = RawSlice { pointer: output.wrapping_add(own.start), bytes };
         // SAFETY: as above; the input is this rank's part of the output.
-        unsafe { self.all_gather_through(channel, input, output) }
+        unsafe { self.all_gather_through(channel, &self.spec.part_ranges(), input, output) }
     }
 
+    /// Every member of the channel gets the range of each member.
+    ///
     /// # Safety
-    /// `output` is valid for writing all parts; `input` is valid for reading, and separate from it or this rank's part of it.
-    unsafe fn all_gather_through(&self, channel: &Channel, input: RawSlice, output: *mut u8) -> Result<()> {
-        let part_ranges = self.spec.part_ranges();
+    /// `output` is valid for writing all ranges; `input` is valid for reading, and separate from it or this rank's range of it.
+    pub(super) unsafe fn all_gather_through(
+        &self,
+        channel: &Channel,
+        ranges: &[Range<usize>],
+        input: RawSlice,
+        output: *mut u8,
+    ) -> Result<()> {
         let copy = |start: usize, pieces: &[RawSlice]| {
-            for (piece, range) in pieces.iter().zip(&part_ranges) {
+            for (piece, range) in pieces.iter().zip(ranges) {
                 let target = output.wrapping_add(range.start + start);
                 if !std::ptr::eq(target, piece.pointer) {
                     // SAFETY: members publish pieces of valid memory, each at most as long as the rest of its part, and never of
@@ -70,7 +84,7 @@ impl HostCall<'_> {
                 }
             }
         };
-        let length = |member: usize| part_ranges[member].len();
+        let length = |member: usize| ranges[member].len();
         // SAFETY: the input is valid until this returns and not written to.
         unsafe { channel.share(self.call, self.signature, input, None, length, copy) }
     }
@@ -89,8 +103,15 @@ impl HostCall<'_> {
         Ok(all)
     }
 
-    /// Part `rank` of `bytes` is already in place.
-    pub(super) fn all_gather_by_messages(&self, bytes: &mut [u8]) -> Result<()> {
+    /// As a call over messages, also between hosts. Part `rank` of `bytes` is already in place.
+    pub(super) fn all_gather_across(&self, bytes: &mut [u8]) -> Result<()> {
+        match self.group.hierarchy(self.call)? {
+            Some(levels) => self.all_gather_in_levels(levels, bytes),
+            None => self.all_gather_by_messages(bytes),
+        }
+    }
+
+    fn all_gather_by_messages(&self, bytes: &mut [u8]) -> Result<()> {
         let group = self.group;
         let mut mine: &[u8] = &[];
         let mut receives = Vec::with_capacity(group.size());

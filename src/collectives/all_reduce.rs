@@ -1,8 +1,10 @@
 //! all_reduce: every rank gets the reduced values.
 //!
-//! Over messages: reduce_scatter, then all_gather. Always folded in rank order, so the bits equal those over shared memory.
+//! Over messages: reduce_scatter, then all_gather, folded in rank order, so the bits equal those over shared memory. Over several
+//! hosts in two levels, through the hosts' leaders.
 
 use super::balanced_counts;
+use super::levels::windows_of;
 use super::raw::HostCall;
 use super::spec::CollectiveSpec;
 use crate::error::Result;
@@ -28,23 +30,24 @@ impl HostCall<'_> {
         if !group.is_deterministic()
             && let Some(levels) = group.hierarchy(call)?
         {
-            return self.all_reduce_in_levels(levels, bytes);
+            return windows_of(bytes.len())
+                .try_for_each(|window| self.all_reduce_in_levels(levels, &mut bytes[window]));
         }
         let transport = group.transport();
         transport
             .all_reduce(call, &self.slot(), group.members(), bytes, (dtype, operation))
-            .unwrap_or_else(|| self.all_reduce_by_messages(bytes))
+            .unwrap_or_else(|| self.all_reduce_across(bytes))
     }
 
-    fn all_reduce_by_messages(&self, bytes: &mut [u8]) -> Result<()> {
+    fn all_reduce_across(&self, bytes: &mut [u8]) -> Result<()> {
         let counts = balanced_counts(bytes.len() / self.spec.dtype.size(), self.group.size());
         let spec = CollectiveSpec { counts: &counts, ..*self.spec };
         let in_parts = HostCall { spec: &spec, ..*self };
         let mine = spec.part_ranges()[self.group.rank()].start;
         let buffer = bytes.as_mut_ptr();
         // SAFETY: the output is this rank's part of the input, both inside `bytes`.
-        unsafe { in_parts.reduce_scatter_by_messages(buffer, buffer.add(mine))? };
-        in_parts.all_gather_by_messages(bytes)
+        unsafe { in_parts.reduce_scatter_across(buffer, buffer.add(mine))? };
+        in_parts.all_gather_across(bytes)
     }
 
     /// Each host reduces its members' values, the leaders reduce those of the hosts, and each host broadcasts the result.

@@ -1,7 +1,8 @@
 //! broadcast: every rank gets the root's values.
 //!
-//! Over messages: a binomial tree; positions are counted from the root.
+//! Over messages: a binomial tree; positions are counted from the root. Over several hosts, the tree connects their leaders.
 
+use super::levels::windows_of;
 use super::raw::HostCall;
 use crate::error::Result;
 use crate::memory::Element;
@@ -41,23 +42,28 @@ impl HostCall<'_> {
         unsafe { channel.share(self.call, self.signature, input, None, expected, copy) }
     }
 
-    /// The root's host gets the values first, then the other hosts' leaders, then the members of their hosts.
+    /// The leaders broadcast the values, and then every leader in its host. A root that is no leader first broadcasts them in its own.
     fn broadcast_in_levels(&self, levels: &Hierarchy, bytes: &mut [u8]) -> Result<()> {
         let (group, dtype, root) = (self.group, self.spec.dtype, self.spec.root_rank());
-        let (root_host, own_host) = (levels.host_of[root], levels.host_of[group.rank()]);
+        let root_host = levels.host_of[root];
+        let root_leads = levels.hosts[root_host].first() == Some(&root);
+        let root_on_host = levels.hosts[root_host].iter().position(|&rank| rank == root).unwrap_or(0);
+        let host_is_first = levels.host_of[group.rank()] == root_host && !root_leads;
         let local = || group.step_of(self.call, &levels.local);
-        if own_host == root_host {
-            let root = levels.local.members().iter().position(|&rank| rank == group.members()[root]);
-            local().raw().steps_of(self.signature).broadcast(&mut *bytes, dtype, root.unwrap_or(0))?;
+        for window in windows_of(bytes.len()) {
+            let bytes = &mut bytes[window];
+            if host_is_first {
+                local().raw().steps_of(self.signature).broadcast(&mut *bytes, dtype, root_on_host)?;
+            }
+            if let Some(leaders) = &levels.leaders {
+                let leaders = group.step_of(self.call, leaders);
+                leaders.raw().steps_of(self.signature).broadcast(&mut *bytes, dtype, root_host)?;
+            }
+            if !host_is_first {
+                local().raw().steps_of(self.signature).broadcast(bytes, dtype, 0)?;
+            }
         }
-        if let Some(leaders) = &levels.leaders {
-            let leaders = group.step_of(self.call, leaders);
-            leaders.raw().steps_of(self.signature).broadcast(&mut *bytes, dtype, root_host)?;
-        }
-        if own_host == root_host {
-            return Ok(());
-        }
-        local().raw().steps_of(self.signature).broadcast(bytes, dtype, 0)
+        Ok(())
     }
 
     fn broadcast_by_messages(&self, bytes: &mut [u8]) -> Result<()> {

@@ -11,6 +11,7 @@ mod buffer;
 mod check;
 mod cuda;
 mod gather;
+mod levels;
 mod message;
 mod raw;
 mod reduce;

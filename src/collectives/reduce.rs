@@ -59,7 +59,7 @@ impl HostCall<'_> {
         let (dtype, operation) = self.spec.reduction();
         let Some(channel) = self.group.channel() else {
             // SAFETY: passed on from the caller.
-            return unsafe { self.reduce_by_messages(input, output) };
+            return unsafe { self.reduce_across(input, output) };
         };
         let fold = |start: usize, pieces: &[RawSlice]| {
             let sources: Vec<*const u8> = pieces.iter().map(|piece| piece.pointer).collect();
@@ -74,7 +74,7 @@ impl HostCall<'_> {
 
     /// # Safety
     /// As [`HostCall::reduce_between`].
-    unsafe fn reduce_by_messages(&self, input: RawSlice, output: *mut u8) -> Result<()> {
+    unsafe fn reduce_across(&self, input: RawSlice, output: *mut u8) -> Result<()> {
         let (group, root) = (self.group, self.spec.root_rank());
         let counts = balanced_counts(input.bytes / self.spec.dtype.size(), group.size());
         let spec = CollectiveSpec { counts: &counts, ..*self.spec };
@@ -83,7 +83,7 @@ impl HostCall<'_> {
         // SAFETY: the caller vouches for the input; the output is a vector of this rank's part.
         unsafe {
             let in_parts = HostCall { spec: &spec, ..*self };
-            in_parts.reduce_scatter_by_messages(input.pointer, part.as_mut_ptr())?;
+            in_parts.reduce_scatter_across(input.pointer, part.as_mut_ptr())?;
         }
         if !self.is_root() {
             let send = Outgoing { to: root, bytes: &part };

@@ -1,11 +1,14 @@
 //! reduce_scatter: every rank gets its part of the reduced values.
 //!
-//! Over messages: every rank receives its part from all ranks and folds them in rank order.
+//! Over messages: every rank receives its part from all ranks and folds them in rank order; over several hosts in two levels
+//! (`levels.rs`), where the order depends on which ranks share a host.
+
+use std::ops::Range;
 
 use super::raw::HostCall;
 use crate::error::Result;
-use crate::memory::{Element, ReduceOp, reduce};
-use crate::transport::arena::channel::RawSlice;
+use crate::memory::{DType, Element, ReduceOp, reduce};
+use crate::transport::arena::channel::{Channel, RawSlice};
 use crate::transport::{Incoming, Outgoing};
 use crate::world::Group;
 
@@ -37,30 +40,55 @@ impl Group {
 
 impl HostCall<'_> {
     pub(super) fn reduce_scatter(&self, input: &[u8], output: &mut [u8]) -> Result<()> {
-        let (dtype, operation) = self.spec.reduction();
-        let (rank, target) = (self.group.rank(), output.as_mut_ptr());
-        let Some(channel) = self.group.channel() else {
+        match self.group.channel() {
+            Some(channel) => {
+                let reduction = self.spec.reduction();
+                self.reduce_scatter_through(channel, input, &self.spec.part_ranges(), reduction, output)
+            }
             // SAFETY: the lengths were checked, and a shared and a mutable borrow do not overlap.
-            return unsafe { self.reduce_scatter_by_messages(input.as_ptr(), target) };
-        };
-        let part_ranges = self.spec.part_ranges();
-        let mine = part_ranges[rank].len();
-        let fold = |start: usize, pieces: &[RawSlice]| {
-            let sources: Vec<*const u8> = pieces.iter().map(|piece| piece.pointer).collect();
-            let count = pieces[rank].bytes / dtype.size();
-            // SAFETY: every member publishes a piece of the same part, and the window lies inside the output.
-            unsafe { reduce::combine(dtype, operation, count, &sources, &[target.wrapping_add(start)]) };
-        };
-        let part = |member: usize| part_ranges[member].clone();
-        channel.parts(self.call, self.signature, input, part, |_| mine, fold)
+            None => unsafe { self.reduce_scatter_across(input.as_ptr(), output.as_mut_ptr()) },
+        }
     }
 
-    /// This rank's reduced part goes to `output`, which has the length of that part and may be that part of the input.
+    /// Reduces one range of the input for each member of the channel.
+    pub(super) fn reduce_scatter_through(
+        &self,
+        channel: &Channel,
+        input: &[u8],
+        ranges: &[Range<usize>],
+        (dtype, operation): (DType, ReduceOp),
+        output: &mut [u8],
+    ) -> Result<()> {
+        let (bytes, target) = (output.len(), output.as_mut_ptr());
+        let fold = |start: usize, pieces: &[RawSlice]| {
+            let sources: Vec<*const u8> = pieces.iter().map(|piece| piece.pointer).collect();
+            let count = pieces.first().map_or(0, |piece| piece.bytes) / dtype.size();
+            // SAFETY: every member publishes a piece of the same range, and the window lies inside the output.
+            unsafe { reduce::combine(dtype, operation, count, &sources, &[target.wrapping_add(start)]) };
+        };
+        let part = |member: usize| ranges[member].clone();
+        channel.parts(self.call, self.signature, input, part, |_| bytes, fold)
+    }
+
+    /// As a call over messages, also between hosts. This rank's reduced part goes to `output`, which has the length of that part
+    /// and may be that part of the input.
     ///
     /// # Safety
     /// `input` is valid for reading the sum of the counts, `output` for writing this rank's part of them; they do not
     /// overlap, except that `output` may be exactly this rank's part of `input`.
-    pub(super) unsafe fn reduce_scatter_by_messages(&self, input: *const u8, output: *mut u8) -> Result<()> {
+    pub(super) unsafe fn reduce_scatter_across(&self, input: *const u8, output: *mut u8) -> Result<()> {
+        let levels = if self.group.is_deterministic() { None } else { self.group.hierarchy(self.call)? };
+        let Some(levels) = levels else {
+            // SAFETY: passed on from the caller.
+            return unsafe { self.reduce_scatter_by_messages(input, output) };
+        };
+        // SAFETY: passed on from the caller.
+        unsafe { self.reduce_scatter_in_levels(levels, input, output) }
+    }
+
+    /// # Safety
+    /// As [`HostCall::reduce_scatter_across`].
+    unsafe fn reduce_scatter_by_messages(&self, input: *const u8, output: *mut u8) -> Result<()> {
         let (group, part_ranges) = (self.group, self.spec.part_ranges());
         let (dtype, operation) = self.spec.reduction();
         let mine = &part_ranges[group.rank()];

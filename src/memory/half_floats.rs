@@ -2,6 +2,8 @@
 //!
 //! The loops are inlined into kernels that are compiled for these instructions, so the calls cost nothing there.
 
+use std::ops::Range;
+
 use half::{bf16, f16};
 
 use super::DType;
@@ -12,11 +14,24 @@ const BLOCK: usize = 1024;
 
 /// The values of a half type in single precision, the form in which partial results travel; `None` for other types.
 pub(crate) fn to_single(bytes: &[u8], dtype: DType) -> Option<Vec<f32>> {
-    let mut wide = vec![0.0; bytes.len() / dtype.size()];
-    match dtype {
-        DType::F16 => widen_bytes::<f16>(bytes, &mut wide),
-        DType::BF16 => widen_bytes::<bf16>(bytes, &mut wide),
+    let widen = match dtype {
+        DType::F16 => widen_bytes::<f16>,
+        DType::BF16 => widen_bytes::<bf16>,
         _ => return None,
+    };
+    let mut wide = vec![0.0; bytes.len() / dtype.size()];
+    widen(bytes, &mut wide);
+    Some(wide)
+}
+
+/// As [`to_single`], for some ranges of the bytes, which become ranges of the result's bytes.
+pub(crate) fn to_single_ranges(bytes: &[u8], ranges: &mut [Range<usize>], dtype: DType) -> Option<Vec<f32>> {
+    let mut wide = Vec::new();
+    for range in ranges {
+        let values = to_single(&bytes[range.clone()], dtype)?;
+        let start = size_of_val(&wide[..]);
+        *range = start..start + size_of_val(&values[..]);
+        wide.extend(values);
     }
     Some(wide)
 }

@@ -54,6 +54,11 @@ impl<F: Clone> Exchanges<F> {
         }
     }
 
+    /// Whether no exchange is open.
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
     pub fn is_open(&self, ticket: Ticket) -> bool {
         self.open.contains_key(&ticket)
     }

@@ -1,13 +1,16 @@
 //! Shared memory within a host and MPI between hosts, combined as one transport: each message uses the transport that
 //! reaches its peer.
+//!
+//! Messages move only while a thread of their rank polls the transport. A rank that waits on one transport therefore makes
+//! progress on the other too: the rank that it waits for may depend on a message that has not left yet.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::mpi::MpiTransport;
-use super::wait::poll_until;
-use super::{Call, Delivery, Incoming, NonblockingTransport, Outgoing, Slot, Ticket, Transport};
+use super::mpi::{MpiTransport, PollBackoff};
+use super::wait::{Park, Parked, poll_until};
+use super::{Call, Delivery, Flag, Incoming, NonblockingTransport, Outgoing, Slot, Ticket, Transport};
 use crate::error::{Lost, Missing, Result};
 use crate::memory::{DType, ReduceOp};
 
@@ -34,7 +37,10 @@ struct TicketPair {
 }
 
 impl HostsTransport {
+    /// Combines the two. Waits over MPI make progress on `local` from now on; the caller lets waits in shared memory make
+    /// progress on the result.
     pub fn new(local: Arc<dyn Transport>, remote: Arc<MpiTransport>, hosts: Vec<usize>) -> HostsTransport {
+        remote.drive(Arc::downgrade(&local));
         HostsTransport { local, remote, hosts, open: Mutex::default() }
     }
 
@@ -52,6 +58,27 @@ impl HostsTransport {
 
     fn tickets(&self, ticket: &Ticket) -> TicketPair {
         self.open().tickets.get(ticket).copied().unwrap_or_default()
+    }
+}
+
+/// Waits for both transports: polls MPI as [`PollBackoff`] does, but sleeps on the doorbell. A ring in shared memory holds so few bytes
+/// that a long message would be slowed down by sleeps that its peer cannot end.
+struct HostsPark<'a> {
+    backoff: PollBackoff,
+    doorbell: Option<&'a Flag>,
+}
+
+impl Park for HostsPark<'_> {
+    fn seen(&self) -> u32 {
+        self.doorbell.map_or(0, Flag::load)
+    }
+
+    fn park(&mut self, seen: u32, until: Instant) -> Result<Parked> {
+        let Some(mut doorbell) = self.doorbell else { return self.backoff.park(seen, until) };
+        match self.backoff.spin_or_sleep_time() {
+            Some(limit) => doorbell.park(seen, until.min(Instant::now() + limit)),
+            None => Ok(self.backoff.parked()),
+        }
     }
 }
 
@@ -77,7 +104,8 @@ impl Transport for HostsTransport {
             (None, Some(remote)) => return self.remote.complete(call, &remote),
             (Some(_), Some(_)) => {}
         }
-        self.remote.peers.complete(call, self, ticket, self.remote.oversubscribed())
+        let backoff = PollBackoff::new(self.remote.oversubscribed());
+        self.remote.peers.complete(call, self, ticket, HostsPark { backoff, doorbell: self.local.doorbell() })
     }
 
     fn post(&self, call: &Call, to: usize, slot: &Slot, bytes: Vec<u8>) -> Result<()> {
@@ -179,6 +207,11 @@ impl NonblockingTransport for HostsTransport {
             self.cancel(*ticket);
         }
         outcome
+    }
+
+    fn progress(&self) -> bool {
+        let (local, remote) = (self.local.progress(), self.remote.progress());
+        local || remote
     }
 
     fn cancel(&self, ticket: Ticket) {

@@ -47,6 +47,11 @@ impl Mailbox {
         ticket
     }
 
+    /// Whether no exchange is open.
+    pub fn is_idle(&self) -> bool {
+        self.exchanges.is_empty()
+    }
+
     /// Takes the oldest unexpected message with this context and tag, from any source.
     pub fn take_next(&mut self, context: u32, tag: u32) -> Option<Delivery> {
         self.matching.take_next(context, tag, |_| false).map(|message| (message.from, message.body))

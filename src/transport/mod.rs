@@ -18,6 +18,7 @@ mod signature;
 mod verb;
 pub(crate) mod wait;
 
+pub(crate) use arena::flag::Flag;
 pub use arena::{ArenaBuffer, WholeArena};
 
 pub(crate) use call::Call;
@@ -58,6 +59,11 @@ pub(crate) trait Transport: NonblockingTransport + Send + Sync {
     /// when a message arrives whose signature or length differs from the expected one (that message stays queued), and
     /// with Interrupted when `call.interrupt` returns true.
     fn complete(&self, call: &Call, ticket: &Ticket) -> Result<()>;
+
+    /// The flag that peers raise when they have moved bytes to or from this rank, if they do.
+    fn doorbell(&self) -> Option<&Flag> {
+        None
+    }
 
     /// A complete all_reduce over the `members` (world ranks, in group order), if this transport has a faster algorithm
     /// than a sequence of messages; `None` otherwise. Folds in group order, like every other algorithm.

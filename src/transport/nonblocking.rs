@@ -19,6 +19,10 @@ pub(crate) trait NonblockingTransport {
     /// Makes progress on all exchanges; true when this ticket's exchange is complete. Never blocks.
     fn poll(&self, call: &Call, ticket: &Ticket) -> Result<bool>;
 
+    /// Makes progress on all exchanges. Returns whether anything moved or is still to be moved; false only if no call of
+    /// this rank is needed until a peer acts. Never blocks.
+    fn progress(&self) -> bool;
+
     /// Ends an exchange, complete or not; afterwards its buffers are no longer referenced.
     fn cancel(&self, ticket: Ticket);
 

@@ -12,6 +12,8 @@ pub(crate) struct Hierarchy {
     pub leaders: Option<Group>,
     /// For each group rank, the index of its host's leader in the leader group.
     pub host_of: Vec<usize>,
+    /// The group ranks on each host, in the order of the leader group.
+    pub hosts: Vec<Vec<usize>>,
 }
 
 impl Group {
@@ -37,8 +39,10 @@ impl Group {
             let leader_group =
                 if leads { Some(self.create_subgroup(call, &leaders, Slot::CREATE_LEVELS)?) } else { None };
             let position = |rank: usize| leaders.iter().position(|&leader| leader == leader_of(rank));
-            let host_of = (0..self.size()).filter_map(position).collect();
-            Some(Hierarchy { local, leaders: leader_group, host_of })
+            let host_of: Vec<usize> = (0..self.size()).filter_map(position).collect();
+            let mut hosts = vec![Vec::new(); leaders.len()];
+            host_of.iter().enumerate().for_each(|(rank, &host)| hosts[host].push(rank));
+            Some(Hierarchy { local, leaders: leader_group, host_of, hosts })
         };
         Ok(self.core.hierarchy.get_or_init(|| created).as_ref())
     }

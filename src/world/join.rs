@@ -147,7 +147,12 @@ pub(super) fn over_mpi(placement: RankPlacement, timeout: Duration, mapping: Hos
         (mpi.peers.hosts(), (0..size).filter(|&other| hosts[other] == hosts[rank]).collect());
     let transport: Arc<dyn Transport> = match all_apart {
         true => mpi,
-        false => Arc::new(HostsTransport::new(Arc::new(arena_transport), mpi, hosts.clone())),
+        false => {
+            let both: Arc<dyn Transport> =
+                Arc::new(HostsTransport::new(Arc::new(arena_transport), mpi, hosts.clone()));
+            endpoint.backoff.drive(Arc::downgrade(&both));
+            both
+        }
     };
     Ok(Joined { transport, endpoint: Some(endpoint), hosts, names, host_ranks, host: server })
 }

@@ -29,14 +29,17 @@ pub struct Pending<R> {
 type SharedResult<R> = Monitor<CallState<R>>;
 
 enum CallState<R> {
-    Running,
+    /// With what is called when the call has ended.
+    Running(Vec<Callback>),
     Done(Result<R>),
     Taken,
 }
 
+type Callback = Box<dyn FnOnce() + Send>;
+
 impl<R> CallState<R> {
     fn is_done(&self) -> bool {
-        !matches!(self, CallState::Running)
+        !matches!(self, CallState::Running(_))
     }
 }
 
@@ -45,7 +48,7 @@ pub(crate) struct Promise<R>(Arc<SharedResult<R>>);
 
 /// A promise and the pending result that it will fulfil.
 pub(crate) fn pending<R>() -> (Promise<R>, Pending<R>) {
-    let shared = Arc::new(Monitor::new(CallState::Running));
+    let shared = Arc::new(Monitor::new(CallState::Running(Vec::new())));
     (Promise(shared.clone()), Pending { shared })
 }
 
@@ -55,11 +58,45 @@ impl<R> Promise<R> {
         let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
             Err(Error::internal("a call in the background", "it panicked; see the message above"))
         });
-        self.0.update(|state| *state = CallState::Done(result));
+        let previous = self.0.update(|state| std::mem::replace(state, CallState::Done(result)));
+        if let CallState::Running(callbacks) = previous {
+            callbacks.into_iter().for_each(run_callback);
+        }
     }
 }
 
+/// Runs a callback. Its panic must not end the thread, which may have other calls to make; the panic hook has reported it.
+fn run_callback(callback: Callback) {
+    let _ = catch_unwind(AssertUnwindSafe(callback));
+}
+
 impl<R> Pending<R> {
+    /// Calls a function when the call has ended: on the thread that has made it, or here if it has ended already. The group's
+    /// next call in the background begins when the function has returned, so it must not wait for one.
+    ///
+    /// ```
+    /// use std::sync::mpsc::channel;
+    /// use unisono::testing;
+    /// testing::spawn(2, |group| {
+    ///     let (sender, receiver) = channel();
+    ///     let pending = group.start(|group| group.barrier());
+    ///     pending.on_done(move || sender.send("all ranks are here").unwrap());
+    ///     assert_eq!(receiver.recv().unwrap(), "all ranks are here");
+    ///     pending.wait().unwrap();
+    /// });
+    /// ```
+    pub fn on_done(&self, callback: impl FnOnce() + Send + 'static) {
+        let mut callback: Option<Callback> = Some(Box::new(callback));
+        self.shared.with(|state| {
+            if let CallState::Running(callbacks) = state {
+                callbacks.extend(callback.take());
+            }
+        });
+        if let Some(callback) = callback {
+            run_callback(callback);
+        }
+    }
+
     /// Whether the call has ended.
     pub fn is_done(&self) -> bool {
         self.shared.with(|state| state.is_done())
@@ -94,6 +131,7 @@ impl<R> Pending<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
     fn threads_that_wait_for_one_call_all_return_and_one_takes_its_result() {
@@ -107,5 +145,26 @@ mod tests {
         });
         assert!(matches!(taken[..], [Ok(7)]), "{taken:?}");
         assert!(call.is_done() && call.wait().is_err());
+    }
+
+    #[test]
+    fn callbacks_run_once_each_when_the_call_has_ended() {
+        let (promise, call) = pending();
+        let count = Arc::new(AtomicUsize::new(0));
+        let add = |number| {
+            let count = count.clone();
+            move || {
+                count.fetch_add(number, Ordering::SeqCst);
+            }
+        };
+        call.on_done(add(1));
+        call.on_done(|| panic!("a callback that panics: its message is expected here"));
+        call.on_done(add(10));
+        assert_eq!(count.load(Ordering::SeqCst), 0);
+        promise.fulfil(|| Ok(7));
+        assert_eq!(count.load(Ordering::SeqCst), 11);
+        call.on_done(add(100));
+        assert_eq!(count.load(Ordering::SeqCst), 111);
+        assert_eq!(call.wait().unwrap(), 7);
     }
 }

@@ -73,7 +73,9 @@ impl<T: TableApi> NativeTable<T> {
         mut job: impl FnMut(&T) -> Result<R> + Send,
     ) -> PyResult<R> {
         let table = adjusted.as_ref().unwrap_or(&self.table);
-        py.detach(|| guard(operation, || job(table))).or_raise(py)
+        let outcome = py.detach(|| guard(operation, || job(table)));
+        self.liveness.record(&outcome);
+        outcome.or_raise(py)
     }
 
     /// Runs a call without arrays.

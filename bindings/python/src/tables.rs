@@ -182,7 +182,9 @@ impl Tables {
             let started = group.start(job);
             return Ok(Py::new(py, Pending::new("barrier", Box::new(started)))?.into_any());
         }
-        py.detach(|| job(&group)).or_raise(py)?.into_python(py)
+        let outcome = py.detach(|| job(&group));
+        self.liveness.record(&outcome);
+        outcome.or_raise(py)?.into_python(py)
     }
 
     /// Saves all tables to a folder or a URL; every rank calls it.
@@ -197,6 +199,10 @@ impl Tables {
 
     /// Ends this rank's use of tables: its adds are applied, no rank waits for it, and requests of other hosts are served.
     fn close(&self, timeout: Arg<'_, '_>) -> PyResult<()> {
-        self.run("shutdown", timeout, tables::Tables::close)
+        let leave_timeout = self.liveness.leave_timeout();
+        self.run("shutdown", timeout, |tables| match leave_timeout {
+            Some(limit) => tables.with_timeout(limit).close(),
+            None => tables.close(),
+        })
     }
 }

@@ -31,7 +31,7 @@ pub(super) fn confirmation(prepared: u64, number: u64) -> Vec<u8> {
 /// How long to wait for a message before requests that were not ready are retried: workers of this host advance clocks too.
 const RETRY_INTERVAL: Duration = Duration::from_millis(2);
 /// How long the last replies may take to be sent.
-const FINAL_REPLY_TIMEOUT: Duration = Duration::from_secs(2);
+const FINAL_REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Handle to the server thread.
 pub(super) struct ServerThread {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::flag::Flag;
 use super::{LOCATION_TIMEOUT, LocalEndpoint};
 use crate::error::{Error, Lost, Missing, Result};
 use crate::transport::mailbox::{Mailbox, ReceiveTarget};
@@ -118,6 +119,10 @@ impl Transport for ArenaTransport {
         self.size
     }
 
+    fn doorbell(&self) -> Option<&Flag> {
+        Some(&self.endpoint.own_slot().doorbell)
+    }
+
     fn complete(&self, call: &Call, ticket: &Ticket) -> Result<()> {
         let parking = self.endpoint.backoff.park_on(&self.endpoint.own_slot().doorbell);
         let poll = || Ok(self.poll(call, ticket)?.then_some(()));
@@ -174,6 +179,15 @@ impl NonblockingTransport for ArenaTransport {
         while state.advance(&self.endpoint) {}
         state.check(call)?;
         state.mailbox.state(*ticket).map_err(|mismatch| mismatch.error(call))
+    }
+
+    fn progress(&self) -> bool {
+        let mut state = self.state();
+        let mut moved = false;
+        while state.advance(&self.endpoint) {
+            moved = true;
+        }
+        moved || !state.mailbox.is_idle() || state.outgoing.iter().any(|queue| !queue.is_empty())
     }
 
     fn cancel(&self, ticket: Ticket) {

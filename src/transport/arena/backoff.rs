@@ -1,17 +1,23 @@
 //! Backoff of a rank that waits for a flag: spin while the event is likely to be near, then yield, then sleep in the kernel.
 
+use std::sync::{OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use super::flag::Flag;
 use crate::error::Result;
-use crate::transport::Call;
 use crate::transport::wait::{self, Park, Parked};
+use crate::transport::{Call, Transport};
+
+/// The longest sleep while messages of this rank must be moved by polling.
+const LONGEST_SLEEP: Duration = Duration::from_millis(1);
 
 /// Number of spins, and how long to alternate between polling and yielding, before sleeping.
-#[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
     spin: u32,
     yield_for: Duration,
+    /// The transport of the world, if messages travel outside the arena too. A thread that sleeps here moves them: the
+    /// awaited rank may depend on one.
+    transport: OnceLock<Weak<dyn Transport>>,
 }
 
 impl Backoff {
@@ -20,11 +26,13 @@ impl Backoff {
     /// yielding costs little when no other thread wants the core.
     pub fn for_ranks(ranks: usize) -> Backoff {
         let oversubscribed = std::thread::available_parallelism().is_ok_and(|cores| ranks > cores.get());
-        if oversubscribed {
-            Backoff { spin: 0, yield_for: Duration::from_micros(50) }
-        } else {
-            Backoff { spin: 256, yield_for: Duration::from_micros(200) }
-        }
+        let (spin, micros) = if oversubscribed { (0, 50) } else { (256, 200) };
+        Backoff { spin, yield_for: Duration::from_micros(micros), transport: OnceLock::new() }
+    }
+
+    /// Lets every wait make progress on this transport; only the first call has an effect.
+    pub fn drive(&self, transport: Weak<dyn Transport>) {
+        let _ = self.transport.set(transport);
     }
 
     /// Waits until `done` holds, sleeping on `flag` if it takes long. `check` ends the wait with an error, see [`wait::wait`].
@@ -57,7 +65,12 @@ impl Backoff {
         if self.spin(&mut done, shares_core) {
             return Ok(());
         }
-        wait::wait(call.deadline, flag, || Ok(done().then_some(())), || check().map(|()| None))
+        wait::wait(
+            call.deadline,
+            FlagPark { backoff: self, flag },
+            || Ok(done().then_some(())),
+            || check().map(|()| None),
+        )
     }
 
     /// Spins and yields without sleeping; returns whether `done` holds.
@@ -84,24 +97,40 @@ impl Backoff {
 
     /// For waits that poll each time the flag changes.
     pub fn park_on<'a>(&'a self, flag: &'a Flag) -> impl Park + 'a {
-        BackoffPark { backoff: self, flag }
+        BackoffPark(FlagPark { backoff: self, flag })
     }
 }
 
-struct BackoffPark<'a> {
+/// Sleeps on a flag, and moves the messages of the transport meanwhile.
+struct FlagPark<'a> {
     backoff: &'a Backoff,
     flag: &'a Flag,
 }
 
-impl Park for BackoffPark<'_> {
+impl Park for FlagPark<'_> {
     fn seen(&self) -> u32 {
         self.flag.load()
     }
 
     fn park(&mut self, seen: u32, until: Instant) -> Result<Parked> {
-        match self.backoff.spin(|| self.flag.load() != seen, || false) {
+        let transport = self.backoff.transport.get().and_then(Weak::upgrade);
+        let is_busy = transport.is_some_and(|transport| transport.progress());
+        let until = if is_busy { until.min(Instant::now() + LONGEST_SLEEP) } else { until };
+        self.flag.park(seen, until)
+    }
+}
+
+struct BackoffPark<'a>(FlagPark<'a>);
+
+impl Park for BackoffPark<'_> {
+    fn seen(&self) -> u32 {
+        self.0.seen()
+    }
+
+    fn park(&mut self, seen: u32, until: Instant) -> Result<Parked> {
+        match self.0.backoff.spin(|| self.0.flag.load() != seen, || false) {
             true => Ok(Parked::Slept),
-            false => self.flag.park(seen, until),
+            false => self.0.park(seen, until),
         }
     }
 }

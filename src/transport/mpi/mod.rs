@@ -35,12 +35,13 @@ mod transfer;
 mod wait;
 mod wire;
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 pub use abi::Interface as MpiInterface;
 pub(crate) use peers::{DescribeRank, Peers};
 pub use search::{MpiLibrary, installed as mpi_libraries};
+pub(crate) use wait::PollBackoff;
 
 use crate::error::{Error, Lost, Missing, Result};
 use crate::memory::{DType, ReduceOp};
@@ -50,7 +51,6 @@ use binding::MpiRuntime;
 use engine::{ExchangeFailure, MpiEngine};
 use peers::ProcessIdentity;
 use search::MpiLauncher;
-use wait::PollBackoff;
 
 /// Options of [`MpiTransport::init`].
 pub(crate) struct MpiOptions {
@@ -72,6 +72,8 @@ pub(crate) struct MpiTransport {
     engine: Mutex<MpiEngine>,
     /// Notified when unexpected messages have arrived.
     arrivals_changed: Condvar,
+    /// The transport between the ranks of this host, if there is one. A thread that waits for MPI moves its messages too.
+    local: OnceLock<Weak<dyn Transport>>,
     /// Scratch memory of finished all_reduces, reused because fresh pages are slow.
     scratch: Mutex<Vec<Vec<u8>>>,
 }
@@ -107,8 +109,13 @@ impl MpiTransport {
         let here = peers.on_this_host().into_iter().filter(|here| *here).count();
         let oversubscribed = std::thread::available_parallelism().is_ok_and(|cores| here > cores.get());
         let engine = Mutex::new(MpiEngine::new(mpi));
-        let (arrivals_changed, scratch) = (Condvar::new(), Mutex::default());
-        Ok(MpiTransport { rank, size, oversubscribed, peers, engine, arrivals_changed, scratch })
+        let (arrivals_changed, local, scratch) = (Condvar::new(), OnceLock::new(), Mutex::default());
+        Ok(MpiTransport { rank, size, oversubscribed, peers, engine, arrivals_changed, local, scratch })
+    }
+
+    /// Lets every wait make progress on the transport of this host too; only the first call has an effect.
+    pub(crate) fn drive(&self, local: Weak<dyn Transport>) {
+        let _ = self.local.set(local);
     }
 
     /// Gathers every rank's `own` bytes, in rank order. Collective, for startup only: every rank makes these calls
@@ -313,10 +320,38 @@ impl NonblockingTransport for MpiTransport {
             .and_then(|()| engine.exchanges.state(*ticket).map_err(|failure| self.error(call, failure)));
         match outcome {
             Ok(true) => engine.exchanges.close(*ticket),
-            Ok(false) => {}
+            Ok(false) => {
+                drop(engine);
+                if let Some(local) = self.local.get().and_then(Weak::upgrade) {
+                    local.progress();
+                }
+            }
             Err(_) => engine.cancel(*ticket, None),
         }
         outcome
+    }
+
+    fn progress(&self) -> bool {
+        let mut engine = match self.engine.try_lock() {
+            Ok(engine) => engine,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // The thread inside makes progress for all; it may leave before everything has moved.
+            Err(TryLockError::WouldBlock) => return true,
+        };
+        if engine.broken.is_some() {
+            return false;
+        }
+        let before = engine.arrivals;
+        let outcome = engine.progress();
+        self.notify_sleepers(&engine, before);
+        if let Err(error) = outcome {
+            // The calls that depend on MPI report it.
+            tracing::debug!(%error, "MPI failed in the background");
+            let dead = self.peers.all_lost().first().map(|lost| lost.rank);
+            engine.broken.get_or_insert(dead.unwrap_or(self.rank));
+            return false;
+        }
+        !engine.exchanges.is_empty() || !engine.control_idle()
     }
 
     fn cancel(&self, ticket: Ticket) {

@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 
 use bytemuck::{Pod, Zeroable};
 
-use super::wait::PollBackoff;
 use crate::error::{Lost, Missing, Result};
 use crate::transport::process::{self, Liveness};
-use crate::transport::wait::{self, Awaited};
+use crate::transport::wait::{self, Awaited, Park};
 use crate::transport::{Call, NonblockingTransport, Ticket};
 
 /// Describes what a rank was last doing, if known; provided by the layer above.
@@ -164,7 +163,7 @@ impl Peers {
         call: &Call,
         transport: &dyn NonblockingTransport,
         ticket: &Ticket,
-        oversubscribed: bool,
+        parking: impl Park,
     ) -> Result<()> {
         let exchange = AwaitedExchange { peers: self, transport, ticket };
         let mut lost_since: Option<Instant> = None;
@@ -180,7 +179,7 @@ impl Peers {
             if poll()? { Ok(Some(())) } else { Err(call.lost(lost)) }
         };
         let found = || Ok(transport.poll(call, ticket)?.then_some(()));
-        wait::wait(call.deadline, PollBackoff::new(oversubscribed), found, check)
+        wait::wait(call.deadline, parking, found, check)
     }
 
     /// How a rank was lost, if it was. Only deaths of processes on this host can be detected; the launcher watches the

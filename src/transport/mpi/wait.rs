@@ -76,6 +76,6 @@ impl Park for PollBackoff {
 impl MpiTransport {
     /// Polls until the ticket is complete.
     pub(super) fn wait(&self, call: &Call, ticket: &Ticket) -> Result<()> {
-        self.peers.complete(call, self, ticket, self.oversubscribed())
+        self.peers.complete(call, self, ticket, PollBackoff::new(self.oversubscribed()))
     }
 }

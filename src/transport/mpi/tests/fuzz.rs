@@ -79,6 +79,7 @@ impl Scene {
             peers: Peers::new(&[ProcessIdentity::own(); SIZE], RANK, None),
             engine: Mutex::new(MpiEngine::new(fake::start())),
             arrivals_changed: Condvar::new(),
+            local: std::sync::OnceLock::new(),
             scratch: Mutex::default(),
         };
         Scene {
