@@ -10,9 +10,10 @@ SOURCES := $(shell find src nn cli bindings/python experiments -type f \
 NATIVE := bindings/python/python/unisono/_native.abi3.so
 CARGO_DENY := 0.20.2
 RANKS ?= 4
+HOSTS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour lib header pictures develop test test-gpu test-torch check bench bench-peers soak fuzz docs clean
+.PHONY: help demo tour lib header pictures develop test test-gpu test-torch cluster check bench bench-peers soak fuzz docs clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -59,6 +60,9 @@ test-torch: .venv/.frameworks .venv/.wheel ## Runs PyTorch's own tests of proces
 	@$(BIN)/python -m unisono.torch.distributed.native
 	@$(BIN)/python scripts/test_torch.py $(if $(filter file,$(origin RANKS)),,--ranks $(RANKS))
 
+cluster: .venv/.test .venv/.wheel ## Starts 2 simulated hosts (HOSTS=n) and a shell whose mpiexec, from MPICH, places RANKS ranks on them.
+	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/cluster.py $(HOSTS) --slots $$((($(RANKS) + $(HOSTS) - 1) / $(HOSTS)))
+
 check: .venv/.check .tools/.cargo-deny-$(CARGO_DENY) ## Checks formatting, lints, the repository's rules, and the licences and sources of dependencies.
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
@@ -75,8 +79,9 @@ bench: .venv/.wheel .venv/.frameworks ## Measures collectives, tables, framework
 	@$(BIN)/unisono bench halo
 	@$(BIN)/unisono bench nn
 
-bench-peers: .venv/.test .venv/.frameworks .venv/.wheel .venv-openmpi/.wheel ## Compares all_reduce with MPICH, Open MPI and Gloo, process groups with Gloo, and training steps with PyTorch, in turns.
+bench-peers: .venv/.test .venv/.frameworks .venv/.wheel .venv-openmpi/.wheel ## Compares all_reduce with MPICH, Open MPI and Gloo, collectives between hosts with MPICH, process groups with Gloo, and training steps with PyTorch, in turns.
 	@$(BIN)/python benches/peers/run.py $(PEERS)
+	@$(BIN)/python benches/peers/hosts.py
 	@$(BIN)/python benches/peers/process_groups.py
 	@$(BIN)/python benches/peers/training.py
 	@$(BIN)/python benches/peers/networks.py

@@ -42,7 +42,7 @@ DOCSTRINGS = ["--doctest-modules", "--doctest-ignore-import-errors"]
 FRAMEWORK_EXAMPLES = "tests/python/test_framework_examples.py"
 FRAMEWORK_TESTS = [f"{PACKAGE}/tests/frameworks", FRAMEWORK_EXAMPLES]
 # Folders of tests that run in separate stages.
-APART = ["frameworks", "functions", "halo_torch"]
+APART = ["cluster", "frameworks", "functions", "halo_torch"]
 PACKAGES = ["unisono", "multiverso", "synkhronos"]
 
 PROTOCOLS = [
@@ -73,6 +73,8 @@ STAGES = [
     Stage("Python", [*PYTEST, *(f"--ignore=tests/{folder}" for folder in APART), "tests"], PACKAGE),
     # A separate stage: a process that has imported JAX must not fork, and some tests of the world fork.
     Stage("functions", [*PYTEST, "tests/functions"], PACKAGE),
+    # Hosts made of namespaces: see scripts/cluster.py.
+    Stage("several hosts", [*PYTEST, "tests/cluster"], PACKAGE),
     # Docstrings for frameworks that are not installed are skipped.
     Stage("Python docstrings", [*PYTEST, *DOCSTRINGS, "--pyargs", *PACKAGES], PACKAGE),
     Stage("Python types", [PYTHON, "-m", "mypy"], PACKAGE),

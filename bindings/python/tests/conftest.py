@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from mpi_environment import mpi_environment
 
 import unisono as uni
 
@@ -18,7 +19,6 @@ PROGRAMS = Path(__file__).parent / "programs"
 # An upper bound, even on the slowest and busiest machine; calls time out long before their job is ended.
 DEADLINE = 300.0
 CALL_SECONDS = 100
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
@@ -27,14 +27,6 @@ def fresh_world():
     uni.shutdown()
     yield
     uni.shutdown()
-
-
-def mpi_environment(variable, default):
-    """A virtual environment with an MPI: the one that a variable names, or the repository's."""
-    folder = Path(os.environ.get(variable) or ROOT / default)
-    if not (folder / "bin" / "mpiexec").exists():
-        pytest.skip(f"no mpiexec in {folder}; let {variable} name an environment with one")
-    return str(folder / "bin" / "mpiexec"), str(folder / "bin" / "python")
 
 
 def launcher_command(launcher, ranks, restart=0):
