@@ -124,6 +124,11 @@ typedef enum {
 typedef uint64_t unisono_group;
 
 /**
+ * A call that runs in the background.
+ */
+typedef uint64_t unisono_pending;
+
+/**
  * Options of a table or of an add.
  */
 typedef uint64_t unisono_options;
@@ -132,11 +137,6 @@ typedef uint64_t unisono_options;
  * An array, a matrix, a sparse matrix or a key-value table that the workers share.
  */
 typedef uint64_t unisono_table;
-
-/**
- * A call that runs in the background.
- */
-typedef uint64_t unisono_pending;
 
 /**
  * The keys of a call; a key may occur more than once. For a table whose keys are "int": numbers and count. For one
@@ -269,9 +269,31 @@ int32_t unisono_barrier(unisono_group group);
 int32_t unisono_broadcast(unisono_group group, void *values, size_t count, int32_t dtype, int32_t root);
 
 /**
+ * Starts unisono_broadcast in the background: its buffers must not be accessed until unisono_pending_wait reports that the call
+ * has ended.
+ */
+int32_t unisono_start_broadcast(unisono_group group,
+                                void *values,
+                                size_t count,
+                                int32_t dtype,
+                                int32_t root,
+                                unisono_pending *pending);
+
+/**
  * Reduces the members' values; every member gets the result, in place.
  */
 int32_t unisono_all_reduce(unisono_group group, void *values, size_t count, int32_t dtype, int32_t op);
+
+/**
+ * Starts unisono_all_reduce in the background: its buffers must not be accessed until unisono_pending_wait reports that the call
+ * has ended.
+ */
+int32_t unisono_start_all_reduce(unisono_group group,
+                                 void *values,
+                                 size_t count,
+                                 int32_t dtype,
+                                 int32_t op,
+                                 unisono_pending *pending);
 
 /**
  * Reduces the members' values into the root's buffer; the other members' buffers do not change.
@@ -282,6 +304,18 @@ int32_t unisono_reduce(unisono_group group,
                        int32_t dtype,
                        int32_t op,
                        int32_t root);
+
+/**
+ * Starts unisono_reduce in the background: its buffers must not be accessed until unisono_pending_wait reports that the call
+ * has ended.
+ */
+int32_t unisono_start_reduce(unisono_group group,
+                             void *values,
+                             size_t count,
+                             int32_t dtype,
+                             int32_t op,
+                             int32_t root,
+                             unisono_pending *pending);
 
 /**
  * Gathers `count` values of every member at the root, in rank order; only the root's output is used, the others may
@@ -295,6 +329,18 @@ int32_t unisono_gather(unisono_group group,
                        int32_t root);
 
 /**
+ * Starts unisono_gather in the background: its buffers must not be accessed until unisono_pending_wait reports that the call
+ * has ended.
+ */
+int32_t unisono_start_gather(unisono_group group,
+                             const void *input,
+                             void *output,
+                             size_t count,
+                             int32_t dtype,
+                             int32_t root,
+                             unisono_pending *pending);
+
+/**
  * Scatters the root's values, `count` to every member in rank order; only the root's input is used, the others may
  * pass NULL.
  */
@@ -306,9 +352,32 @@ int32_t unisono_scatter(unisono_group group,
                         int32_t root);
 
 /**
+ * Starts unisono_scatter in the background: its buffers must not be accessed until unisono_pending_wait reports that the call
+ * has ended.
+ */
+int32_t unisono_start_scatter(unisono_group group,
+                              const void *input,
+                              void *output,
+                              size_t count,
+                              int32_t dtype,
+                              int32_t root,
+                              unisono_pending *pending);
+
+/**
  * Gathers `count` values of every member, in rank order; every member gets all of them.
  */
 int32_t unisono_all_gather(unisono_group group, const void *input, void *output, size_t count, int32_t dtype);
+
+/**
+ * Starts unisono_all_gather in the background: its buffers must not be accessed until unisono_pending_wait reports that the call
+ * has ended.
+ */
+int32_t unisono_start_all_gather(unisono_group group,
+                                 const void *input,
+                                 void *output,
+                                 size_t count,
+                                 int32_t dtype,
+                                 unisono_pending *pending);
 
 /**
  * Reduces the members' inputs, each of `count` times the number of members values; every member gets `count` values of
@@ -322,6 +391,18 @@ int32_t unisono_reduce_scatter(unisono_group group,
                                int32_t op);
 
 /**
+ * Starts unisono_reduce_scatter in the background: its buffers must not be accessed until unisono_pending_wait reports that the call
+ * has ended.
+ */
+int32_t unisono_start_reduce_scatter(unisono_group group,
+                                     const void *input,
+                                     void *output,
+                                     size_t count,
+                                     int32_t dtype,
+                                     int32_t op,
+                                     unisono_pending *pending);
+
+/**
  * Sends `count` values to every member and receives as many from each: part r of the input goes to rank r, part r of
  * the output comes from rank r.
  */
@@ -330,6 +411,17 @@ int32_t unisono_all_to_all(unisono_group group,
                            void *output,
                            size_t count,
                            int32_t dtype);
+
+/**
+ * Starts unisono_all_to_all in the background: its buffers must not be accessed until unisono_pending_wait reports that the call
+ * has ended.
+ */
+int32_t unisono_start_all_to_all(unisono_group group,
+                                 const void *input,
+                                 void *output,
+                                 size_t count,
+                                 int32_t dtype,
+                                 unisono_pending *pending);
 
 /**
  * Sends values to a member. Returns when the buffer may be reused: at once for short messages, when the receiver has
@@ -858,6 +950,15 @@ int32_t unisono_pending_wait(unisono_pending pending,
  * Whether a wait would return at once: 1 if so, 0 if not.
  */
 int32_t unisono_pending_done(unisono_pending pending, int32_t *done);
+
+/**
+ * Calls a function when a call in the background has ended: on the thread that has made it, or here if it has ended
+ * already. The group's next call in the background begins when the function has returned, so it must not wait for one. The
+ * handle stays valid: unisono_pending_wait returns the call's status.
+ */
+int32_t unisono_pending_on_done(unisono_pending pending,
+                                void (*callback)(void*),
+                                void *context);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -1,10 +1,28 @@
-//! For C: collectives with one count for all ranks, and messages. `group` is UNISONO_WORLD or a group's handle.
+//! For C: collectives with one count for all ranks, now and in the background, and messages. `group` is UNISONO_WORLD or a
+//! group's handle.
 
 use std::ffi::c_void;
 
+use unisono::{DType, Group, Result};
+
 use crate::errors::guard;
-use crate::group::{GroupHandle, collective};
+use crate::ffi_args::FfiArgs;
+use crate::group::{CallGuard, GroupHandle, Job, collective, make, start};
+use crate::pending::{CallerBuffer, PendingHandle};
 use crate::session;
+
+impl FfiArgs {
+    /// As [`FfiArgs::disjoint`], for a job.
+    fn buffers(
+        &self,
+        input: (*const c_void, usize),
+        output: (*mut c_void, usize),
+        dtype: DType,
+    ) -> Result<(CallerBuffer, CallerBuffer)> {
+        let (input, output) = self.disjoint(input, output, dtype)?;
+        Ok((CallerBuffer::input(input), CallerBuffer::output(output)))
+    }
+}
 
 /// Waits until every member has called this. Afterwards, all earlier adds of the members to tables are applied.
 #[unsafe(no_mangle)]
@@ -13,6 +31,16 @@ pub extern "C" fn unisono_barrier(group: GroupHandle) -> i32 {
         session::current("barrier")?.flush()?;
         call.disarm().barrier()
     })
+}
+
+fn broadcast(
+    args: &FfiArgs,
+    _call: &CallGuard,
+    (values, count, dtype, root): (*mut c_void, usize, i32, i32),
+) -> Result<impl Job + use<>> {
+    let (dtype, root) = (args.dtype(dtype)?, args.rank(root)?);
+    let mut values = CallerBuffer::output(args.output(values, count, dtype)?);
+    Ok(move |group: &Group| group.raw().broadcast(&mut values, dtype, root).map(|()| values))
 }
 
 /// Copies the root's values to every member.
@@ -24,11 +52,31 @@ pub extern "C" fn unisono_broadcast(
     dtype: i32,
     root: i32,
 ) -> i32 {
-    collective("broadcast", group, |args, call| {
-        let (dtype, root) = (args.dtype(dtype)?, args.rank(root)?);
-        let values = args.output(values, count, dtype)?;
-        call.disarm().raw().broadcast(values, dtype, root)
-    })
+    make("broadcast", group, |args, call| broadcast(args, call, (values, count, dtype, root)))
+}
+
+/// Starts unisono_broadcast in the background: its buffers must not be accessed until unisono_pending_wait reports that the call
+/// has ended.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_start_broadcast(
+    group: GroupHandle,
+    values: *mut c_void,
+    count: usize,
+    dtype: i32,
+    root: i32,
+    pending: *mut PendingHandle,
+) -> i32 {
+    start("broadcast", group, pending, |args, call| broadcast(args, call, (values, count, dtype, root)))
+}
+
+fn all_reduce(
+    args: &FfiArgs,
+    _call: &CallGuard,
+    (values, count, dtype, op): (*mut c_void, usize, i32, i32),
+) -> Result<impl Job + use<>> {
+    let (dtype, op) = (args.dtype(dtype)?, args.operation(op)?);
+    let mut values = CallerBuffer::output(args.output(values, count, dtype)?);
+    Ok(move |group: &Group| group.raw().all_reduce(&mut values, dtype, op).map(|()| values))
 }
 
 /// Reduces the members' values; every member gets the result, in place.
@@ -40,11 +88,31 @@ pub extern "C" fn unisono_all_reduce(
     dtype: i32,
     op: i32,
 ) -> i32 {
-    collective("all_reduce", group, |args, call| {
-        let (dtype, op) = (args.dtype(dtype)?, args.operation(op)?);
-        let values = args.output(values, count, dtype)?;
-        call.disarm().raw().all_reduce(values, dtype, op)
-    })
+    make("all_reduce", group, |args, call| all_reduce(args, call, (values, count, dtype, op)))
+}
+
+/// Starts unisono_all_reduce in the background: its buffers must not be accessed until unisono_pending_wait reports that the call
+/// has ended.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_start_all_reduce(
+    group: GroupHandle,
+    values: *mut c_void,
+    count: usize,
+    dtype: i32,
+    op: i32,
+    pending: *mut PendingHandle,
+) -> i32 {
+    start("all_reduce", group, pending, |args, call| all_reduce(args, call, (values, count, dtype, op)))
+}
+
+fn reduce(
+    args: &FfiArgs,
+    _call: &CallGuard,
+    (values, count, dtype, op, root): (*mut c_void, usize, i32, i32, i32),
+) -> Result<impl Job + use<>> {
+    let (dtype, op, root) = (args.dtype(dtype)?, args.operation(op)?, args.rank(root)?);
+    let mut values = CallerBuffer::output(args.output(values, count, dtype)?);
+    Ok(move |group: &Group| group.raw().reduce(&mut values, dtype, op, root).map(|()| values))
 }
 
 /// Reduces the members' values into the root's buffer; the other members' buffers do not change.
@@ -57,10 +125,34 @@ pub extern "C" fn unisono_reduce(
     op: i32,
     root: i32,
 ) -> i32 {
-    collective("reduce", group, |args, call| {
-        let (dtype, op, root) = (args.dtype(dtype)?, args.operation(op)?, args.rank(root)?);
-        let values = args.output(values, count, dtype)?;
-        call.disarm().raw().reduce(values, dtype, op, root)
+    make("reduce", group, |args, call| reduce(args, call, (values, count, dtype, op, root)))
+}
+
+/// Starts unisono_reduce in the background: its buffers must not be accessed until unisono_pending_wait reports that the call
+/// has ended.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_start_reduce(
+    group: GroupHandle,
+    values: *mut c_void,
+    count: usize,
+    dtype: i32,
+    op: i32,
+    root: i32,
+    pending: *mut PendingHandle,
+) -> i32 {
+    start("reduce", group, pending, |args, call| reduce(args, call, (values, count, dtype, op, root)))
+}
+
+fn gather(
+    args: &FfiArgs,
+    call: &CallGuard,
+    (input, output, count, dtype, root): (*const c_void, *mut c_void, usize, i32, i32),
+) -> Result<impl Job + use<>> {
+    let (dtype, root, counts) = (args.dtype(dtype)?, args.rank(root)?, vec![count; call.size()]);
+    let room = if root == call.rank() { args.sum(&counts)? } else { 0 };
+    let (input, mut output) = args.buffers((input, count), (output, room), dtype)?;
+    Ok(move |group: &Group| {
+        group.raw().gather(&input, Some(&mut output), &counts, dtype, root).map(|()| output)
     })
 }
 
@@ -75,12 +167,34 @@ pub extern "C" fn unisono_gather(
     dtype: i32,
     root: i32,
 ) -> i32 {
-    collective("gather", group, |args, call| {
-        let (dtype, root) = (args.dtype(dtype)?, args.rank(root)?);
-        let counts = vec![count; call.size()];
-        let room = if root == call.rank() { args.sum(&counts)? } else { 0 };
-        let (input, output) = args.disjoint((input, count), (output, room), dtype)?;
-        call.disarm().raw().gather(input, Some(output), &counts, dtype, root)
+    make("gather", group, |args, call| gather(args, call, (input, output, count, dtype, root)))
+}
+
+/// Starts unisono_gather in the background: its buffers must not be accessed until unisono_pending_wait reports that the call
+/// has ended.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_start_gather(
+    group: GroupHandle,
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    dtype: i32,
+    root: i32,
+    pending: *mut PendingHandle,
+) -> i32 {
+    start("gather", group, pending, |args, call| gather(args, call, (input, output, count, dtype, root)))
+}
+
+fn scatter(
+    args: &FfiArgs,
+    call: &CallGuard,
+    (input, output, count, dtype, root): (*const c_void, *mut c_void, usize, i32, i32),
+) -> Result<impl Job + use<>> {
+    let (dtype, root, counts) = (args.dtype(dtype)?, args.rank(root)?, vec![count; call.size()]);
+    let whole = if root == call.rank() { args.sum(&counts)? } else { 0 };
+    let (input, mut output) = args.buffers((input, whole), (output, count), dtype)?;
+    Ok(move |group: &Group| {
+        group.raw().scatter(Some(&input), &counts, &mut output, dtype, root).map(|()| output)
     })
 }
 
@@ -95,13 +209,32 @@ pub extern "C" fn unisono_scatter(
     dtype: i32,
     root: i32,
 ) -> i32 {
-    collective("scatter", group, |args, call| {
-        let (dtype, root) = (args.dtype(dtype)?, args.rank(root)?);
-        let counts = vec![count; call.size()];
-        let whole = if root == call.rank() { args.sum(&counts)? } else { 0 };
-        let (input, output) = args.disjoint((input, whole), (output, count), dtype)?;
-        call.disarm().raw().scatter(Some(input), &counts, output, dtype, root)
-    })
+    make("scatter", group, |args, call| scatter(args, call, (input, output, count, dtype, root)))
+}
+
+/// Starts unisono_scatter in the background: its buffers must not be accessed until unisono_pending_wait reports that the call
+/// has ended.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_start_scatter(
+    group: GroupHandle,
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    dtype: i32,
+    root: i32,
+    pending: *mut PendingHandle,
+) -> i32 {
+    start("scatter", group, pending, |args, call| scatter(args, call, (input, output, count, dtype, root)))
+}
+
+fn all_gather(
+    args: &FfiArgs,
+    call: &CallGuard,
+    (input, output, count, dtype): (*const c_void, *mut c_void, usize, i32),
+) -> Result<impl Job + use<>> {
+    let (dtype, counts) = (args.dtype(dtype)?, vec![count; call.size()]);
+    let (input, mut output) = args.buffers((input, count), (output, args.sum(&counts)?), dtype)?;
+    Ok(move |group: &Group| group.raw().all_gather(&input, &mut output, &counts, dtype).map(|()| output))
 }
 
 /// Gathers `count` values of every member, in rank order; every member gets all of them.
@@ -113,11 +246,32 @@ pub extern "C" fn unisono_all_gather(
     count: usize,
     dtype: i32,
 ) -> i32 {
-    collective("all_gather", group, |args, call| {
-        let dtype = args.dtype(dtype)?;
-        let counts = vec![count; call.size()];
-        let (input, output) = args.disjoint((input, count), (output, args.sum(&counts)?), dtype)?;
-        call.disarm().raw().all_gather(input, output, &counts, dtype)
+    make("all_gather", group, |args, call| all_gather(args, call, (input, output, count, dtype)))
+}
+
+/// Starts unisono_all_gather in the background: its buffers must not be accessed until unisono_pending_wait reports that the call
+/// has ended.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_start_all_gather(
+    group: GroupHandle,
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    dtype: i32,
+    pending: *mut PendingHandle,
+) -> i32 {
+    start("all_gather", group, pending, |args, call| all_gather(args, call, (input, output, count, dtype)))
+}
+
+fn reduce_scatter(
+    args: &FfiArgs,
+    call: &CallGuard,
+    (input, output, count, dtype, op): (*const c_void, *mut c_void, usize, i32, i32),
+) -> Result<impl Job + use<>> {
+    let (dtype, op, counts) = (args.dtype(dtype)?, args.operation(op)?, vec![count; call.size()]);
+    let (input, mut output) = args.buffers((input, args.sum(&counts)?), (output, count), dtype)?;
+    Ok(move |group: &Group| {
+        group.raw().reduce_scatter(&input, &mut output, &counts, dtype, op).map(|()| output)
     })
 }
 
@@ -132,11 +286,36 @@ pub extern "C" fn unisono_reduce_scatter(
     dtype: i32,
     op: i32,
 ) -> i32 {
-    collective("reduce_scatter", group, |args, call| {
-        let (dtype, op) = (args.dtype(dtype)?, args.operation(op)?);
-        let counts = vec![count; call.size()];
-        let (input, output) = args.disjoint((input, args.sum(&counts)?), (output, count), dtype)?;
-        call.disarm().raw().reduce_scatter(input, output, &counts, dtype, op)
+    make("reduce_scatter", group, |args, call| reduce_scatter(args, call, (input, output, count, dtype, op)))
+}
+
+/// Starts unisono_reduce_scatter in the background: its buffers must not be accessed until unisono_pending_wait reports that the call
+/// has ended.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_start_reduce_scatter(
+    group: GroupHandle,
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    dtype: i32,
+    op: i32,
+    pending: *mut PendingHandle,
+) -> i32 {
+    start("reduce_scatter", group, pending, |args, call| {
+        reduce_scatter(args, call, (input, output, count, dtype, op))
+    })
+}
+
+fn all_to_all(
+    args: &FfiArgs,
+    call: &CallGuard,
+    (input, output, count, dtype): (*const c_void, *mut c_void, usize, i32),
+) -> Result<impl Job + use<>> {
+    let (dtype, counts) = (args.dtype(dtype)?, vec![count; call.size()]);
+    let all = args.sum(&counts)?;
+    let (input, mut output) = args.buffers((input, all), (output, all), dtype)?;
+    Ok(move |group: &Group| {
+        group.raw().all_to_all(&input, &counts, &mut output, &counts, dtype).map(|()| output)
     })
 }
 
@@ -150,13 +329,21 @@ pub extern "C" fn unisono_all_to_all(
     count: usize,
     dtype: i32,
 ) -> i32 {
-    collective("all_to_all", group, |args, call| {
-        let dtype = args.dtype(dtype)?;
-        let counts = vec![count; call.size()];
-        let (input, output) =
-            args.disjoint((input, args.sum(&counts)?), (output, args.sum(&counts)?), dtype)?;
-        call.disarm().raw().all_to_all(input, &counts, output, &counts, dtype)
-    })
+    make("all_to_all", group, |args, call| all_to_all(args, call, (input, output, count, dtype)))
+}
+
+/// Starts unisono_all_to_all in the background: its buffers must not be accessed until unisono_pending_wait reports that the call
+/// has ended.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_start_all_to_all(
+    group: GroupHandle,
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    dtype: i32,
+    pending: *mut PendingHandle,
+) -> i32 {
+    start("all_to_all", group, pending, |args, call| all_to_all(args, call, (input, output, count, dtype)))
 }
 
 /// Sends values to a member. Returns when the buffer may be reused: at once for short messages, when the receiver has

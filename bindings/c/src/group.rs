@@ -4,6 +4,7 @@ use unisono::{Group, Result};
 
 use crate::errors::guard;
 use crate::ffi_args::FfiArgs;
+use crate::pending::{CallerBuffer, PendingHandle};
 use crate::{handles, session};
 
 /// A group: ranks that make the same calls in the same order.
@@ -67,6 +68,38 @@ pub(crate) fn collective(
         work(args, CallGuard::new(group))
     })
 }
+
+/// Makes a collective call now; `prepare` checks its arguments and returns the job that makes it.
+pub(crate) fn make<J: Job>(
+    operation: &'static str,
+    group: GroupHandle,
+    prepare: impl FnOnce(&FfiArgs, &CallGuard) -> Result<J>,
+) -> i32 {
+    collective(operation, group, |args, call| {
+        let job = prepare(args, &call)?;
+        job(&call.disarm()).map(drop)
+    })
+}
+
+/// Starts a collective call in the background, as [`make`] makes it.
+pub(crate) fn start<J: Job>(
+    operation: &'static str,
+    group: GroupHandle,
+    pending: *mut PendingHandle,
+    prepare: impl FnOnce(&FfiArgs, &CallGuard) -> Result<J>,
+) -> i32 {
+    collective(operation, group, |args, call| {
+        let out = args.out_param(pending, "a place for the handle")?;
+        let job = prepare(args, &call)?;
+        out.write(args.register_pending(call.disarm().start(job)));
+        Ok(())
+    })
+}
+
+/// Makes a collective call, and returns the buffer that it has filled.
+pub(crate) trait Job: FnOnce(&Group) -> Result<CallerBuffer> + Send + 'static {}
+
+impl<J: FnOnce(&Group) -> Result<CallerBuffer> + Send + 'static> Job for J {}
 
 /// Creates the group of these members: ranks of `parent`, in the order of their new ranks. Every member calls this with
 /// the same list.

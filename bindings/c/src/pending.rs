@@ -1,5 +1,6 @@
 //! For C: calls that run in the background.
 
+use std::ffi::c_void;
 use std::slice;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -118,6 +119,39 @@ pub extern "C" fn unisono_pending_done(pending: PendingHandle, done: *mut i32) -
         let out = args.out_param(done, "a place for the result")?;
         let call: Arc<InFlight> = args.object(pending)?;
         out.write(call.call.is_done().into());
+        Ok(())
+    })
+}
+
+/// A callback of the C caller and its argument.
+struct DoneCallback {
+    function: extern "C" fn(*mut c_void),
+    context: *mut c_void,
+}
+
+// SAFETY: the C caller passes a function that may be called on another thread, with this argument.
+unsafe impl Send for DoneCallback {}
+
+impl DoneCallback {
+    fn call(self) {
+        (self.function)(self.context);
+    }
+}
+
+/// Calls a function when a call in the background has ended: on the thread that has made it, or here if it has ended
+/// already. The group's next call in the background begins when the function has returned, so it must not wait for one. The
+/// handle stays valid: unisono_pending_wait returns the call's status.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_pending_on_done(
+    pending: PendingHandle,
+    callback: Option<extern "C" fn(*mut c_void)>,
+    context: *mut c_void,
+) -> i32 {
+    guard("pending_on_done", |args| {
+        let missing = || args.usage_error("a function to call", "NULL", "pass one");
+        let callback = DoneCallback { function: callback.ok_or_else(missing)?, context };
+        let call: Arc<InFlight> = args.object(pending)?;
+        call.call.on_done(move || callback.call());
         Ok(())
     })
 }

@@ -135,6 +135,51 @@ static void varied(void) {
     }
 }
 
+static int64_t calls_done;
+
+static void count_done(void *number) { calls_done += *(int64_t *)number; }
+
+/* All collectives in the background at once: they run in the order in which they were started. */
+static void background(void) {
+    enum { PART = 3, VERBS = 8 };
+    unisono_pending pending[VERBS];
+    int64_t sums[PART], roots[PART], copies[PART], part[PART], maxima[PART], one = 1;
+    int64_t *all = (int64_t *)malloc(sizeof(int64_t) * PART * (size_t)size);
+    int64_t *back = (int64_t *)malloc(sizeof(int64_t) * PART * (size_t)size);
+    int64_t *again = (int64_t *)malloc(sizeof(int64_t) * PART * (size_t)size);
+    CHECK(all != NULL && back != NULL && again != NULL);
+    for (int i = 0; i < PART; i++) sums[i] = roots[i] = copies[i] = rank * 100 + i;
+    const unisono_group world = UNISONO_WORLD;
+    OK(unisono_start_all_reduce(world, sums, PART, UNISONO_I64, UNISONO_SUM, &pending[0]));
+    OK(unisono_start_reduce(world, roots, PART, UNISONO_I64, UNISONO_MAX, 0, &pending[1]));
+    OK(unisono_start_all_gather(world, copies, all, PART, UNISONO_I64, &pending[2]));
+    OK(unisono_start_all_to_all(world, all, back, PART, UNISONO_I64, &pending[3]));
+    OK(unisono_start_gather(world, copies, rank == 0 ? again : NULL, PART, UNISONO_I64, 0, &pending[4]));
+    OK(unisono_start_scatter(world, rank == 0 ? again : NULL, part, PART, UNISONO_I64, 0, &pending[5]));
+    OK(unisono_start_reduce_scatter(world, all, maxima, PART, UNISONO_I64, UNISONO_MAX, &pending[6]));
+    OK(unisono_start_broadcast(world, copies, PART, UNISONO_I64, size - 1, &pending[7]));
+    OK(unisono_pending_on_done(pending[7], count_done, &one));
+    FAILS(unisono_pending_on_done(pending[7], NULL, &one), UNISONO_USAGE, "a function to call");
+    FAILS(unisono_start_broadcast(world, copies, PART, UNISONO_I64, 0, NULL), UNISONO_USAGE, "a place for the handle");
+    for (int i = VERBS - 1; i >= 0; i--) OK(unisono_pending_wait(pending[i], 0.0));
+    FAILS(unisono_pending_on_done(pending[7], count_done, &one), UNISONO_USAGE, "freed");
+    for (int i = 0; i < PART; i++) {
+        CHECK(sums[i] == 100 * size * (size - 1) / 2 + size * i);
+        CHECK(roots[i] == (rank == 0 ? size - 1 : rank) * 100 + i);
+        CHECK(part[i] == rank * 100 + i && maxima[i] == rank * 100 + i && copies[i] == (size - 1) * 100 + i);
+        for (int r = 0; r < size; r++) {
+            CHECK(all[r * PART + i] == r * 100 + i && back[r * PART + i] == rank * 100 + i);
+        }
+    }
+    /* The next call in the background begins after the callback. */
+    OK(unisono_start_broadcast(world, copies, PART, UNISONO_I64, 0, &pending[0]));
+    OK(unisono_pending_wait(pending[0], 0.0));
+    CHECK(calls_done == 1);
+    free(all);
+    free(back);
+    free(again);
+}
+
 static void messages(void) {
     double out[3] = {rank + 0.5, 2, 3}, in[3] = {0, 0, 0};
     int32_t next = (rank + 1) % size, before = (rank + size - 1) % size;
@@ -191,6 +236,7 @@ int main(void) {
     facts();
     reductions();
     moves();
+    background();
     varied();
     messages();
     groups();

@@ -75,7 +75,7 @@ int main(int argc, char **argv) {
         int32_t status = UNISONO_OK;
         if (keys.numbers != NULL && keys.count > 4)
             keys.numbers = NULL;
-        switch (random_number() % 16) {
+        switch (random_number() % 17) {
         case 0: status = unisono_all_reduce(handle, memory, count, dtype, small); break;
         case 1: status = unisono_broadcast(handle, memory, count, dtype, small); break;
         case 2: status = unisono_gather(handle, memory, memory == NULL ? NULL : buffer + 128, count, dtype, small); break;
@@ -103,6 +103,11 @@ int main(int argc, char **argv) {
             break;
         case 12: status = unisono_table_rows(handle, DRAW(0, 1) ? &length : NULL); break;
         case 13: status = unisono_worker_rank(small, DRAW(0, 1) ? &dtype : NULL); break;
+        case 15:
+            status = unisono_start_all_reduce(handle, memory, count, dtype, small, DRAW(0, 1) ? NULL : &made);
+            if (status == UNISONO_OK) status = unisono_pending_wait(made, DRAW(0, 0, 1) ? some_real() : 0.0);
+            if (status == UNISONO_TIMEOUT) OK(unisono_pending_wait(made, 0.0));
+            break;
         case 14: status = unisono_memory_free(DRAW(0, 1) ? NULL : buffer); break;
         default: status = unisono_save(DRAW(0, 1) ? NULL : "/dev/null/nowhere"); break;
         }

@@ -2,9 +2,9 @@
 return [[
 typedef enum { UNISONO_F32 = 1, UNISONO_F64 = 2, UNISONO_F16 = 3, UNISONO_BF16 = 4, UNISONO_I8 = 5, UNISONO_U8 = 6, UNISONO_I32 = 7, UNISONO_I64 = 8, } unisono_dtype;
 typedef uint64_t unisono_group;
+typedef uint64_t unisono_pending;
 typedef uint64_t unisono_options;
 typedef uint64_t unisono_table;
-typedef uint64_t unisono_pending;
 typedef uint64_t unisono_items;
 const char *unisono_last_error(void);
 int32_t unisono_init(double timeout);
