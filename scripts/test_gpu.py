@@ -52,9 +52,26 @@ def tests() -> list[Test]:
     found.append(Test("arrays without DLPack", 2, ["interface.py"]))
     found.append(_by("ipc", "models of PyTorch, 2 ranks", 2, "models.py"))
     found.append(_by("staged", "models of PyTorch, 3 ranks", 3, "models.py"))
+    found.append(_by("ipc", "process groups of PyTorch, 2 ranks", 2, "process_group.py"))
+    some = [
+        "path",
+        "views",
+        "asynchronous",
+        "sparse",
+        "messages",
+        "replicated",
+        "sharded",
+        "blocking",
+        "futures",
+    ]
+    for ranks, path in ((2, "staged"), (2, "nccl"), (3, "ipc"), (1, "ipc")):
+        name = f"process groups of PyTorch, some parts, {ranks} ranks"
+        found.append(_by(path, name, ranks, "process_group.py", *some))
     found.append(Test("functions on a device", 0, ["workers.py"]))
     found.append(_by("ipc", "pytrees of JAX", 2, "pytrees.py"))
     found.append(Test("the page On GPUs, 2 ranks", 2, ["page.py", "on-gpus.md", "cuda"]))
+    page = ["page.py", "torch-distributed.md", "cuda"]
+    found.append(Test("the page on process groups of PyTorch, 2 ranks", 2, page))
     found.append(Test("the page On GPUs, functions", 0, ["page.py", "on-gpus.md", "cuda-alone"]))
     for ranks in ("2", "4"):
         found.append(Test(f"every verb, {ranks} threads", 0, ["threads.py", ranks]))

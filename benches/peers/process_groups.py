@@ -20,6 +20,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+import unisono.torch  # noqa: F401  # PyTorch before 2.14 does not find the backend by its name
+
 BACKENDS = ["unisono", "gloo"]
 SIZES = [4096, 1_000_000, 100_000_000]
 NAMES = ["all_reduce", "all_reduce with a future", "all_gather_into_tensor", "reduce_scatter_tensor"]

@@ -37,6 +37,7 @@ const ADDRESSES: &[(&str, &str)] = &[
     ("cli/src/launcher/rank.rs", "code between fork and exec"),
     ("nn/src/product.rs", "matrix products of another crate, on slices that were checked"),
     ("bindings/c/src/", "functions that C calls, and what it passes in pointers"),
+    ("bindings/python/src/call_interface.rs", "the C interface of the PyTorch backend"),
     ("bindings/python/src/array.rs", "memory that Python owns"),
     ("bindings/python/src/cuda_interface.rs", "streams of other libraries"),
     ("bindings/python/src/out_of_place.rs", "copies on a device"),

@@ -22,12 +22,17 @@ pub(crate) fn remember_rank(rank: usize) {
     RANK.store(rank, Ordering::Relaxed);
 }
 
-/// The Python exception for an error.
-pub(crate) fn raise(py: Python<'_>, error: Error) -> PyErr {
-    let error = match RANK.load(Ordering::Relaxed) {
+/// The error with this process's rank, if it was created without one.
+pub(crate) fn with_rank(error: Error) -> Error {
+    match RANK.load(Ordering::Relaxed) {
         usize::MAX => error,
         rank => error.at_rank(rank),
-    };
+    }
+}
+
+/// The Python exception for an error.
+pub(crate) fn raise(py: Python<'_>, error: Error) -> PyErr {
+    let error = with_rank(error);
     // An exception raised by a signal handler during the call takes precedence over the call's own error.
     if let Some(raised) = interrupt::pending_exception() {
         return raised;

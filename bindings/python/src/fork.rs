@@ -3,16 +3,17 @@
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use pyo3::prelude::*;
-use unisono::{Error, Result};
+use unisono::{Error, Kind, Result};
 
-use crate::locate;
+use crate::{interrupt, locate};
 
 /// Number of forks between the first process and this one.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
-/// Registers the hook that counts forks.
+/// Registers the hook that runs in forked children.
 pub(crate) fn register_hooks(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     let arguments = pyo3::types::PyDict::new(py);
@@ -24,6 +25,7 @@ pub(crate) fn register_hooks(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[pyfunction]
 fn forked() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
+    interrupt::forked();
     locate::forked();
 }
 
@@ -79,13 +81,36 @@ pub(crate) struct WorldLiveness {
     /// Whether the world has one rank only: it may then be initialised again, while a rank of a job joins once.
     alone: bool,
     closed: AtomicBool,
+    /// Whether the latest call on a table, or the latest barrier, timed out.
+    late: AtomicBool,
     generation: u64,
 }
+
+/// The timeout of each step of leaving, after a call on a table has timed out.
+const LATE_TIMEOUT: Duration = Duration::from_millis(250);
 
 impl WorldLiveness {
     pub(crate) fn new(rank: usize, alone: bool) -> WorldLiveness {
         let generation = GENERATION.load(Ordering::Relaxed);
-        WorldLiveness { rank, alone, closed: AtomicBool::new(false), generation }
+        WorldLiveness {
+            rank,
+            alone,
+            closed: AtomicBool::new(false),
+            late: AtomicBool::new(false),
+            generation,
+        }
+    }
+
+    /// Records the outcome of a call on a table, or of a barrier.
+    pub(crate) fn record<R>(&self, outcome: &Result<R>) {
+        let late = outcome.as_ref().is_err_and(|error| error.kind() == Kind::Timeout);
+        self.late.store(late, Ordering::Relaxed);
+    }
+
+    /// The timeout with which to leave, if it is not the usual one: other ranks were already late for this rank's latest call
+    /// on a table, so it does not wait for them again.
+    pub(crate) fn leave_timeout(&self) -> Option<Duration> {
+        self.late.load(Ordering::Relaxed).then_some(LATE_TIMEOUT)
     }
 
     /// Ends the use of the world in this process.

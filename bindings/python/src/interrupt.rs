@@ -22,6 +22,15 @@ pub(crate) fn remember_main_thread(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
+/// The only thread of a forked child runs its signal handlers.
+pub(crate) fn forked() {
+    MAIN_THREAD.store(current_thread(), Ordering::Relaxed);
+}
+
+fn current_thread() -> i32 {
+    rustix::thread::gettid().as_raw_nonzero().get()
+}
+
 /// The interrupt hook of every group; it is called on slow waits only.
 pub(crate) fn hook() -> Arc<Interrupt> {
     static HOOK: LazyLock<Arc<Interrupt>> = LazyLock::new(|| Arc::new(handler_raised));
@@ -30,8 +39,8 @@ pub(crate) fn hook() -> Arc<Interrupt> {
 
 /// Runs pending signal handlers; true if one raised an exception. Other threads have none to run and must not wait for
 /// the GIL here.
-fn handler_raised() -> bool {
-    if rustix::thread::gettid().as_raw_nonzero().get() != MAIN_THREAD.load(Ordering::Relaxed) {
+pub(crate) fn handler_raised() -> bool {
+    if current_thread() != MAIN_THREAD.load(Ordering::Relaxed) {
         return false;
     }
     let raised = Python::try_attach(|py| py.check_signals().err()).flatten();
@@ -45,4 +54,9 @@ fn handler_raised() -> bool {
 /// The exception that the interrupting handler raised on this thread.
 pub(crate) fn pending_exception() -> Option<PyErr> {
     RAISED.take()
+}
+
+/// Whether there is such an exception.
+pub(crate) fn has_pending_exception() -> bool {
+    RAISED.with_borrow(Option::is_some)
 }

@@ -5,6 +5,8 @@ mod array;
 mod array_factory;
 mod call;
 mod call_guard;
+mod call_interface;
+mod call_queue;
 mod cuda_interface;
 mod destination;
 mod dlpack;
@@ -56,6 +58,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(halo::grid_axes, module)?)?;
     module.add_function(wrap_pyfunction!(halo::boundary_source, module)?)?;
     module.add_class::<pending::Pending>()?;
+    module.add_class::<call_queue::CallQueue>()?;
+    module.add_function(wrap_pyfunction!(call_interface::call_interface, module)?)?;
     module.add_class::<memory::Memory>()?;
     module.add_function(wrap_pyfunction!(program::main, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))

@@ -28,10 +28,15 @@ impl Drop for InterpreterEntry {
     }
 }
 
+/// Runs a function in the interpreter, on a library thread; none during finalization.
+pub(crate) fn attach<R>(work: impl FnOnce(Python<'_>) -> R) -> Option<R> {
+    let _entry = InterpreterEntry::begin()?;
+    Python::try_attach(work)
+}
+
 /// The position of the main thread, such as "train.py:31 in step", queried on a library thread; none during finalization.
 pub(crate) fn main_location() -> Option<String> {
-    let _entry = InterpreterEntry::begin()?;
-    Python::try_attach(|py| py.import("unisono.locate").ok()?.call_method0("where").ok()?.extract().ok())?
+    attach(|py| py.import("unisono.locate").ok()?.call_method0("where").ok()?.extract().ok())?
 }
 
 /// Registers `close` to run when the program exits.

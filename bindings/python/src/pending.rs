@@ -9,6 +9,7 @@ use unisono::{Error, POLL_INTERVAL, Result};
 use crate::call::{Arg, CallOutcome, seconds};
 use crate::errors::raise;
 use crate::fork::ProcessLocal;
+use crate::locate;
 
 /// A call in the background, whatever it holds until it ends: the caller's array, or the result that it fills.
 pub(crate) trait Running: Send + Sync {
@@ -18,6 +19,9 @@ pub(crate) trait Running: Send + Sync {
 
     /// The outcome, once the call has ended; only one thread obtains it.
     fn take(&self) -> Option<Result<CallOutcome>>;
+
+    /// Calls a function when the call has ended.
+    fn on_done(&self, callback: Box<dyn FnOnce() + Send>);
 }
 
 impl<T: Into<CallOutcome> + Send> Running for unisono::Pending<T> {
@@ -31,6 +35,10 @@ impl<T: Into<CallOutcome> + Send> Running for unisono::Pending<T> {
 
     fn take(&self) -> Option<Result<CallOutcome>> {
         Some(unisono::Pending::take(self)?.map(Into::into))
+    }
+
+    fn on_done(&self, callback: Box<dyn FnOnce() + Send>) {
+        unisono::Pending::on_done(self, callback);
     }
 }
 
@@ -90,6 +98,21 @@ impl Pending {
                 return Err(self.timed_out(py, started.elapsed()));
             }
         }
+    }
+
+    /// Calls a function without arguments when the call has ended.
+    fn on_done(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<()> {
+        let running = self.running.get().ok_or_else(|| raise(py, self.not_ours()))?;
+        py.detach(|| {
+            running.on_done(Box::new(move || {
+                locate::attach(|py| {
+                    if let Err(raised) = callback.call0(py) {
+                        raised.write_unraisable(py, Some(callback.bind(py)));
+                    }
+                });
+            }));
+        });
+        Ok(())
     }
 
     /// Whether the outcome has been fetched: a wait returns it at once.

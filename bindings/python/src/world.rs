@@ -190,8 +190,10 @@ impl World {
         self.liveness.close();
         let taken = self.world.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(world) = taken.and_then(ProcessLocal::into_inner) else { return Ok(()) };
+        let leave_timeout = self.liveness.leave_timeout();
         let ended = py.detach(|| {
             guard("shutdown", || {
+                leave_timeout.into_iter().for_each(|limit| world.set_timeout(limit));
                 drop(world);
                 Ok(())
             })

@@ -1,6 +1,7 @@
 """Calls in the background."""
 
 import gc
+import sys
 import threading
 
 import numpy as np
@@ -57,6 +58,24 @@ def test_a_wait_can_time_out_and_be_repeated(world):
     uni.send(np.arange(3.0), 0)
     assert pending.wait(timeout=20) is x
     np.testing.assert_array_equal(x, np.arange(3.0))
+
+
+def test_callbacks_run_when_the_call_has_ended(world, monkeypatch):
+    seen, ended = [], threading.Event()
+    pending = uni.all_reduce(np.ones(3), wait=False)
+    pending.add_done_callback(lambda done: seen.append(done.wait().sum()))
+    pending.add_done_callback(lambda done: ended.set())
+    assert ended.wait(60) and seen == [3.0]
+    pending.wait()
+    pending.add_done_callback(lambda done: seen.append(done is pending))
+    assert seen == [3.0, True]
+    reported = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda report: reported.append(report.exc_value))
+    pending, ended = uni.barrier(wait=False), threading.Event()
+    pending.add_done_callback(lambda done: 1 / 0)
+    pending.add_done_callback(lambda done: ended.set())
+    assert ended.wait(60) and isinstance(reported[0], ZeroDivisionError)
+    pending.wait()
 
 
 def test_dropping_one_warns_and_keeps_its_memory(world):

@@ -19,11 +19,12 @@ for name in sys.argv[1:]:
         print(name)
         continue
     if name == 'torch':
-        # A backend written in Python needs PyTorch 2.14.
+        # PyTorch finds the backend by its name since version 2.14.
         version = tuple(map(int, metadata.version(name).split('+')[0].split('.')[:2]))
         backends = metadata.entry_points(group='torch.distributed.backends')
-        works = version >= (2, 14) and any(one.name == 'unisono' for one in backends)
-        print('process_groups', *['init_process_group(\"unisono\") works'] * works)
+        works = version >= (2, 8) and any(one.name == 'unisono' for one in backends)
+        after = ' after import unisono.torch' if version < (2, 14) else ''
+        print('process_groups', *['init_process_group(\"unisono\") works' + after] * works)
 ";
 
 pub(super) fn section(runner: &mut ProbeRunner) -> ReportSection {

@@ -3,6 +3,7 @@ from os import PathLike
 from typing import Any, final
 
 __all__ = [
+    "CallQueue",
     "Group",
     "HaloExchange",
     "HaloPlan",
@@ -16,6 +17,7 @@ __all__ = [
     "World",
     "__version__",
     "boundary_source",
+    "call_interface",
     "grid_axes",
     "main",
     "placement",
@@ -256,9 +258,21 @@ class HaloExchange:
 @final
 class Pending:
     def wait(self, timeout: float | None) -> Any: ...
+    def on_done(self, callback: Callable[[], object]) -> None: ...
     def done(self) -> bool: ...
     @property
     def is_over(self) -> bool: ...
+
+@final
+class CallQueue:
+    def __new__(cls) -> CallQueue: ...
+    def submit(self, call: Any, background: bool) -> int | None: ...
+    def wait(self, number: int, limit: float) -> bool: ...
+    @property
+    def is_idle(self) -> bool: ...
+    def close(self) -> None: ...
+
+def call_interface(queue: CallQueue, group: Group | None) -> Any: ...
 
 @final
 class Memory:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from unisono import _native
@@ -54,6 +55,23 @@ class Pending(Generic[T]):
             self.__dict__.setdefault("_result", finish(native.wait(timeout)))
             self._started = None
         return self._result
+
+    def add_done_callback(self, callback: Callable[[Pending[T]], object]) -> None:
+        """Calls a function when the call has ended, as `concurrent.futures.Future.add_done_callback` does.
+
+        It is called on the library's thread that has made the call, or here if the call has ended already. It
+        may call `wait` of this object. The group's next call in the background begins when the function has
+        returned: it must not wait for another one. An exception on the library's thread is passed to
+        `sys.unraisablehook`.
+
+        Args:
+            callback: Called with this object.
+        """
+        started = self._started
+        if started is None:
+            callback(self)
+        else:
+            started[0].on_done(partial(callback, self))
 
     def done(self) -> bool:
         """Whether `wait` would return at once."""

@@ -1,5 +1,6 @@
 """PyTorch's process groups over the backend `unisono`: without a launcher, under torchrun, and in trouble."""
 
+import contextlib
 import importlib.util
 import os
 import re
@@ -7,15 +8,16 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="no PyTorch here: pip install torch")
 dist = pytest.importorskip("torch.distributed", reason="this build of PyTorch has no process groups")
 
-from unisono.torch.distributed import OLDEST  # noqa: E402
+from unisono.torch.distributed.versions import OLDEST, OLDEST_WITH_BACKENDS, version  # noqa: E402
 
-if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST:
+if version() < OLDEST:
     pytest.skip(f"PyTorch {torch.__version__} is older than {OLDEST}", allow_module_level=True)
 
 COLLECTIVES = [
@@ -44,6 +46,8 @@ GROUPS = [
     "timeouts",
     "mismatched",
     "aborted",
+    "interrupted",
+    "threads",
     "forked",
     "again",
 ]
@@ -69,27 +73,57 @@ MODELS = [
     "checkpoints",
 ]
 PARALLEL = ["dtensors", "tensor_parallel", "sharded_options", "hybrid", "pipeline", "functions"]
+if version() < (2, 11):  # the oldest one in which these were run on CPUs
+    MODELS = [part for part in MODELS if part in ("replicated", "joined", "hooks", "optimizers", "unused")]
+    PARALLEL = ["dtensors", "functions"]
+
+
+PYTHON_ONLY = {"UNISONO_TORCH_NATIVE": "0"}
+
+
+@pytest.fixture(scope="module")
+def with_native_part(tmp_path_factory):
+    """The environment of programs that use the C++ part; it is built once."""
+    if shutil.which(os.environ.get("CXX", "c++")) is None:
+        pytest.skip("no C++ compiler here")
+    if version() < OLDEST_WITH_BACKENDS:
+        pytest.skip(f"no C++ part for PyTorch {torch.__version__}")
+    environment = {"XDG_CACHE_HOME": str(tmp_path_factory.mktemp("native"))}
+    build = [sys.executable, "-m", "unisono.torch.distributed.native"]
+    subprocess.run(build, check=True, timeout=600, env={**os.environ, **environment})
+    return environment
+
+
+@pytest.fixture(params=["python", "native"])
+def part(request):
+    """The environment of programs without or with the C++ part."""
+    return PYTHON_ONLY if request.param == "python" else request.getfixturevalue("with_native_part")
+
+
+def each_with(*cases):
+    """Numbers of ranks, each with one of the parts: all numbers with both would take twice the time."""
+    return pytest.mark.parametrize(("ranks", "part"), cases, indirect=["part"])
 
 
 @pytest.fixture
 def run_spawned(run_framework):
     """Runs a program that starts its ranks itself."""
 
-    def run(ranks, program, *parts, **options):
-        options = {"PYTHONWARNINGS": "ignore", **options}
+    def run(ranks, program, *parts, part=PYTHON_ONLY, **options):
+        options = {"PYTHONWARNINGS": "ignore", **part, **options}
         return run_framework(1, program, str(ranks), *parts, launcher="none", **options)
 
     return run
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-def test_collectives(run_spawned, ranks):
-    run_spawned(ranks, "backend_collectives.py", *COLLECTIVES).check()
+@each_with((1, "python"), (2, "native"), (3, "python"), (4, "native"))
+def test_collectives(run_spawned, ranks, part):
+    run_spawned(ranks, "backend_collectives.py", *COLLECTIVES, part=part).check()
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_groups(run_spawned, ranks):
-    run_spawned(ranks, "backend_groups.py", *GROUPS).check()
+@each_with((1, "native"), (2, "python"), (4, "native"))
+def test_groups(run_spawned, ranks, part):
+    run_spawned(ranks, "backend_groups.py", *GROUPS, part=part).check()
 
 
 @pytest.fixture(scope="module")
@@ -98,24 +132,24 @@ def checkpoint_folder(tmp_path_factory):
     return str(tmp_path_factory.mktemp("checkpoints"))
 
 
-@pytest.mark.parametrize("ranks", [3, 1, 2])
-def test_models(run_spawned, ranks, checkpoint_folder):
-    run_spawned(ranks, "backend_models.py", *MODELS, CHECKPOINTS=checkpoint_folder).check()
+@each_with((3, "native"), (1, "python"), (2, "python"))
+def test_models(run_spawned, ranks, part, checkpoint_folder):
+    run_spawned(ranks, "backend_models.py", *MODELS, part=part, CHECKPOINTS=checkpoint_folder).check()
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_parallel_models(run_spawned, ranks):
-    run_spawned(ranks, "backend_parallel.py", *PARALLEL).check()
+@each_with((2, "python"), (4, "native"))
+def test_parallel_models(run_spawned, ranks, part):
+    run_spawned(ranks, "backend_parallel.py", *PARALLEL, part=part).check()
 
 
-def test_every_call_is_compared_in_debug_mode(run_spawned):
+def test_every_call_is_compared_in_debug_mode(run_spawned, part):
     parts = ["means", "views", "asynchronous", "objects"]
-    run_spawned(2, "backend_collectives.py", *parts, TORCH_DISTRIBUTED_DEBUG="DETAIL").check()
-    run_spawned(2, "backend_models.py", "replicated", TORCH_DISTRIBUTED_DEBUG="DETAIL").check()
+    run_spawned(2, "backend_collectives.py", *parts, part=part, TORCH_DISTRIBUTED_DEBUG="DETAIL").check()
+    run_spawned(2, "backend_models.py", "replicated", part=part, TORCH_DISTRIBUTED_DEBUG="DETAIL").check()
 
 
-def test_a_killed_rank_is_named_within_two_seconds(run_spawned):
-    job = run_spawned(3, "backend_groups.py", "killed")
+def test_a_killed_rank_is_named_within_two_seconds(run_spawned, part):
+    job = run_spawned(3, "backend_groups.py", "killed", part=part)
     assert job.status != 0
     assert "rank 0 saw it" in job.output and "rank 1 saw it" in job.output, job.output
 
@@ -244,12 +278,169 @@ def test_ranks_in_namespaces_of_their_own(namespaces):
         assert f"rank {rank} is done" in outputs[rank // 2], "\n".join(outputs)
 
 
+def test_devices():
+    """One backend serves CPU and CUDA tensors, unless a program names another one for a device."""
+    from torch.distributed.distributed_c10d import BackendConfig
+
+    def devices(text):
+        return BackendConfig(text).get_device_backend_map()
+
+    assert devices("unisono") == {"cpu": "unisono", "cuda": "unisono"}
+    assert devices("cpu:unisono,cuda:nccl") == {"cpu": "unisono", "cuda": "nccl"}
+    assert dist.Backend.default_device_backend_map["cuda"] == "nccl"
+
+
+@pytest.mark.skipif(
+    version() < OLDEST_WITH_BACKENDS, reason="older versions have one backend for all devices"
+)
+@pytest.mark.parametrize("backend", ["cpu:unisono,cuda:gloo", "cpu:gloo,cuda:unisono"])
+def test_one_backend_for_each_type_of_device(run_spawned, backend):
+    run_spawned(2, "backend_groups.py", "mixed", BACKEND=backend).check()
+
+
+def test_tensors_of_one_call_are_on_one_device():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from unisono.torch.distributed.streams import common_device
+
+    with FakeTensorMode():
+        host = torch.empty(2)
+        here, there = torch.empty(2, device="cuda:0"), torch.empty(2, device="cuda:1")
+    assert common_device("all_gather", 0, [host], [host, host]) is None
+    assert common_device("all_gather", 0, [here], [here]) == torch.device("cuda:0")
+    assert common_device("barrier", 0, [], []) is None
+    for lists in ([[host], [here]], [[here, there], []]):
+        with pytest.raises(
+            ValueError, match=r"unisono:all_gather: rank 3: expected .* on one device, .*cuda:0"
+        ):
+            common_device("unisono:all_gather", 3, *lists)
+
+
+class Device:
+    """A recorder of what is done with streams, instead of those of a device."""
+
+    def __init__(self, monkeypatch):
+        self.log, self.current, self.capturing = [], self.stream("caller's"), False
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda _: self.current)
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: self.capturing)
+        monkeypatch.setattr(torch.cuda, "Stream", lambda _: self.stream("group's"))
+        monkeypatch.setattr(torch.cuda, "stream", self.use)
+
+    def stream(self, name):
+        return SimpleNamespace(
+            name=name,
+            record_event=lambda: self.log.append(f"event on {name}") or "event",
+            wait_event=lambda event: self.log.append(f"{name} waits for {event}"),
+            synchronize=lambda: self.log.append(f"synchronize {name}"),
+        )
+
+    @contextlib.contextmanager
+    def use(self, stream):
+        before, self.current = self.current, stream
+        yield
+        self.current = before
+
+
+def test_calls_on_devices_are_ordered_with_the_callers_stream(monkeypatch):
+    """The order of events, on a device that only records them; tests/gpu checks the effect."""
+    from unisono.torch.distributed.streams import Streams
+
+    device, streams = Device(monkeypatch), Streams()
+    x = SimpleNamespace(
+        layout=torch.strided, record_stream=lambda stream: device.log.append(f"keep x for {stream.name}")
+    )
+
+    def job():
+        device.log.append(f"call on {device.current.name}")
+
+    streams.ordered(job, torch.device("cuda:0"), [x], background=False)()
+    assert device.log == ["call on caller's"]
+
+    device.log.clear()
+    run = streams.ordered(job, torch.device("cuda:0"), [x], background=True)
+    assert device.log == ["event on caller's"]  # when the call is made, not when it runs
+    run()
+    assert device.log[1:] == ["group's waits for event", "call on group's", "synchronize group's"]
+
+    def failing():
+        raise TimeoutError("late")
+
+    device.log.clear()
+    with pytest.raises(TimeoutError):
+        streams.ordered(failing, torch.device("cuda:0"), [x], background=True)()
+    assert device.log[-1] == "keep x for group's"  # without a wait, which might take as long again
+
+    device.capturing = True
+    for background in (False, True):
+        with pytest.raises(dist.DistBackendError, match="outside of a CUDA graph"):
+            streams.ordered(job, torch.device("cuda:0"), [x], background)
+
+
+APART = [((0, 8), (8, 16)), ((8, 16), (0, 8)), ((4, 4), (0, 32)), ((0, 0), (0, 0))]
+OVERLAPPING = [
+    ((0, 8), (0, 32)),
+    ((8, 16), (0, 32)),
+    ((0, 32), (8, 16)),
+    ((0, 9), (8, 16)),
+    ((9, 17), (8, 16)),
+]
+
+
+def test_inputs_on_devices_that_overlap_the_output_are_copied():
+    from unisono.torch.distributed.tensors import apart
+
+    def memory(span):
+        return SimpleNamespace(
+            is_cuda=True,
+            data_ptr=lambda: span[0],
+            numel=lambda: span[1] - span[0],
+            element_size=lambda: 1,
+            clone=lambda: "copy",
+        )
+
+    for spans in (*APART, *OVERLAPPING):
+        x, out = map(memory, spans)
+        assert apart(x, out) is ("copy" if spans in OVERLAPPING else x), spans
+
+
 def test_an_old_version_of_pytorch_is_named(monkeypatch):
     from unisono.torch import distributed
 
-    monkeypatch.setattr(torch, "__version__", "2.6.0+cpu")
-    with pytest.raises(ImportError, match=r"needs PyTorch 2\.14 or newer, and this is 2\.6\.0"):
+    monkeypatch.setattr(torch, "__version__", "2.7.1+cpu")
+    with pytest.raises(ImportError, match=r"needs PyTorch 2\.8 or newer, and this is 2\.7\.1"):
         distributed.register()
+    distributed.register_in_older_versions()  # programs that do not use it can import unisono.torch
+
+
+def test_older_versions_are_told_the_name(monkeypatch):
+    from unisono.torch import distributed
+
+    monkeypatch.setattr(dist.Backend, "_plugins", {})
+    register = []
+    monkeypatch.setattr(dist.Backend, "register_backend", lambda name, *_, **__: register.append(name))
+    distributed.register_in_older_versions()
+    assert register == ([] if version() >= OLDEST_WITH_BACKENDS else ["unisono"])
+    monkeypatch.setattr(torch, "__version__", "2.8.0+cu128")
+    distributed.register_in_older_versions()
+    assert "unisono" in register
+
+
+# Before version 2.14, the backend takes the place of the process group.
+def test_the_process_groups_of_older_versions(run_spawned):
+    options = {"UNISONO_TORCH_GROUP": "1", "TORCH_FR_BUFFER_SIZE": "0"}  # not for such groups
+    run_spawned(2, "backend_collectives.py", *COLLECTIVES, **options).check()
+    run_spawned(2, "backend_groups.py", *GROUPS, "combined", **options).check()
+    parts = [part for part in MODELS if part != "checkpoints"]
+    run_spawned(2, "backend_models.py", *parts, **options).check()
+    run_spawned(2, "backend_parallel.py", *PARALLEL, **options).check()
+
+
+def test_the_native_part_names_an_old_version_of_pytorch(monkeypatch):
+    from unisono.torch.distributed import native
+
+    monkeypatch.setattr(torch, "__version__", "2.11.0")
+    with pytest.raises(RuntimeError, match=r"needs PyTorch 2\.14 or newer, and this is 2\.11\.0"):
+        native.build()
 
 
 SUITE = [
@@ -296,13 +487,8 @@ def run_suite(mode, tests, **environment):
 
 
 def test_a_part_of_pytorchs_own_tests():
-    run_suite("unisono", SUITE, UNISONO_TORCH_NATIVE="0")
+    run_suite("unisono", SUITE, **PYTHON_ONLY)
 
 
-def test_a_part_of_pytorchs_own_tests_with_the_native_part(tmp_path):
-    if shutil.which(os.environ.get("CXX", "c++")) is None:
-        pytest.skip("no C++ compiler here")
-    cache = {"XDG_CACHE_HOME": str(tmp_path)}
-    build = [sys.executable, "-m", "unisono.torch.distributed.native"]
-    subprocess.run(build, check=True, timeout=600, env={**os.environ, **cache})
-    run_suite("unisono as gloo", [*SUITE, *SUITE_AS_GLOO], **cache)
+def test_a_part_of_pytorchs_own_tests_with_the_native_part(with_native_part):
+    run_suite("unisono as gloo", [*SUITE, *SUITE_AS_GLOO], **with_native_part)

@@ -90,27 +90,31 @@ class Kernel:
         """Computes the outputs and applies the changes of shared arrays that the callable returns."""
         shareds = {name: self.value(one) for name, one in self.shareds.items()}
         result = self.call([self.argument(arguments[at]) for at in self._order], shareds)
-        changes: dict[str, Any] = {}
-        if isinstance(result, Updated):
-            result, changes = result.outputs, result.values
-        unknown = [name for name in changes if name not in self.shareds]
+        if not isinstance(result, Updated):
+            return self._outputs(result)
+        unknown = [name for name in result.values if name not in self.shareds]
         if unknown:
             raise ValueError(
                 "updated: expected names of shared arrays "
                 f"({', '.join(self.shareds) or 'the function has none'}), "
                 f"received {unknown[0]!r}; name it in shareds"
             )
+        outputs = self._outputs(result.outputs)
+        fitted = {
+            name: self.shareds[name]._fitted(self.stored(value), "updated")
+            for name, value in result.values.items()
+        }
+        for name, value in fitted.items():
+            self.shareds[name].value = value
+        return outputs
+
+    def _outputs(self, result: Any) -> list[Any]:
         outputs = [self.result(one) for one in _listed(result)]
         if len(outputs) != self.definition.outputs:
             raise TypeError(
                 f"expected {self.definition.outputs} outputs, as declared, received {len(outputs)}; "
                 'declare one mode for each, such as outputs=["avg", "gather"]'
             )
-        fitted = {
-            name: self.shareds[name]._fitted(self.stored(value), "updated") for name, value in changes.items()
-        }
-        for name, value in fitted.items():
-            self.shareds[name].value = value
         return outputs
 
 

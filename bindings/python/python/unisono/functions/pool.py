@@ -78,7 +78,7 @@ class Pool:
             os.environ.update(own[master])
             world = self._job.join(master, START_SECONDS)
             self.member = Member(Link(world, min(timeout or FOREVER, FOREVER)), master)
-            self.replication = Replication(self.member, self._send_command)
+            self.replication = Replication(self.member, self.run)
         except BaseException:
             self._processes.end(0)
             raise
@@ -116,9 +116,6 @@ class Pool:
 
     def run(self, task: Any, command: tuple[Any, ...]) -> Any:
         """Runs a task on every rank."""
-        return self._send_command(task, command)
-
-    def _send_command(self, task: Any, command: tuple[Any, ...]) -> Any:
         message = pickle.dumps(command, 5)
         member = self.member
         with self.lock:

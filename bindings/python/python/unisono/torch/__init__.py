@@ -18,10 +18,13 @@ except ImportError as error:
 from typing import TYPE_CHECKING, Any
 
 from unisono.torch.broadcast import broadcast_parameters
+from unisono.torch.distributed import register_in_older_versions
 from unisono.torch.gradients import average_gradients
 from unisono.torch.parallel import DistributedDataParallel
 from unisono.torch.parameters import ModuleParameters, parameters_of
 from unisono.torch.sampler import DistributedSampler
+
+register_in_older_versions()
 
 if TYPE_CHECKING:
     from unisono.torch.space.exchange import halo_exchange

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ReduceOp
 
-from backend_common import fails, main, same, values
+from backend_common import fails, main, put, same, values
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
@@ -65,18 +65,18 @@ def reductions(rank, size):
             blocks = [values(other, dtype, count * size, seed=1) for other in range(size)]
             for op in operations(dtype):
                 expected = naive(op, rows)
-                x = rows[rank].clone()
+                x = put(rows[rank])
                 dist.all_reduce(x, op)
                 same(x, expected)
-                x, root = rows[rank].clone(), size - 1
+                x, root = put(rows[rank]), size - 1
                 dist.reduce(x, root, op)
                 same(x, expected if rank == root else x)
                 expected = naive(op, blocks).view(size, count)[rank]
                 out = torch.empty(count, dtype=dtype)
-                dist.reduce_scatter_tensor(out, blocks[rank].clone(), op)
+                dist.reduce_scatter_tensor(out, put(blocks[rank]), op)
                 same(out, expected)
                 out = torch.empty(count, dtype=dtype)
-                dist.reduce_scatter(out, list(blocks[rank].view(size, count).clone().unbind()), op)
+                dist.reduce_scatter(out, list(put(blocks[rank]).view(size, count).unbind()), op)
                 same(out, expected)
 
 
@@ -87,7 +87,7 @@ def means(rank, size):
         dist.all_reduce(x, ReduceOp.AVG)
         same(x, torch.full((5,), (size - 1) / 2, dtype=dtype))
     x = torch.full((3,), float(rank + 1))
-    dist.all_reduce(x, dist.ReduceOp.PREMUL_SUM(0.5))
+    dist.all_reduce(x, dist._make_nccl_premul_sum(0.5))
     same(x, torch.full((3,), size * (size + 1) / 4))
 
 
@@ -150,21 +150,21 @@ def moves(rank, size):
         for count in SIZES:
             rows = [values(other, dtype, count) for other in range(size)]
             for root in range(size):
-                x = rows[rank].clone()
+                x = put(rows[rank])
                 dist.broadcast(x, root)
                 same(x, rows[root])
                 outs = [torch.empty(count, dtype=dtype) for _ in range(size)] if rank == root else None
-                dist.gather(rows[rank].clone(), outs, dst=root)
+                dist.gather(put(rows[rank]), outs, dst=root)
                 if rank == root:
                     [same(*pair) for pair in zip(outs, rows, strict=True)]
                 out = torch.empty(count, dtype=dtype)
-                dist.scatter(out, [row.clone() for row in rows] if rank == root else None, src=root)
+                dist.scatter(out, [put(row) for row in rows] if rank == root else None, src=root)
                 same(out, rows[rank])
             outs = [torch.empty(count, dtype=dtype) for _ in range(size)]
-            dist.all_gather(outs, rows[rank].clone())
+            dist.all_gather(outs, put(rows[rank]))
             [same(*pair) for pair in zip(outs, rows, strict=True)]
             out = torch.empty(size * count, dtype=dtype)
-            dist.all_gather_into_tensor(out, rows[rank].clone())
+            dist.all_gather_into_tensor(out, put(rows[rank]))
             same(out, torch.cat(rows))
             # The input as a part of the output.
             whole = torch.zeros(size, count, dtype=torch.float32).to(dtype)
@@ -179,10 +179,10 @@ def exchanges(rank, size):
         for count in SIZES:
             blocks = [values(other, dtype, count * size).view(size, count) for other in range(size)]
             outs = [torch.empty(count, dtype=dtype) for _ in range(size)]
-            dist.all_to_all(outs, [one.clone() for one in blocks[rank]])
+            dist.all_to_all(outs, [put(one) for one in blocks[rank]])
             [same(out, block[rank]) for out, block in zip(outs, blocks, strict=True)]
             out = torch.empty(size * count, dtype=dtype)
-            dist.all_to_all_single(out, blocks[rank].reshape(-1).clone())
+            dist.all_to_all_single(out, put(blocks[rank].reshape(-1)))
             same(out, torch.cat([block[rank] for block in blocks]))
         # Rank r sends r + 2 * other rows of three elements to each other rank.
         sent = [rank + 2 * other for other in range(size)]
@@ -192,11 +192,11 @@ def exchanges(rank, size):
             for one in range(size)
         ]
         out = torch.empty(sum(received), 3, dtype=dtype)
-        dist.all_to_all_single(out, table[rank].clone(), received, sent)
+        dist.all_to_all_single(out, put(table[rank]), received, sent)
         parts = [table[one].split([one + 2 * o for o in range(size)])[rank] for one in range(size)]
         same(out, torch.cat(parts))
         outs = [torch.empty(n, 3, dtype=dtype) for n in received]
-        dist.all_to_all(outs, list(table[rank].split(sent)))
+        dist.all_to_all(outs, list(put(table[rank]).split(sent)))
         [same(*pair) for pair in zip(outs, parts, strict=True)]
 
 
@@ -248,6 +248,13 @@ def asynchronous(rank, size):
     out, x = torch.empty(size * 3), torch.full((3,), float(rank))
     dist.all_gather_into_tensor(out, x, async_op=True).wait(timedelta(seconds=50))
     same(out, torch.arange(size).repeat_interleave(3).float())
+    out[3 * rank : 3 * rank + 3] = rank + 1.0  # in place, as FSDP2 gathers
+    dist.all_gather_into_tensor(out, out[3 * rank : 3 * rank + 3])
+    same(out, torch.arange(1, size + 1).repeat_interleave(3).float())
+    x = torch.ones(3)
+    version = x._version
+    dist.all_reduce(x)
+    assert x._version > version, "autograd would not see that the values have changed"
 
 
 def coalesced(rank, size):

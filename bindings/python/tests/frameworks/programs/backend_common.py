@@ -9,25 +9,34 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from unisono.torch.distributed import register_in_older_versions
+from unisono.torch.distributed.versions import version
+
+register_in_older_versions()
 BACKEND = os.environ.get("BACKEND", "unisono")
 SECONDS = timedelta(seconds=60)
 
 
 def values(rank, dtype, size, seed=0):
     """What a rank contributes; every rank can compute what the others have."""
-    generator = torch.Generator().manual_seed(1000 * seed + rank)
+    options = {"generator": torch.Generator("cpu").manual_seed(1000 * seed + rank), "device": "cpu"}
     if dtype.is_complex:
-        return torch.view_as_complex(torch.randint(-4, 5, (size, 2), generator=generator).float()).to(dtype)
+        return torch.view_as_complex(torch.randint(-4, 5, (size, 2), **options).float()).to(dtype)
     if dtype is torch.bool:
-        return torch.randint(0, 2, (size,), generator=generator).bool()
+        return torch.randint(0, 2, (size,), **options).bool()
     low = 0 if not dtype.is_signed else -4
-    return torch.randint(low, 5, (size,), generator=generator).to(dtype)
+    return torch.randint(low, 5, (size,), **options).to(dtype)
+
+
+def put(x):
+    """A copy on the device that is tested."""
+    return x.to(torch.get_default_device(), copy=True)
 
 
 def same(made, expected):
     """Compares bits, also of types without a comparison."""
     assert made.dtype == expected.dtype and made.shape == expected.shape, (made, expected)
-    made, expected = made.contiguous(), expected.contiguous()
+    made, expected = made.cpu().contiguous(), expected.cpu().contiguous()
     if made.dtype.itemsize == 1:
         made, expected = made.view(torch.uint8), expected.view(torch.uint8)
     assert torch.equal(made, expected), (made, expected)
@@ -41,6 +50,14 @@ def fails(kind, text, call):
         assert text in str(error), error
         return error
     raise AssertionError(f"{text}: no error")
+
+
+def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
+    """PyTorch's function, which accepts no other backend than Gloo before version 2.14; the method does."""
+    if version() >= (2, 14):
+        dist.monitored_barrier(group, timeout, wait_all_ranks)
+    else:
+        (group or dist.group.WORLD).monitored_barrier(timeout, wait_all_ranks=wait_all_ranks)
 
 
 def simulate_hosts(numbers):
@@ -65,20 +82,15 @@ def one_rank(rank, size, path, names):
 
 
 def main():
-    """Runs the parts that the arguments name, on as many ranks as the first argument says."""
+    """Runs the parts that the arguments name, on as many ranks as the first argument says.
+
+    Forked ranks have PyTorch already; spawned ones, for START=spawn, import it, which takes seconds.
+    """
     size, names = int(sys.argv[1]), sys.argv[2:]
-    spawn = mp.get_context("spawn")
+    context = mp.get_context(os.environ.get("START", "fork"))
     with tempfile.TemporaryDirectory() as folder:
-        arguments = (size, f"{folder}/store", names, sys.argv[0])
-        ranks = [spawn.Process(target=_start, args=(rank, *arguments)) for rank in range(size)]
+        arguments = (size, f"{folder}/store", names)
+        ranks = [context.Process(target=one_rank, args=(rank, *arguments)) for rank in range(size)]
         [process.start() for process in ranks]
         [process.join() for process in ranks]
     sys.exit(any(process.exitcode for process in ranks))
-
-
-def _start(rank, size, path, names, program):
-    import runpy
-
-    # A spawned process imports the program under another name; the parts are looked up in it.
-    sys.modules["__main__"].__dict__.update(runpy.run_path(program, run_name="ranks"))
-    one_rank(rank, size, path, names)

@@ -10,7 +10,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from backend_common import BACKEND, fails, main, same
+from backend_common import BACKEND, fails, main, monitored_barrier, same
 
 
 def messages(rank, size):
@@ -73,13 +73,49 @@ def splits(rank, size):
     """Groups that a group is split into; some ranks are in none. PyTorch needs the C++ part for this."""
     if not dist.group.WORLD._get_backend(torch.device("cpu")).supports_splitting:
         return
+    from unisono.torch.distributed.backend import ALIVE
+
     for parts in ([[0], list(range(1, size))], [list(range(size))], [[size - 1]]):
+        before = len(ALIVE)
         group = dist.split_group(None, [part for part in parts if part])
+        assert len(ALIVE) == before + any(rank in part for part in parts)  # one for all types of devices
         for part in parts:
             if rank in part:
                 x = torch.tensor([float(rank)])
                 dist.all_reduce(x, group=group)
                 assert x.item() == sum(part)
+    for _ in range(2):  # of equal names
+        group = dist.split_group(None, [list(range(size))])
+        dist.barrier(group)
+        dist.destroy_process_group(group)
+
+
+def mixed(rank, size):
+    """A group with one backend for each type of device, and its subgroups, in the same world."""
+    from unisono.torch.distributed.backend import UnisonoBackend
+
+    [ours] = [torch.device(pair.split(":")[0]) for pair in BACKEND.split(",") if pair.endswith("unisono")]
+    for group in (dist.group.WORLD, dist.new_group(list(range(size))), dist.new_group([0])):
+        if group is dist.GroupMember.NON_GROUP_MEMBER:
+            continue
+        backend = group._get_backend(ours)
+        assert isinstance(backend, UnisonoBackend)
+        assert (backend.world is not None) == (group is dist.group.WORLD)
+        x = torch.ones(3)
+        dist.all_reduce(x, group=group)
+        assert x.tolist() == [group.size()] * 3
+        dist.barrier(group)
+        listed = [None] * group.size()
+        dist.all_gather_object(listed, rank, group=group)
+        assert listed == list(range(group.size()))
+
+
+def combined(rank, size):
+    """A backend for another device is an error where the group would ignore it, not a surprise later."""
+    text = "cannot combine it with others"
+    fails(RuntimeError, text, lambda: dist.new_group(list(range(size)), backend="cpu:unisono,cuda:gloo"))
+    group = dist.new_group(list(range(size)), backend="cpu:unisono")
+    dist.barrier(group)
 
 
 def any_source(rank, size):
@@ -152,39 +188,39 @@ def again(rank, size):
 
 def monitored(rank, size):
     """The barrier names the ranks that do not arrive; the group can be used after it."""
-    dist.monitored_barrier()
+    monitored_barrier()
     limit = timedelta(seconds=1)
     if size > 1:
         if rank == 0:
             error = fails(
                 RuntimeError,
                 f"Rank {size - 1} failed to pass monitoredBarrier in 1000 ms",
-                lambda: dist.monitored_barrier(timeout=limit),
+                lambda: monitored_barrier(timeout=limit),
             )
             assert "[Rank 0]" in str(error)
         elif rank < size - 1:
-            fails(RuntimeError, "reached monitoredBarrier", lambda: dist.monitored_barrier(timeout=limit))
+            fails(RuntimeError, "reached monitoredBarrier", lambda: monitored_barrier(timeout=limit))
     dist.barrier()
     if rank != size - 1:
         dist.distributed_c10d._get_default_store().set(f"passed {rank}", "")
     dist.barrier()
     if rank == size - 1 and size > 1:
         # The late rank has made one barrier less: it makes up for it, as a program would that was only late.
-        fails(RuntimeError, "reached monitoredBarrier", lambda: dist.monitored_barrier(timeout=limit))
-    dist.monitored_barrier(wait_all_ranks=True)
+        fails(RuntimeError, "reached monitoredBarrier", lambda: monitored_barrier(timeout=limit))
+    monitored_barrier(wait_all_ranks=True)
 
 
 def monitored_across_hosts(rank, size):
     """The barrier passes if all ranks arrive, and names one that does not, which ends the group's use."""
     group = dist.new_group(list(range(size)))
-    dist.monitored_barrier(group, wait_all_ranks=True)
+    monitored_barrier(group, wait_all_ranks=True)
     if rank == 0:
         text = f"Rank {size - 1} failed to pass monitoredBarrier"
         limit = timedelta(seconds=2)
-        fails(RuntimeError, text, lambda: dist.monitored_barrier(group, limit))
-        fails(RuntimeError, text, lambda: dist.monitored_barrier(group, limit))
+        fails(RuntimeError, text, lambda: monitored_barrier(group, limit))
+        fails(RuntimeError, text, lambda: monitored_barrier(group, limit))
     elif rank < size - 1:
-        fails(RuntimeError, "monitored", lambda: dist.monitored_barrier(group, timedelta(seconds=2)))
+        fails(RuntimeError, "monitored", lambda: monitored_barrier(group, timedelta(seconds=2)))
 
 
 def timeouts(rank, size):
@@ -254,6 +290,70 @@ def aborted(rank, size):
     x = torch.ones(1)
     dist.all_reduce(x)
     assert x.item() == size
+
+
+def interrupted(rank, size):
+    """A signal handler's exception ends a wait: the call as well, unless it is made in the background."""
+
+    class Stop(Exception):
+        pass
+
+    def stop(*_):
+        raise Stop
+
+    def stopped(call):
+        old = signal.signal(signal.SIGALRM, stop)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        fails(Stop, "", call)
+        signal.signal(signal.SIGALRM, old)
+
+    if size == 1:
+        return
+    x = torch.ones(3)
+    if rank == 0:
+        work = dist.all_reduce(x, async_op=True)
+        time.sleep(0.1)  # the background thread has begun
+        stopped(work.wait)
+        dist.barrier()
+        work.wait()
+    else:
+        time.sleep(1)
+        dist.all_reduce(x)
+        dist.barrier()
+    same(x, torch.full((3,), float(size)))
+    group = dist.new_group(list(range(size)))
+    if rank == 0:
+        stopped(lambda: dist.all_reduce(x, group=group))
+    else:
+        time.sleep(1)
+        # Rank 0 may have contributed to the first call before it was interrupted.
+        twice = range(2)
+        fails(RuntimeError, "lost rank 0", lambda: [dist.all_reduce(x, group=group) for _ in twice])
+
+
+def threads(rank, size):
+    """Threads that share a process group, each with calls of a group of its own besides."""
+    own = [dist.new_group(list(range(size))) for _ in range(4)]
+    failed = []
+
+    def run(index):
+        try:
+            for turn in range(50):
+                x = torch.full((7,), float(rank + index + turn))
+                work = dist.all_reduce(x, group=own[index], async_op=True)
+                if turn % 2:
+                    work.wait()
+                else:
+                    work.get_future().wait()
+                same(x, torch.full((7,), size * (size - 1) / 2 + size * (index + turn)))
+                dist.all_reduce(torch.ones(3))  # the same call in all threads: any order matches
+        except BaseException as error:
+            failed.append(error)
+
+    running = [threading.Thread(target=run, args=(index,)) for index in range(4)]
+    [thread.start() for thread in running]
+    [thread.join(60) for thread in running]
+    assert not failed and not any(thread.is_alive() for thread in running), failed
 
 
 def forked(rank, size):

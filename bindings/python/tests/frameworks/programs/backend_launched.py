@@ -7,7 +7,9 @@ import torch
 import torch.distributed as dist
 
 import unisono as uni
+from unisono.torch.distributed import register_in_older_versions
 
+register_in_older_versions()
 world = uni.init()
 # torchrun sets these by itself.
 os.environ.setdefault("RANK", str(world.rank))

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from backend_common import main
+from backend_common import main, put
+from torch_names import fully_shard
 
 STEPS, BATCH = 4, 12
 
@@ -19,9 +19,9 @@ def model():
 
 
 def batches():
-    generator = torch.Generator().manual_seed(2)
+    options = {"generator": torch.Generator("cpu").manual_seed(2), "device": "cpu"}
     for _ in range(STEPS):
-        yield torch.randn(BATCH, 6, generator=generator), torch.randn(BATCH, 2, generator=generator)
+        yield put(torch.randn(BATCH, 6, **options)), put(torch.randn(BATCH, 2, **options))
 
 
 def train(network, part):

@@ -10,6 +10,9 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from unisono.torch.distributed import register_in_older_versions
+
+register_in_older_versions()
 saved, attempt = Path(sys.argv[1]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 dist.init_process_group("unisono")
 rank, size = dist.get_rank(), dist.get_world_size()

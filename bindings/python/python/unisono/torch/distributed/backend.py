@@ -13,20 +13,40 @@ from torch import Tensor
 from torch._C._distributed_c10d import Backend, Store, Work
 from torch.distributed import DistBackendError
 
+from unisono._native import CallQueue, call_interface
 from unisono.errors import Error
 from unisono.group import Group
-from unisono.torch.distributed import messages, movement, reductions
+from unisono.torch.distributed import messages, movement, operations, reductions
 from unisono.torch.distributed.hosts import HostsGroup
 from unisono.torch.distributed.operations import Operation
+from unisono.torch.distributed.process_group import PlainBackend
 from unisono.torch.distributed.sparse import all_reduce_sparse
-from unisono.torch.distributed.work import NATIVE, CallQueue, CallWork, in_torch_terms
+from unisono.torch.distributed.streams import Streams, common_device
+from unisono.torch.distributed.versions import IS_GROUP
+from unisono.torch.distributed.work import ENDED, NATIVE, CallWork, in_torch_terms
 from unisono.world import World
 
-_ENDED = "unisono: this process group was destroyed or aborted; create a new one"
-
-
 if TYPE_CHECKING:
-    _Base = Backend
+
+    class _Base(Backend):
+        """What the C++ part adds to a backend, and what PyTorch's stubs lack."""
+
+        bound_device_id: torch.device | None
+        sequence: int
+
+        def connect(self, interface: object | None, has_group: bool, seconds: float, prefix: str) -> None: ...
+
+        def submit(
+            self,
+            operation: int,
+            title: str,
+            inputs: Sequence[Tensor],
+            outputs: Sequence[Tensor],
+            job: Callable[[], None],
+            in_background: bool,
+        ) -> Work: ...
+elif IS_GROUP:
+    _Base = PlainBackend
 else:
     _Base = Backend if NATIVE is None else NATIVE.NativeBackend
 
@@ -37,7 +57,6 @@ class UnisonoBackend(_Base):
     def __init__(
         self,
         group: Group | HostsGroup,
-        name: str,
         timeout: timedelta,
         world: World | HostsGroup | None = None,
         parent: UnisonoBackend | None = None,
@@ -49,15 +68,17 @@ class UnisonoBackend(_Base):
         """The ranks, until the process group is destroyed."""
         self.world = world
         """The world, if this process group has made one and leaves it in the end."""
+        self._latest_split: tuple[str, UnisonoBackend] | None = None
         mine = world if isinstance(world, World) else None
         self._memory: World | None = mine if parent is None else parent._memory
         self._rank = group.rank
         self._options = Backend.Options("unisono", timeout)
-        self._timeout = timeout.total_seconds()
-        self._queue = CallQueue(name)
+        self._queue = CallQueue()
+        self._streams = Streams()
         self._calls = 0
         self._barriers = 0
         self._process = os.getpid()
+        self.set_timeout(timeout)
 
     def getBackendName(self) -> str:
         """The name that programs pass to `init_process_group`."""
@@ -73,7 +94,7 @@ class UnisonoBackend(_Base):
     _supports_time_estimate = property(lambda _: False)
 
     @property
-    def options(self) -> Backend.Options:
+    def options(self) -> Any:
         """The options; the timeout of calls is one of them."""
         return self._options
 
@@ -81,6 +102,10 @@ class UnisonoBackend(_Base):
         """Sets the default timeout of later calls."""
         self._options._timeout = timeout
         self._timeout = timeout.total_seconds()
+        if NATIVE is not None and self.group is not None:
+            group = self.group._native if self._hosts is None else None
+            prefix = operations.PREFIX
+            self.connect(call_interface(self._queue, group), group is not None, self._timeout, prefix)
 
     def _set_default_timeout(self, timeout: timedelta) -> None:
         self.set_timeout(timeout)
@@ -89,7 +114,7 @@ class UnisonoBackend(_Base):
         """Sequence numbers start at 0 on all ranks."""
 
     def _get_sequence_number_for_group(self) -> int:
-        return self._calls
+        return self._calls if NATIVE is None else self.sequence
 
     # Collectives.
 
@@ -98,209 +123,107 @@ class UnisonoBackend(_Base):
         x, op = _one(tensors), opts.reduceOp
         if x.layout is torch.sparse_coo:
             return self.allreduce_sparse(tensors, opts)
-        return self._submit(
-            Operation.ALL_REDUCE,
-            tensors,
-            lambda group, timeout: reductions.all_reduce(group, x, op, timeout),
-            opts,
-            tensors,
-        )
+        return self._submit(Operation.ALL_REDUCE, tensors, tensors, opts, reductions.all_reduce, x, op)
 
     def allreduce_sparse(self, tensors: Sequence[Tensor], opts: Any) -> Work:
         """Adds up a sparse tensor, in place."""
         x, op = _one(tensors), opts.reduceOp
-        return self._submit(
-            Operation.ALL_REDUCE_SPARSE,
-            tensors,
-            lambda group, timeout: all_reduce_sparse(group, x, op, timeout),
-            opts,
-            tensors,
-        )
+        return self._submit(Operation.ALL_REDUCE_SPARSE, tensors, tensors, opts, all_reduce_sparse, x, op)
 
     def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Any) -> Work:
         """Reduces several tensors, in place."""
-        listed, op = list(tensors), opts.reduceOp
-        return self._submit(
-            Operation.ALL_REDUCE_COALESCED,
-            listed,
-            _each(lambda group, timeout, x: reductions.all_reduce(group, x, op, timeout), listed),
-            opts,
-            listed,
-        )
+        job, each = _each(reductions.all_reduce), [(x, opts.reduceOp) for x in tensors]
+        return self._submit(Operation.ALL_REDUCE_COALESCED, tensors, tensors, opts, job, each)
 
     def broadcast(self, tensors: Sequence[Tensor], opts: Any) -> Work:
         """Copies the root's tensor to all ranks."""
         x, root = _one(tensors), opts.rootRank
-        return self._submit(
-            Operation.BROADCAST,
-            tensors,
-            lambda group, timeout: movement.broadcast(group, x, root, timeout),
-            opts,
-            tensors,
-        )
+        return self._submit(Operation.BROADCAST, tensors, tensors, opts, movement.broadcast, x, root)
 
     def reduce(self, tensors: Sequence[Tensor], opts: Any) -> Work:
         """Reduces a tensor to the root."""
-        x, op, root = _one(tensors), opts.reduceOp, opts.rootRank
-        return self._submit(
-            Operation.REDUCE,
-            tensors,
-            lambda group, timeout: reductions.reduce(group, x, op, root, timeout),
-            opts,
-            tensors,
-        )
+        arguments = _one(tensors), opts.reduceOp, opts.rootRank
+        return self._submit(Operation.REDUCE, tensors, tensors, opts, reductions.reduce, *arguments)
 
     def allgather(self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any) -> Work:
         """Gathers the tensors of all ranks in a list."""
         x, listed = _one(inputs), list(_one(outputs))
-        return self._submit(
-            Operation.ALL_GATHER,
-            inputs,
-            lambda group, timeout: movement.all_gather(group, listed, x, timeout),
-            opts,
-            listed,
-        )
+        return self._submit(Operation.ALL_GATHER, inputs, listed, opts, movement.all_gather, listed, x)
 
     def all_gather_single(self, out: Tensor, x: Tensor, opts: Any) -> Work:
         """Gathers the tensors of all ranks in one tensor."""
-        return self._submit(
-            Operation.ALL_GATHER_SINGLE,
-            [x],
-            lambda group, timeout: movement.all_gather_single(group, out, x, timeout),
-            opts,
-            [out],
-        )
+        return self._submit(Operation.ALL_GATHER_SINGLE, [x], [out], opts, movement.all_gather_single, out, x)
 
     def allgather_coalesced(
         self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any
     ) -> Work:
         """Gathers several tensors of all ranks, in one list for each rank."""
-        lists, listed = [list(one) for one in outputs], list(inputs)
-
-        def job(group: Group, timeout: float) -> None:
-            for index, x in enumerate(listed):
-                movement.all_gather(group, [one[index] for one in lists], x, timeout)
-
-        return self._submit(
-            Operation.ALL_GATHER_COALESCED, listed, job, opts, [x for one in lists for x in one]
-        )
+        each = [([one[index] for one in outputs], x) for index, x in enumerate(inputs)]
+        flat, job = [x for one in outputs for x in one], _each(movement.all_gather)
+        return self._submit(Operation.ALL_GATHER_COALESCED, inputs, flat, opts, job, each)
 
     def all_gather_single_coalesced(
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any
     ) -> Work:
         """As `all_gather_single`, for several tensors."""
-        pairs = list(zip(outputs, inputs, strict=True))
-        return self._submit(
-            Operation.ALL_GATHER_SINGLE_COALESCED,
-            inputs,
-            _each(lambda group, timeout, io: movement.all_gather_single(group, io[0], io[1], timeout), pairs),
-            opts,
-            outputs,
-        )
+        job, each = _each(movement.all_gather_single), list(zip(outputs, inputs, strict=True))
+        return self._submit(Operation.ALL_GATHER_SINGLE_COALESCED, inputs, outputs, opts, job, each)
 
     def gather(self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any) -> Work:
         """Gathers the tensors of all ranks in a list at the root."""
-        x, root = _one(inputs), opts.rootRank
         listed = list(outputs[0]) if outputs else []
-        return self._submit(
-            Operation.GATHER,
-            inputs,
-            lambda group, timeout: movement.gather(group, listed, x, root, timeout),
-            opts,
-            listed,
-        )
+        arguments = listed, _one(inputs), opts.rootRank
+        return self._submit(Operation.GATHER, inputs, listed, opts, movement.gather, *arguments)
 
     def gather_single(self, out: Tensor, x: Tensor, opts: Any) -> Work:
         """Gathers the tensors of all ranks in one tensor at the root."""
-        root = opts.rootRank
-        return self._submit(
-            Operation.GATHER,
-            [x],
-            lambda group, timeout: movement.gather_single(group, out, x, root, timeout),
-            opts,
-            [out],
-        )
+        arguments = out, x, opts.rootRank
+        return self._submit(Operation.GATHER, [x], [out], opts, movement.gather_single, *arguments)
 
     def scatter(self, outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], opts: Any) -> Work:
         """Gives every rank one tensor of the root's list."""
-        out, root = _one(outputs), opts.rootRank
         parts = list(inputs[0]) if inputs else []
-        return self._submit(
-            Operation.SCATTER,
-            parts,
-            lambda group, timeout: movement.scatter(group, out, parts, root, timeout),
-            opts,
-            outputs,
-        )
+        arguments = _one(outputs), parts, opts.rootRank
+        return self._submit(Operation.SCATTER, parts, outputs, opts, movement.scatter, *arguments)
 
     def reduce_scatter(
         self, outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], opts: Any
     ) -> Work:
         """Reduces a list with one tensor for each rank."""
-        out, parts, op = _one(outputs), list(_one(inputs)), opts.reduceOp
-        return self._submit(
-            Operation.REDUCE_SCATTER,
-            parts,
-            lambda group, timeout: reductions.reduce_scatter_list(group, out, parts, op, timeout),
-            opts,
-            outputs,
-        )
+        parts, job = list(_one(inputs)), reductions.reduce_scatter_list
+        arguments = _one(outputs), parts, opts.reduceOp
+        return self._submit(Operation.REDUCE_SCATTER, parts, outputs, opts, job, *arguments)
 
     def reduce_scatter_single(self, out: Tensor, x: Tensor, opts: Any) -> Work:
         """Reduces a tensor with one part for each rank."""
-        op = opts.reduceOp
-        return self._submit(
-            Operation.REDUCE_SCATTER_SINGLE,
-            [x],
-            lambda group, timeout: reductions.reduce_scatter(group, out, x, op, timeout),
-            opts,
-            [out],
-        )
+        job, arguments = reductions.reduce_scatter, (out, x, opts.reduceOp)
+        return self._submit(Operation.REDUCE_SCATTER_SINGLE, [x], [out], opts, job, *arguments)
 
     def reduce_scatter_single_coalesced(
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any
     ) -> Work:
         """As `reduce_scatter_single`, for several tensors."""
-        pairs, op = list(zip(outputs, inputs, strict=True)), opts.reduceOp
-        return self._submit(
-            Operation.REDUCE_SCATTER_COALESCED,
-            inputs,
-            _each(
-                lambda group, timeout, io: reductions.reduce_scatter(group, io[0], io[1], op, timeout), pairs
-            ),
-            opts,
-            outputs,
-        )
+        job = _each(reductions.reduce_scatter)
+        each = [(out, x, opts.reduceOp) for out, x in zip(outputs, inputs, strict=True)]
+        return self._submit(Operation.REDUCE_SCATTER_COALESCED, inputs, outputs, opts, job, each)
 
     def all_to_all_single(
         self, out: Tensor, x: Tensor, out_splits: Sequence[int], splits: Sequence[int], opts: Any
     ) -> Work:
         """Sends a block of rows to every rank and receives one from each."""
-        rows = (list(out_splits), list(splits))
-        return self._submit(
-            Operation.ALL_TO_ALL_SINGLE,
-            [x],
-            lambda group, timeout: movement.all_to_all_single(group, out, x, *rows, timeout),
-            opts,
-            [out],
-        )
+        job, arguments = movement.all_to_all_single, (out, x, list(out_splits), list(splits))
+        return self._submit(Operation.ALL_TO_ALL_SINGLE, [x], [out], opts, job, *arguments)
 
     def alltoall(self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any) -> Work:
         """Sends a tensor to every rank and receives one from each."""
         received, sent = list(outputs), list(inputs)
-        return self._submit(
-            Operation.ALL_TO_ALL,
-            sent,
-            lambda group, timeout: movement.all_to_all(group, received, sent, timeout),
-            opts,
-            received,
-        )
+        return self._submit(Operation.ALL_TO_ALL, sent, received, opts, movement.all_to_all, received, sent)
 
     def barrier(self, opts: Any) -> Work:
-        """Waits for all ranks."""
-        return self._submit(
-            Operation.BARRIER, [], lambda group, timeout: group.barrier(timeout=timeout), opts, []
-        )
+        """Waits for all ranks and, if a CUDA device is named, for their work on its current stream."""
+        named = torch.device("cuda", opts.device_ids[0]) if opts.device_ids else self.bound_device_id
+        device = named if named is not None and named.type == "cuda" else None
+        return self._submit(Operation.BARRIER, [], [], opts, movement.barrier, device, device=device)
 
     # Messages: they are not ordered with collectives.
 
@@ -328,15 +251,20 @@ class UnisonoBackend(_Base):
 
     def split(self, store: Store, ranks: Sequence[int], opts: Backend.Options) -> UnisonoBackend | None:
         """Makes the backend of a subgroup, for `torch.distributed.split_group`."""
-        timeout = opts._timeout
+        timeout, name = opts._timeout, str(opts.group_name)
+        if self._latest_split is not None and self._latest_split[0] == name:
+            backend = self._latest_split[1]
+            if backend.group is not None:
+                return backend  # PyTorch asks once for each type of device
         try:
             group = subgroup(self._open(), store, ranks, timeout)
         except Exception as error:
             raise in_torch_terms(error) from error
         if group is None:
             return None
-        backend = UnisonoBackend(group, str(opts.group_name), timeout, parent=self)
+        backend = UnisonoBackend(group, timeout, parent=self)
         ALIVE.add(backend)
+        self._latest_split = (name, backend)
         return backend
 
     # Memory that the ranks share: collectives use it without a copy. FSDP2 asks for it.
@@ -365,6 +293,9 @@ class UnisonoBackend(_Base):
     def eager_connect_single_device(self, device: torch.device | None) -> None:
         """Nothing is left to connect."""
 
+    def perform_nocolor_split(self, device: torch.device) -> None:
+        """Nothing: ranks that are not in a new group take no part in making it."""
+
     # The end.
 
     def shutdown(self) -> None:
@@ -388,6 +319,8 @@ class UnisonoBackend(_Base):
 
     def _leave(self) -> None:
         world, self.world, self.group, self._memory = self.world, None, None, None
+        if NATIVE is not None:
+            self.connect(None, False, 0.0, "")
         if world is not None:
             world.leave()
         ALIVE.discard(self)
@@ -396,37 +329,60 @@ class UnisonoBackend(_Base):
 
     def _open(self) -> Group:
         if self.group is None:
-            raise DistBackendError(_ENDED)
+            raise DistBackendError(ENDED)
         return self.group
 
     def _seconds(self, opts: Any) -> float:
         limit: float = opts.timeout.total_seconds()
         return limit if limit > 0 else self._timeout
 
+    def _check_device(self, operation: Operation, device: torch.device | None) -> None:
+        if device is not None and self._hosts is not None:
+            raise ValueError(
+                f"{operation.title}: rank {self._rank}: expected tensors in host memory in a group across "
+                f'hosts, received one on {device}; use init_process_group("cpu:unisono,cuda:nccl")'
+            )
+
     def _submit(
         self,
         operation: Operation,
         inputs: Sequence[Tensor],
-        job: Callable[[Group, float], None],
-        opts: Any,
         outputs: Sequence[Tensor],
+        opts: Any,
+        job: Callable[..., None],
+        *arguments: Any,
+        device: torch.device | None = None,
     ) -> Work:
+        """Submits a call, which the job makes with the group, these arguments and the timeout."""
         group, timeout = self._open(), self._seconds(opts)
-        call = CallWork(self._queue, lambda: job(group, timeout), outputs)
-        work = call.begin(self._rank, operation, inputs, self._calls)
+        device = device or common_device(operation.title, self._rank, inputs, outputs)
+        self._check_device(operation, device)
+
+        def run() -> None:
+            try:
+                job(group, *arguments, timeout)
+            except Error as error:
+                raise in_torch_terms(error) from error
+
+        if device is not None:
+            run = self._streams.ordered(run, device, (*inputs, *outputs), opts.asyncOp)
+        if NATIVE is not None:
+            return self.submit(operation.number, operation.title, inputs, outputs, run, opts.asyncOp)
+        call = CallWork(self._queue, run, outputs, device)
         self._calls += 1
-        self._queue.submit(call, opts.asyncOp)
-        return work
+        call.submit(opts.asyncOp)
+        return call
 
     def _message(
         self, operation: Operation, start: Callable[..., None], x: Tensor, peer: int | None, tag: int
     ) -> Work:
         group, message = self._open(), messages.MessageWork(x)
-        work = message.begin(self._rank, operation, [x], self._calls)
+        self._check_device(operation, x.device if x.is_cuda else None)
+        work = message.begin(self._rank, operation, self._get_sequence_number_for_group())
         try:
             start(group, message, x, peer, tag, self._timeout)
         except Exception as error:
-            message.observe_end(False)
+            message.observe_end()
             raise in_torch_terms(error) from error
         return work
 
@@ -460,9 +416,9 @@ def _one(tensors: Sequence[Any]) -> Any:
     return tensors[0]
 
 
-def _each(call: Callable[[Group, float, Any], None], items: Sequence[Any]) -> Callable[[Group, float], None]:
-    def job(group: Group, timeout: float) -> None:
-        for item in items:
-            call(group, timeout, item)
+def _each(call: Callable[..., None]) -> Callable[[Group, Sequence[tuple[Any, ...]], float], None]:
+    def job(group: Group, each: Sequence[tuple[Any, ...]], timeout: float) -> None:
+        for arguments in each:
+            call(group, *arguments, timeout)
 
     return job

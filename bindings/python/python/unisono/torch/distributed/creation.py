@@ -6,52 +6,53 @@ import atexit
 from datetime import timedelta
 from typing import Any
 
-import torch
 from torch.distributed import distributed_c10d
 
 from unisono.torch.distributed.backend import ALIVE, UnisonoBackend, subgroup
+from unisono.torch.distributed.process_group import UnisonoProcessGroup, group_devices
 from unisono.torch.distributed.rendezvous import join
+from unisono.torch.distributed.versions import IS_GROUP
 from unisono.torch.distributed.work import in_torch_terms
 
-_CPU = torch.device("cpu")
 
-
-def create(opts: Any, _: object = None) -> UnisonoBackend:
+def create(opts: Any, _: object = None) -> UnisonoBackend | UnisonoProcessGroup:
     """Creates the backend of a process group; PyTorch calls it on every member.
 
     Args:
         opts: The group's store, ranks and timeout.
 
     Returns:
-        The backend.
+        The backend, or the process group if PyTorch accepts no backend.
     """
+    devices, bound = group_devices() if IS_GROUP else ([], None)
     timeout: timedelta = opts.timeout
-    name, ranks = str(opts.group_id), list(opts.global_ranks_in_group)
+    ranks = list(opts.global_ranks_in_group)
     try:
         world = _default_world() if ranks else None
         if world is not None and world.group is not None:
             group = subgroup(world.group, opts.store, ranks, timeout)
             assert group is not None, "PyTorch creates backends on members only"
-            backend = UnisonoBackend(group, name, timeout, parent=world)
+            backend = UnisonoBackend(group, timeout, parent=world)
         else:
             joined = join(opts.store, opts.group_rank, opts.group_size, timeout)
-            backend = UnisonoBackend(joined, name, timeout, world=joined)
+            backend = UnisonoBackend(joined, timeout, world=joined)
     except Exception as error:
         raise in_torch_terms(error) from error
     ALIVE.add(backend)
-    return backend
+    return UnisonoProcessGroup(backend, devices, bound) if IS_GROUP else backend
 
 
 def _default_world() -> UnisonoBackend | None:
-    """The backend of the default process group, if it is one of ours."""
+    """The backend of the default process group, if it is one of ours for any type of device."""
     default = distributed_c10d._get_default_group()
-    if _CPU not in default._device_types:
-        return None
-    found: Any = default._get_backend(_CPU)
-    # With TORCH_DISTRIBUTED_DEBUG=DETAIL, a wrapper compares the calls of all ranks before it makes them.
-    while hasattr(found, "wrapped_pg"):
-        found = found.wrapped_pg
-    return found if isinstance(found, UnisonoBackend) else None
+    for device in default._device_types:
+        found: Any = default._get_backend(device)
+        # With TORCH_DISTRIBUTED_DEBUG=DETAIL, a wrapper compares the calls of all ranks before it makes them.
+        while hasattr(found, "wrapped_pg"):
+            found = found.wrapped_pg
+        if isinstance(found, UnisonoBackend):
+            return found
+    return None
 
 
 def _end_all() -> None:

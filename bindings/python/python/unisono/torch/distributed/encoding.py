@@ -105,7 +105,9 @@ def encode(x: Tensor, op: Any, ranks: int) -> Encoded:
     """
     kind = getattr(op, "op", op)
     if kind == ReduceOp.PREMUL_SUM:
-        return encode((x * op.factor).to(x.dtype), ReduceOp.SUM, ranks)
+        # Versions before 2.14 have the factor only in the operation's pickled state.
+        factor = op.factor if hasattr(op, "factor") else op.__getstate__()[1]
+        return encode((x * factor).to(x.dtype), ReduceOp.SUM, ranks)
     name = _NAMES.get(kind)
     if name is None:
         raise ValueError(f"unisono: expected a reduction that PyTorch defines, received {op}; choose another")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -229,7 +230,10 @@ class HostsGroup:
             received = [width * count for count in out_splits or equal]
             sent = [width * count for count in splits or equal]
             blocks = (_as_bytes(result), _as_bytes(x), received, sent)
-            call.wait(self._every.all_to_all_single(*blocks, call.options(c10d.AllToAllOptions)))
+            every = self._every
+            # Versions before 2.14 have another name for it.
+            exchange = every.all_to_all_single if hasattr(every, "all_to_all_single") else every.alltoall_base
+            call.wait(exchange(*blocks, call.options(c10d.AllToAllOptions)))
         return result
 
     def _reduce_to_leaders(self, call: _Call, x: Tensor, op: str) -> None:
@@ -319,7 +323,7 @@ class HostsGroup:
         # Gloo closes its connections with the last reference.
         connections, self._every, self._leaders = (self._every, self._leaders), None, None
         for gloo in connections:
-            if gloo is not None:
+            if gloo is not None and hasattr(gloo, "abort"):
                 gloo.abort()
 
 
@@ -372,6 +376,16 @@ class _Message:
     def done(self) -> bool:
         """Whether the message was received, or its tensor may be overwritten."""
         return self._ended or self._work.is_completed()
+
+    def add_done_callback(self, callback: Callable[[_Message], object]) -> None:
+        """Calls a function when the message has ended, on a thread of its own: Gloo has no callbacks."""
+
+        def run() -> None:
+            with contextlib.suppress(Error):  # a wait raises it again
+                self.wait()
+            callback(self)
+
+        threading.Thread(target=run, daemon=True).start()
 
 
 def _as_bytes(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""broadcast, gather, scatter and all_to_all of tensors, on the calling thread."""
+"""barrier, broadcast, gather, scatter and all_to_all of tensors, on the calling thread."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from unisono.group import Group
 from unisono.torch.distributed.tensors import (
+    apart,
     check_equal,
     dense,
     flat,
@@ -20,6 +21,19 @@ from unisono.torch.distributed.tensors import (
     writable_rows,
 )
 from unisono.torch.dtypes import SUPPORTED_DTYPES
+
+
+def barrier(group: Group, device: torch.device | None, timeout: float) -> None:
+    """Waits for all ranks.
+
+    Args:
+        group: The ranks.
+        device: A CUDA device, for whose work on its current stream each rank waits first.
+        timeout: Seconds until the call times out.
+    """
+    if device is not None:
+        torch.cuda.current_stream(device).synchronize()
+    group.barrier(timeout=timeout)
 
 
 def broadcast(group: Group, x: Tensor, root: int, timeout: float) -> None:
@@ -49,7 +63,7 @@ def all_gather(group: Group, outputs: Sequence[Tensor], x: Tensor, timeout: floa
     """
     check_equal(outputs, x, group.size, "all_gather")
     with writable_rows(outputs) as rows:
-        group.all_gather(readable(x), out=rows, timeout=timeout)
+        group.all_gather(apart(readable(x), rows), out=rows, timeout=timeout)
 
 
 def all_gather_single(group: Group, out: Tensor, x: Tensor, timeout: float) -> None:
@@ -66,10 +80,10 @@ def all_gather_single(group: Group, out: Tensor, x: Tensor, timeout: float) -> N
     """
     _check_single("all_gather", out, x, group.size)
     if is_memory(out) and is_memory(x):
-        group.all_gather(x.view(-1), out=in_rows(out, group.size), timeout=timeout)
+        group.all_gather(apart(x.view(-1), out), out=in_rows(out, group.size), timeout=timeout)
         return
     with writable(out) as memory:
-        group.all_gather(readable(x), out=in_rows(memory, group.size), timeout=timeout)
+        group.all_gather(apart(readable(x), memory), out=in_rows(memory, group.size), timeout=timeout)
 
 
 def gather(group: Group, outputs: Sequence[Tensor], x: Tensor, root: int, timeout: float) -> None:
@@ -87,7 +101,7 @@ def gather(group: Group, outputs: Sequence[Tensor], x: Tensor, root: int, timeou
         return
     check_equal(outputs, x, group.size, "gather")
     with writable_rows(outputs) as rows:
-        group.gather(readable(x), root, out=rows, timeout=timeout)
+        group.gather(apart(readable(x), rows), root, out=rows, timeout=timeout)
 
 
 def gather_single(group: Group, out: Tensor, x: Tensor, root: int, timeout: float) -> None:
@@ -105,7 +119,7 @@ def gather_single(group: Group, out: Tensor, x: Tensor, root: int, timeout: floa
         return
     _check_single("gather", out, x, group.size)
     with writable(out) as memory:
-        group.gather(readable(x), root, out=in_rows(memory, group.size), timeout=timeout)
+        group.gather(apart(readable(x), memory), root, out=in_rows(memory, group.size), timeout=timeout)
 
 
 def scatter(group: Group, out: Tensor, parts: Sequence[Tensor], root: int, timeout: float) -> None:
@@ -123,6 +137,7 @@ def scatter(group: Group, out: Tensor, parts: Sequence[Tensor], root: int, timeo
         check_equal(parts, out, group.size, "scatter")
         rows = readable_rows(parts)
     with writable(out) as memory:
+        rows = rows if rows is None else apart(rows, memory)
         group.scatter(rows, root, out=in_rows(memory, 1), timeout=timeout)
 
 
@@ -146,7 +161,7 @@ def all_to_all(group: Group, outputs: Sequence[Tensor], inputs: Sequence[Tensor]
         )
     sent = [readable(part) for part in inputs]
     total = sum(part.numel() for part in outputs)
-    received = torch.empty(total, dtype=outputs[0].dtype)
+    received = torch.empty(total, dtype=outputs[0].dtype, device=outputs[0].device)
     memory, width = flat(received), 1 if received.dtype in SUPPORTED_DTYPES else received.element_size()
     group.all_to_all(
         torch.cat(sent),
@@ -180,7 +195,7 @@ def all_to_all_single(
     values = dense(x)
     with writable(out) as memory:
         group.all_to_all(
-            flat(values),
+            apart(flat(values), memory),
             splits=_counts(x, splits, group.size, "input"),
             out_splits=_counts(out, out_splits, group.size, "output"),
             out=memory,

@@ -1,8 +1,8 @@
-"""The optional C++ part of the backend: completion, senders, sequence numbers and profiler events of calls.
+"""The optional C++ part of the backend, built with ``python -m unisono.torch.distributed.native``.
 
-PyTorch wraps what a backend written in Python returns in an object that can only be waited for. The C++ part,
-built for the installed PyTorch with ``python -m unisono.torch.distributed.native``, passes it on as it is.
-Once built, it is used by all programs of this user.
+It makes frequent collectives without entering Python. PyTorch wraps what a backend written in Python returns
+in an object that can only be waited for; the C++ part passes it on as it is, with completion, senders,
+sequence numbers and profiler events. Once built for the installed PyTorch, all programs of this user use it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from typing import Any
 
 import torch
 
-_SOURCE = Path(__file__).with_name("native_work.cpp")
+from unisono.torch.distributed.versions import IS_GROUP, OLDEST_WITH_BACKENDS, version
+
+_SOURCE = Path(__file__).with_name("native_backend.cpp")
 _MODULE = "_unisono_torch"
 
 
@@ -42,9 +44,9 @@ def load() -> Any | None:
     """Loads the C++ part.
 
     Returns:
-        The module, or None if it was not built, or UNISONO_TORCH_NATIVE is 0.
+        The module, or None if it was not built, or UNISONO_TORCH_NATIVE is 0, or PyTorch is too old.
     """
-    if os.environ.get("UNISONO_TORCH_NATIVE") == "0" or not library().exists():
+    if IS_GROUP or os.environ.get("UNISONO_TORCH_NATIVE") == "0" or not library().exists():
         return None
     spec = importlib.util.spec_from_file_location(_MODULE, library())
     assert spec is not None and spec.loader is not None
@@ -60,8 +62,14 @@ def build() -> Path:
         The path of the library.
 
     Raises:
-        RuntimeError: There is no compiler, or it failed.
+        RuntimeError: There is no compiler, or it failed, or PyTorch is too old.
     """
+    if version() < OLDEST_WITH_BACKENDS:
+        oldest = ".".join(map(str, OLDEST_WITH_BACKENDS))
+        raise RuntimeError(
+            f"unisono: the C++ part needs PyTorch {oldest} or newer, and this is {torch.__version__}, where "
+            "calls report their completion and their senders without it"
+        )
     target = library()
     target.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(torch.__file__).parent

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from unisono.group import Group
 from unisono.torch.distributed.encoding import bitwise, encode, fold, native_op
-from unisono.torch.distributed.tensors import dense, flat, in_rows, is_memory, readable_rows
+from unisono.torch.distributed.tensors import apart, dense, flat, in_rows, is_memory, readable_rows
 
 
 def all_reduce(group: Group, x: Tensor, op: Any, timeout: float) -> None:
@@ -87,7 +87,7 @@ def reduce_scatter(group: Group, out: Tensor, x: Tensor, op: Any, timeout: float
     name = native_op(op, x.dtype)
     if name is not None and is_memory(out):
         values = x if is_memory(x) else dense(x)
-        group.reduce_scatter(values.view(-1), name, out=out.view(-1), timeout=timeout)
+        group.reduce_scatter(apart(values.view(-1), out), name, out=out.view(-1), timeout=timeout)
         return
     values = dense(x).view(-1)
     combine = bitwise(op)

@@ -30,7 +30,7 @@ def all_reduce_sparse(group: Group, x: Tensor, op: Any, timeout: float) -> None:
             f"unisono: all_reduce of sparse tensors: expected ReduceOp.SUM, received {op}; use it"
         )
     x_ = x.detach().coalesce()
-    shape = torch.tensor([x_.sparse_dim(), *x_.shape], dtype=torch.int64)
+    shape = torch.tensor([x_.sparse_dim(), *x_.shape], dtype=torch.int64, device="cpu")
     shapes = group.all_gather(shape, varied=True, timeout=timeout)
     if not torch.equal(shapes, shape.repeat(group.size)):
         raise ValueError(

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from unisono.torch.distributed.versions import DEVICES
 from unisono.torch.dtypes import SUPPORTED_DTYPES
 
 
@@ -20,15 +21,15 @@ def dense(x: Tensor) -> Tensor:
     """A detached, contiguous tensor with these values; the same memory if it is contiguous.
 
     Args:
-        x: A tensor in host memory.
+        x: A tensor in host or CUDA memory.
 
     Returns:
         The tensor or its copy.
     """
-    if x.layout is not torch.strided or x.device.type != "cpu":
+    if x.layout is not torch.strided or x.device.type not in DEVICES:
         raise ValueError(
-            f"unisono: expected a dense tensor in host memory, received a {x.layout} tensor on {x.device}; "
-            "convert it with to_dense() and cpu(), or use another backend for its device"
+            f"unisono: expected a dense tensor on {' or '.join(DEVICES)}, received a {x.layout} tensor on "
+            f"{x.device}; convert it with to_dense() and cpu(), or use another backend for its device"
         )
     return x.detach().resolve_conj().resolve_neg().contiguous()
 
@@ -57,6 +58,22 @@ def in_rows(memory: Tensor, rows: int, dtype: torch.dtype | None = None) -> Tens
 def readable(x: Tensor) -> Tensor:
     """The memory of a tensor that a call reads; of a copy if it is not contiguous."""
     return flat(dense(x))
+
+
+def apart(x: Tensor, out: Tensor) -> Tensor:
+    """The memory that a call reads, apart from the output: on devices the library rejects an overlap.
+
+    Args:
+        x: The contiguous input.
+        out: The contiguous output.
+
+    Returns:
+        The input, or a copy if it is in CUDA memory and overlaps the output.
+    """
+    if not x.is_cuda:
+        return x
+    ends = [(one.data_ptr(), one.data_ptr() + one.numel() * one.element_size()) for one in (x, out)]
+    return x.clone() if max(ends)[0] < min(end for _, end in ends) else x
 
 
 @contextmanager
@@ -89,7 +106,7 @@ def writable_rows(parts: Sequence[Tensor]) -> Iterator[Tensor]:
     if rows is not None:
         yield rows
         return
-    staged = torch.empty(len(parts), parts[0].numel(), dtype=parts[0].dtype)
+    staged = torch.empty(len(parts), parts[0].numel(), dtype=parts[0].dtype, device=parts[0].device)
     yield in_rows(flat(staged), len(parts))
     for part, row in zip(parts, staged, strict=True):
         part.detach().copy_(row.view(part.shape))
