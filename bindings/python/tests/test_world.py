@@ -1,8 +1,11 @@
 """The lifecycle of a world: init, shutdown, fork."""
 
 import os
+import secrets
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -105,6 +108,25 @@ def test_a_forked_child_may_not_use_the_world():
 def test_a_forked_child_of_a_single_rank_may_start_a_new_world():
     uni.init()
     assert in_child(lambda: uni.init().barrier()) == 0
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_signal_handler_ends_a_wait_in_a_forked_child():
+    class Stop(Exception):
+        pass
+
+    def stop(*_):
+        raise Stop
+
+    def check():
+        signal.signal(signal.SIGALRM, stop)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        begin = time.monotonic()
+        with pytest.raises(Stop):
+            uni.World.join(secrets.token_hex(16), rank=0, size=2, timeout=60)  # the other rank does not come
+        assert time.monotonic() - begin < 30
+
+    assert in_child(check) == 0
 
 
 def test_ranks_survive_forked_children(run_ranks):
