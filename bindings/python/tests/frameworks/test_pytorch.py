@@ -26,7 +26,7 @@ PARTS = [
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_ranks(run_framework, ranks):
-    run_framework(ranks, "pytorch.py", *PARTS).check()
+    run_framework(ranks, "pytorch.py", *PARTS, launcher="forked").check()
 
 
 def test_torchrun(run_framework):

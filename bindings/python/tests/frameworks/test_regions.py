@@ -12,4 +12,4 @@ def test_ranks(run_framework, tmp_path, ranks):
     np.save(tmp_path / "images.npy", random.normal(size=(12, 3, 9, 10)).astype("float32"))
     np.save(tmp_path / "masks.npy", random.integers(0, 5, (12, 9, 10)))
     parts = ["orders", "mistakes", "training", *(["loaders"] if ranks != 3 else [])]
-    run_framework(ranks, "regions.py", str(tmp_path), *parts).check()
+    run_framework(ranks, "regions.py", str(tmp_path), *parts, launcher="forked").check()

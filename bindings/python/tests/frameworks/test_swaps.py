@@ -9,4 +9,4 @@ PARTS = ["naive", "settings", "changes", "failures", "models", "ends"]
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_results_equal_a_computation_without_a_manager(run_framework, ranks):
-    run_framework(ranks, "swaps.py", *PARTS).check()
+    run_framework(ranks, "swaps.py", *PARTS, launcher="forked").check()

@@ -199,8 +199,8 @@ def test_compiled_modules_are_rejected():
     with pytest.raises(uni.Unsupported, match=r"rank 0: spatial: .*torch.compile is not supported"):
         spatial(net, grid)
     with warnings.catch_warnings():
-        # PyTorch advises against it. It recognizes builtins by their addresses, even of objects that no longer
-        # exist, and now and then takes a list in a module for one: script a module without attributes.
+        # PyTorch advises against it. It knows builtins by their addresses,
+        # and may take a list for one that had the same address: this module has no attributes.
         warnings.simplefilter("ignore")
         net[0] = torch.jit.script(nn.Identity())
     with pytest.raises(uni.Unsupported, match=r"rank 0: spatial: .*torch.jit.script is not supported"):

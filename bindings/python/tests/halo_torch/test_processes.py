@@ -5,7 +5,7 @@ import pytest
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_networks_between_processes(run_program, ranks):
-    job = run_program(ranks, "network.py").check()
+    job = run_program(ranks, "network.py", launcher="forked").check()
     assert sorted(job.notes) == list(range(ranks))
 
 
