@@ -173,7 +173,7 @@ impl StatusService {
     /// Asks about ranks at once, because MPI has failed at `since`; to be repeated until something is found.
     pub fn suspect(&self, ranks: &[usize], since: Instant) {
         let ask = |knowledge: &mut Knowledge| {
-            ranks.iter().fold(false, |asks, &rank| knowledge.suspect(rank, since) || asks)
+            ranks.iter().filter(|&&rank| knowledge.suspect(rank, since)).count() > 0
         };
         if self.state.knowledge.with(ask) {
             self.state.wake();
