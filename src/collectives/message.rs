@@ -142,7 +142,7 @@ impl Raw<'_> {
                 return Err(call.lost(lost));
             }
             if call.remaining().is_zero() {
-                return Err(call.timeout(others().map(|member| transport.missing(member)).collect()));
+                return Err(call.timeout(transport.missing(&others().collect::<Vec<_>>())));
             }
         }
     }

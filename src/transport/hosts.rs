@@ -132,8 +132,12 @@ impl Transport for HostsTransport {
         self.transport_to(rank).lost(rank)
     }
 
-    fn missing(&self, rank: usize) -> Missing {
-        self.transport_to(rank).missing(rank)
+    fn missing(&self, ranks: &[usize]) -> Vec<Missing> {
+        let (local, remote): (Vec<usize>, Vec<usize>) = ranks.iter().partition(|&&rank| self.is_local(rank));
+        let mut missing = self.local.missing(&local);
+        missing.extend(self.remote.missing(&remote));
+        missing.sort_by_key(|missing| ranks.iter().position(|&rank| rank == missing.rank));
+        missing
     }
 
     fn leave(&self, limit: Duration) {

@@ -96,8 +96,8 @@ pub(crate) trait Transport: NonblockingTransport + Send + Sync {
     /// Why no further message can arrive from a rank, or `None` if this rank knows of no reason.
     fn lost(&self, rank: usize) -> Option<Lost>;
 
-    /// The known state of a rank that this rank waits for.
-    fn missing(&self, rank: usize) -> Missing;
+    /// The known state of ranks that this rank waits for, in their order. May take some seconds, for the ranks to reply.
+    fn missing(&self, ranks: &[usize]) -> Vec<Missing>;
 
     /// Disconnects from the other ranks, waiting at most `limit`; no call follows.
     fn leave(&self, _limit: Duration) {}

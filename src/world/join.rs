@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::launcher::{OWN, RankPlacement, TORCHRUN};
 use super::probe;
 use crate::error::{Error, Result};
-use crate::transport::arena::{Arena, ArenaTransport, LOCATION_TIMEOUT, LocalEndpoint};
+use crate::transport::arena::{Arena, ArenaTransport, LocalEndpoint};
 use crate::transport::hosts::HostsTransport;
 use crate::transport::mpi::{MpiOptions, MpiTransport};
 use crate::transport::{Interrupt, Transport, local, shm};
@@ -129,9 +129,9 @@ pub(super) fn over_mpi(placement: RankPlacement, timeout: Duration, mapping: Hos
         ArenaTransport::new("shm", size, LocalEndpoint::attach(arena, index, sharing.clone())?);
     let endpoint = arena_transport.endpoint.clone();
     let describe = endpoint.clone();
-    mpi.peers.describe_with(Box::new(move |rank| {
+    mpi.peers.describe_with(Box::new(move |rank, location_timeout| {
         let local_rank = describe.local_rank_of(rank);
-        local_rank.map(|_| describe.missing(rank, Instant::now() + LOCATION_TIMEOUT))
+        local_rank.map(|_| describe.missing(rank, Instant::now() + location_timeout))
     }));
 
     let simulated_hosts = match mapping {

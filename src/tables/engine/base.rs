@@ -278,7 +278,8 @@ impl Base {
                 workers.iter().partition(|&&worker| self.is_local(worker));
             let rank = |&worker: &usize| self.inner.roles.workers[worker];
             let mut missing = self.inner.endpoint.all_missing(local.iter().map(rank));
-            missing.extend(remote.iter().map(|worker| self.inner.transport().missing(rank(worker))));
+            let remote: Vec<usize> = remote.iter().map(rank).collect();
+            missing.extend(self.inner.transport().missing(&remote));
             self.hint(&mut missing);
             return Err(call.timeout(missing));
         }

@@ -278,6 +278,6 @@ impl<F: Fn(&RequestState) -> Vec<usize>> Awaited for Waiter<'_, F> {
     }
 
     fn missing(&self, servers: Vec<usize>) -> Vec<Missing> {
-        servers.into_iter().map(|server| self.client.transport.missing(server)).collect()
+        self.client.transport.missing(&servers)
     }
 }

@@ -115,7 +115,7 @@ impl ServerThread {
             }
             let mut late: Vec<usize> = progress.with(|progress| progress.callers.iter().copied().collect());
             late.sort_unstable();
-            Err(call.timeout(late.into_iter().map(|rank| transport.missing(rank)).collect()))
+            Err(call.timeout(transport.missing(&late)))
         };
         progress.wait(no_deadline(), |progress| progress.ended.then_some(()), check)
     }

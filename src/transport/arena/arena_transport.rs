@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::LocalEndpoint;
 use super::flag::Flag;
-use super::{LOCATION_TIMEOUT, LocalEndpoint};
 use crate::error::{Error, Lost, Missing, Result};
 use crate::transport::mailbox::{Mailbox, ReceiveTarget};
 use crate::transport::wait::{self, Awaited};
@@ -151,8 +151,8 @@ impl Transport for ArenaTransport {
         self.endpoint.unreachable(rank)
     }
 
-    fn missing(&self, rank: usize) -> Missing {
-        self.endpoint.missing(rank, Instant::now() + LOCATION_TIMEOUT)
+    fn missing(&self, ranks: &[usize]) -> Vec<Missing> {
+        self.endpoint.all_missing(ranks.iter().copied())
     }
 }
 
@@ -334,7 +334,7 @@ impl Receiving {
 mod tests {
     use super::*;
     use crate::transport::{Signature, Verb, local};
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     /// A rank may be killed after it has sent but before it rings the doorbell. If another thread of the receiver then moves
     /// the bytes, the thread that waits for them must notice without being notified.

@@ -39,7 +39,7 @@ struct DeferredFree {
 }
 
 /// Time limit for a rank to report its source location.
-pub(crate) const LOCATION_TIMEOUT: Duration = Duration::from_millis(500);
+const LOCATION_TIMEOUT: Duration = Duration::from_millis(500);
 
 const NOT_IN_CHILDREN: &str =
     "do not call init in a process that a rank started; remove UNISONO_RANK from its environment";

@@ -38,7 +38,7 @@ use layout::ArenaLayout;
 pub(crate) use layout::heap_bytes;
 #[cfg(test)]
 pub(crate) use layout::heap_bytes_of;
-pub(crate) use local_endpoint::{LOCATION_TIMEOUT, LocalEndpoint, MAX_LOCAL_RANKS};
+pub(crate) use local_endpoint::{LocalEndpoint, MAX_LOCAL_RANKS};
 pub(crate) use peer_slot::PeerSlot;
 pub(crate) use process_record::{InFlightGuard, LossCause, PeerStatus};
 use ring::Ring;

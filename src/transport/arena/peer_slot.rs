@@ -125,7 +125,7 @@ impl PeerSlot {
 
     /// Requests the rank's current source location; `None` if no reply arrives within `limit`.
     pub fn request_location(&self, limit: Duration) -> Option<String> {
-        if self.answers_location.load(Ordering::Acquire) == 0 || self.is_dead() {
+        if limit.is_zero() || self.answers_location.load(Ordering::Acquire) == 0 || self.is_dead() {
             return None;
         }
         let seen = self.location_reply.load();

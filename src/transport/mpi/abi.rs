@@ -50,6 +50,7 @@ impl fmt::Display for Interface {
 /// The constants that differ between ABIs.
 pub(super) struct MpiConstants {
     pub comm_world: MpiHandle,
+    pub comm_self: MpiHandle,
     pub byte: MpiHandle,
     pub errors_return: MpiHandle,
     pub any_source: c_int,
@@ -64,6 +65,7 @@ impl MpiConstants {
         Ok(match interface {
             Interface::Standard => MpiConstants {
                 comm_world: 0x101,
+                comm_self: 0x102,
                 byte: 0x247,
                 errors_return: 0x143,
                 any_source: -1,
@@ -73,6 +75,7 @@ impl MpiConstants {
             },
             Interface::Mpich => MpiConstants {
                 comm_world: 0x4400_0000,
+                comm_self: 0x4400_0001,
                 byte: 0x4c00_010d,
                 errors_return: 0x5400_0001,
                 any_source: -2,
@@ -82,6 +85,7 @@ impl MpiConstants {
             },
             Interface::OpenMpi => MpiConstants {
                 comm_world: address(library, "ompi_mpi_comm_world")?,
+                comm_self: address(library, "ompi_mpi_comm_self")?,
                 byte: address(library, "ompi_mpi_byte")?,
                 errors_return: address(library, "ompi_mpi_errors_return")?,
                 any_source: -1,

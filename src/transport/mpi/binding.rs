@@ -87,9 +87,12 @@ impl MpiRuntime {
                 )
             };
             self.check("MPI_Init_thread", code)?;
-            // SAFETY: this library has just initialised MPI, so no other code relies on the error handler of
-            // MPI_COMM_WORLD.
-            unsafe { (functions.comm_set_errhandler)(constants.comm_world, constants.errors_return) };
+            // Errors that belong to no communicator, such as a broken connection, go to the handler of MPI_COMM_WORLD or,
+            // since MPI 4, of MPI_COMM_SELF. The default one ends the process.
+            for communicator in [constants.comm_world, constants.comm_self] {
+                // SAFETY: this library has just initialised MPI, so no other code relies on these error handlers.
+                unsafe { (functions.comm_set_errhandler)(communicator, constants.errors_return) };
+            }
         }
         self.initialised_here = initialized == 0;
         if level < self.library.functions.constants.thread_serialized {

@@ -7,7 +7,8 @@
 //! | `wire`, `transfer` | control messages; data in flight |
 //! | `engine`, `control`, `cancel` | the state of all exchanges; handling of control messages; cancellation |
 //! | `buffered` | messages outside any exchange: buffered sends and receives from any source |
-//! | `wait`, `peers` | polling backoff; identity and liveness of the other ranks |
+//! | `wait`, `identity`, `peers` | polling backoff; identity and liveness of the other ranks |
+//! | `status` | asks processes on other hosts, beside MPI, whether they run and what they do |
 //! | `all_reduce` | the one collective that is worth an algorithm of its own |
 //!
 //! **One lock instead of a progress thread.** All MPI calls are made under one lock, by whichever thread is waiting,
@@ -26,9 +27,11 @@ mod buffered;
 mod cancel;
 mod control;
 mod engine;
+mod identity;
 mod library;
 mod peers;
 mod search;
+mod status;
 #[cfg(test)]
 mod tests;
 mod transfer;
@@ -49,8 +52,13 @@ use crate::transport::wait::wait as wait_for;
 use crate::transport::{Call, Delivery, Incoming, NonblockingTransport, Outgoing, Slot, Ticket, Transport};
 use binding::MpiRuntime;
 use engine::{ExchangeFailure, MpiEngine};
-use peers::ProcessIdentity;
+use identity::ProcessIdentity;
 use search::MpiLauncher;
+use status::{ServiceAddress, StatusListener};
+
+/// How long to look for a lost rank of this host after MPI has failed, and for one of any host.
+const LOCAL_CAUSE: Duration = Duration::from_millis(200);
+const REMOTE_CAUSE: Duration = Duration::from_millis(1500);
 
 /// Options of [`MpiTransport::init`].
 pub(crate) struct MpiOptions {
@@ -106,6 +114,16 @@ impl MpiTransport {
         let identities: Vec<ProcessIdentity> =
             all.chunks_exact(size_of::<ProcessIdentity>()).map(bytemuck::pod_read_unaligned).collect();
         let peers = Peers::new(&identities, rank, options.describe);
+        if peers.are_on_several_hosts() {
+            let listener = StatusListener::open()
+                .inspect_err(|error| tracing::debug!(%error, "other hosts cannot ask for this rank's status"))
+                .ok();
+            let own = StatusListener::announce(listener.as_ref());
+            let all = mpi.all_gather(bytemuck::bytes_of(&own), deadline)?;
+            let announced: Vec<ServiceAddress> =
+                all.chunks_exact(size_of::<ServiceAddress>()).map(bytemuck::pod_read_unaligned).collect();
+            peers.start_status(listener, &announced);
+        }
         let here = peers.on_this_host().into_iter().filter(|here| *here).count();
         let oversubscribed = std::thread::available_parallelism().is_ok_and(|cores| here > cores.get());
         let engine = Mutex::new(MpiEngine::new(mpi));
@@ -210,8 +228,14 @@ impl MpiTransport {
 
     /// An MPI call fails when its peer has just died: report the death rather than MPI's own error.
     fn cause(&self, call: &Call, error: Error) -> Error {
-        // A dying process loses its memory a little before its pid disappears.
-        let until = Instant::now() + Duration::from_millis(200);
+        let suspects: Vec<usize> = match call.members {
+            [] => (0..self.size).collect(),
+            members => members.to_vec(),
+        };
+        // A dying process loses its memory a little before its pid disappears. Ranks on other hosts have to be asked.
+        let since = Instant::now();
+        let asks = self.peers.suspect(&suspects, since);
+        let until = since + if asks { REMOTE_CAUSE } else { LOCAL_CAUSE };
         loop {
             let lost = self.peers.all_lost();
             if !lost.is_empty() {
@@ -221,6 +245,7 @@ impl MpiTransport {
                 return error;
             }
             std::thread::sleep(Duration::from_millis(5));
+            self.peers.suspect(&suspects, since);
         }
     }
 
@@ -231,7 +256,7 @@ impl MpiTransport {
         } else {
             "a transfer with it stopped midway, so MPI cannot be used any more"
         };
-        let known = self.peers.lost(rank);
+        let known = self.peers.known_lost(rank);
         let lost = known.unwrap_or_else(|| Lost::new(rank, Some(self.peers.pid(rank)), how));
         call.lost(vec![lost])
     }
@@ -281,14 +306,16 @@ impl Transport for MpiTransport {
         self.peers.lost(rank)
     }
 
-    fn missing(&self, rank: usize) -> Missing {
-        self.peers.missing(rank)
+    fn missing(&self, ranks: &[usize]) -> Vec<Missing> {
+        self.peers.missing(ranks)
     }
 
     fn leave(&self, limit: Duration) {
+        self.peers.announce_leaving();
         if let Err(error) = self.shutdown(limit) {
             tracing::warn!(%error, "leaving MPI");
         }
+        self.peers.stop_status();
     }
 
     fn all_reduce(

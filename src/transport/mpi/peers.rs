@@ -1,79 +1,27 @@
 //! Identity and liveness of the other ranks: their hosts and processes, exchanged once at startup.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use bytemuck::{Pod, Zeroable};
-
+use super::identity::ProcessIdentity;
+use super::status::{
+    RemoteDescription, RemoteLoss, ServiceAddress, ServicePlan, StatusListener, StatusService, VisibleRanks,
+};
 use crate::error::{Lost, Missing, Result};
 use crate::transport::process::{self, Liveness};
 use crate::transport::wait::{self, Awaited, Park};
 use crate::transport::{Call, NonblockingTransport, Ticket};
 
-/// Describes what a rank was last doing, if known; provided by the layer above.
-pub(crate) type DescribeRank = Box<dyn Fn(usize) -> Option<Missing> + Send + Sync>;
+/// Describes what a rank was last doing, if known; provided by the layer above. The second argument is how long the rank
+/// may take to report its source line.
+pub(crate) type DescribeRank = Box<dyn Fn(usize, Duration) -> Option<Missing> + Send + Sync>;
 
-const NAME: usize = 64;
+/// Time limit for a rank to report its source line.
+const LOCATION_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How long the surviving members may take to finish a call after another member has died. They cannot always report
 /// that they cancelled it: a rank that lost a peer in the middle of a transfer never enters MPI again.
 const LOST_MEMBER_GRACE: Duration = Duration::from_secs(2);
-
-/// What each rank sends to the others about itself.
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct ProcessIdentity {
-    started: u64,
-    /// The kernel's boot id: equal on ranks that share a kernel, whatever the host's name.
-    boot: [u8; NAME],
-    host: [u8; NAME],
-    pid_namespace: u64,
-    network_namespace: u64,
-    pid: u32,
-    user: u32,
-}
-
-impl ProcessIdentity {
-    pub fn own() -> ProcessIdentity {
-        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        let pid = std::process::id();
-        ProcessIdentity {
-            started: process::start_time(pid).unwrap_or_default(),
-            boot: text(&read("/proc/sys/kernel/random/boot_id")),
-            host: text(&read("/proc/sys/kernel/hostname")),
-            pid_namespace: process::pid_namespace(),
-            network_namespace: process::network_namespace(None),
-            pid,
-            user: rustix::process::getuid().as_raw(),
-        }
-    }
-
-    /// Why two ranks cannot share memory, as far as can be determined without trying.
-    fn isolation_reason(&self, other: &ProcessIdentity) -> Option<&'static str> {
-        match () {
-            _ if self.boot != other.boot => Some("they run under different kernels"),
-            _ if self.user != other.user => Some("they belong to different users"),
-            _ if self.pid_namespace == 0 || other.pid_namespace == 0 => {
-                Some("/proc does not show the PID namespace of one of them")
-            }
-            _ if self.pid_namespace != other.pid_namespace => {
-                Some("they are in separate PID namespaces (containers)")
-            }
-            _ if self.network_namespace != other.network_namespace => {
-                Some("they are in separate network namespaces (containers)")
-            }
-            _ => None,
-        }
-    }
-}
-
-fn text(words: &str) -> [u8; NAME] {
-    let mut bytes = [0; NAME];
-    let words = words.trim().as_bytes();
-    let length = words.len().min(NAME);
-    bytes[..length].copy_from_slice(&words[..length]);
-    bytes
-}
 
 struct Peer {
     host: String,
@@ -84,12 +32,23 @@ struct Peer {
     /// Why this rank cannot share memory with that peer.
     isolation_reason: Option<&'static str>,
     same_kernel: bool,
-    /// Whether its process is visible from here, so that its death can be detected.
+    same_network: bool,
+    /// Whether its process is visible from here, so that its death can be detected without asking.
     visible: bool,
+    /// The first rank that may see this one's process; equal for ranks of one host, seen from every rank.
+    first_visible: usize,
 }
 
 /// All ranks of the world.
 pub(crate) struct Peers {
+    rank: usize,
+    known: Arc<KnownPeers>,
+    /// In a job on several hosts, asks the processes of other hosts.
+    status: OnceLock<StatusService>,
+}
+
+/// What is known without asking another rank.
+struct KnownPeers {
     all: Vec<Peer>,
     describe: OnceLock<DescribeRank>,
 }
@@ -103,10 +62,9 @@ impl Peers {
             let first = identities.iter().position(|other| other.isolation_reason(identity).is_none());
             // Containers may share a kernel without seeing each other's processes: equal pids name different processes
             // there.
-            let visible = same_kernel
-                && own.pid_namespace != 0
-                && own.pid_namespace == identity.pid_namespace
-                && process::liveness(identity.pid, identity.started) != Liveness::Dead;
+            let visible =
+                own.may_see(identity) && process::liveness(identity.pid, identity.started) != Liveness::Dead;
+            let first_visible = identities.iter().position(|other| other.may_see(identity));
             Peer {
                 host: name.trim_end_matches('\0').to_owned(),
                 pid: identity.pid,
@@ -114,47 +72,86 @@ impl Peers {
                 first: first.unwrap_or(usize::MAX),
                 isolation_reason: own.isolation_reason(identity),
                 same_kernel,
+                same_network: same_kernel && own.network_namespace == identity.network_namespace,
                 visible,
+                first_visible: first_visible.unwrap_or(usize::MAX),
             }
         };
         let describe = describe.map_or_else(OnceLock::new, OnceLock::from);
         let mut all: Vec<Peer> = identities.iter().map(peer).collect();
         // A rank that cannot even share memory with itself is its own host.
-        all.iter_mut().enumerate().for_each(|(rank, peer)| peer.first = peer.first.min(rank));
-        Peers { all, describe }
+        for (rank, peer) in all.iter_mut().enumerate() {
+            (peer.first, peer.first_visible) = (peer.first.min(rank), peer.first_visible.min(rank));
+        }
+        Peers { rank, known: Arc::new(KnownPeers { all, describe }), status: OnceLock::new() }
+    }
+
+    /// Whether some ranks cannot see the processes of others; the same on every rank.
+    pub(super) fn are_on_several_hosts(&self) -> bool {
+        self.all().iter().any(|peer| peer.first_visible != 0)
+    }
+
+    /// Starts this rank's status service, given what every rank has announced about its own. Without it, the loss of
+    /// ranks on other hosts is not detected, and everything else works.
+    pub(super) fn start_status(&self, listener: Option<StatusListener>, announced: &[ServiceAddress]) {
+        let plan = ServicePlan {
+            rank: self.rank,
+            announced,
+            hosts: self.all().iter().map(|peer| peer.first_visible).collect(),
+            same_network: self.all().iter().map(|peer| peer.same_network).collect(),
+            local: self.known.clone(),
+        };
+        match StatusService::start(listener, plan) {
+            Ok(service) => drop(self.status.set(service)),
+            Err(error) => tracing::debug!(%error, "the loss of ranks on other hosts will not be detected"),
+        }
+    }
+
+    /// Announces that this rank is leaving the world.
+    pub(super) fn announce_leaving(&self) {
+        self.status.get().inspect(|status| status.announce_leaving());
+    }
+
+    /// Ends this rank's status service.
+    pub(super) fn stop_status(&self) {
+        self.status.get().inspect(|status| status.stop());
+    }
+
+    fn all(&self) -> &[Peer] {
+        &self.known.all
     }
 
     /// The host name of each rank.
     pub fn hosts(&self) -> Vec<String> {
-        self.all.iter().map(|peer| peer.host.clone()).collect()
+        self.all().iter().map(|peer| peer.host.clone()).collect()
     }
 
     /// For each rank, the first rank under the same kernel, in the same namespaces and of the same user: equal for
     /// ranks that may be able to share memory.
     pub fn candidates(&self) -> Vec<usize> {
-        self.all.iter().map(|peer| peer.first).collect()
+        self.all().iter().map(|peer| peer.first).collect()
     }
 
     /// Why this rank cannot share memory with another one under its kernel, as far as can be determined without trying.
     pub fn isolation_reason(&self, rank: usize) -> Option<&'static str> {
-        let peer = &self.all[rank];
+        let peer = &self.all()[rank];
         peer.isolation_reason.filter(|_| peer.same_kernel)
     }
 
     /// Whether the process of a rank is visible from here, so that its death would be detected.
     pub fn is_visible(&self, rank: usize) -> bool {
-        self.all[rank].visible
+        self.all()[rank].visible
     }
 
     /// A name for the memory that ranks share with this first rank, known to all of them and to no other process.
     pub fn host_key(&self, first: usize) -> String {
-        let first = &self.all[first];
+        let first = &self.all()[first];
         format!("mpi-{}-{}", first.pid, first.started)
     }
 
     /// Whether each rank runs on this host, under the same kernel.
     pub fn on_this_host(&self) -> Vec<bool> {
-        self.all.iter().map(|peer| peer.same_kernel).collect()
+        self.all().iter().map(|peer| peer.same_kernel).collect()
     }
 
     /// Polls until an exchange is complete. `transport` is the MPI transport, or one that contains it.
@@ -172,7 +169,7 @@ impl Peers {
             if call.check(&exchange, &mut poll)? {
                 return Ok(Some(()));
             }
-            let lost: Vec<Lost> = call.members.iter().filter_map(|&rank| self.lost(rank)).collect();
+            let lost: Vec<Lost> = call.members.iter().filter_map(|&rank| self.known_lost(rank)).collect();
             if lost.is_empty() || lost_since.get_or_insert_with(Instant::now).elapsed() < LOST_MEMBER_GRACE {
                 return Ok(None);
             }
@@ -182,40 +179,120 @@ impl Peers {
         wait::wait(call.deadline, parking, found, check)
     }
 
-    /// How a rank was lost, if it was. Only deaths of processes on this host can be detected; the launcher watches the
-    /// rest.
+    /// How a rank that a call waits for was lost, if that is certain: its process is not visible any more on this host, or
+    /// its host has reported its end. Ranks on other hosts are asked once the wait has lasted for a while.
     pub fn lost(&self, rank: usize) -> Option<Lost> {
+        match self.all()[rank].visible {
+            true => self.known.visibly_lost(rank),
+            false => self.status.get()?.await_rank(rank).map(|loss| self.remotely_lost(rank, loss)),
+        }
+    }
+
+    /// How a rank was lost, as far as is known without asking.
+    pub fn known_lost(&self, rank: usize) -> Option<Lost> {
+        let remote = || self.status.get()?.known_loss(rank).map(|loss| self.remotely_lost(rank, loss));
+        self.known.visibly_lost(rank).or_else(remote)
+    }
+
+    /// All ranks known to be lost.
+    pub fn all_lost(&self) -> Vec<Lost> {
+        (0..self.all().len()).filter_map(|rank| self.known_lost(rank)).collect()
+    }
+
+    /// Asks those of the ranks that are on other hosts, because MPI has failed at `since`; true if there are any.
+    pub(super) fn suspect(&self, ranks: &[usize], since: Instant) -> bool {
+        let remote: Vec<usize> = ranks.iter().copied().filter(|&rank| !self.all()[rank].visible).collect();
+        self.status.get().inspect(|status| status.suspect(&remote, since)).is_some() && !remote.is_empty()
+    }
+
+    fn remotely_lost(&self, rank: usize, loss: RemoteLoss) -> Lost {
+        let Peer { host, pid, .. } = &self.all()[rank];
+        let (how, left) = match loss {
+            RemoteLoss::Ended => ("its process ended", false),
+            RemoteLoss::Left => ("it ended, or called shutdown, while others still needed it", true),
+        };
+        Lost { left, ..Lost::new(rank, Some(*pid), format!("on host {host}, {how}")) }
+    }
+
+    /// Sets the function that describes missing ranks; only the first call has an effect.
+    pub fn describe_with(&self, describe: DescribeRank) {
+        let _ = self.known.describe.set(describe);
+    }
+
+    /// A rank's pid, on its own host.
+    pub fn pid(&self, rank: usize) -> u32 {
+        self.all()[rank].pid
+    }
+
+    /// The known state of ranks that have not arrived. Those on other hosts are asked, all at the same time.
+    pub fn missing(&self, ranks: &[usize]) -> Vec<Missing> {
+        let mut found: Vec<(usize, Option<Missing>)> =
+            ranks.iter().map(|&rank| (rank, self.known.visibly_missing(rank, LOCATION_TIMEOUT))).collect();
+        let remote: Vec<usize> =
+            found.iter().filter(|(_, missing)| missing.is_none()).map(|(rank, _)| *rank).collect();
+        let mut described = match self.status.get().filter(|_| !remote.is_empty()) {
+            Some(status) => status.describe(&remote),
+            None => Vec::new(),
+        }
+        .into_iter();
+        let complete = |(rank, missing): &mut (usize, Option<Missing>)| match missing.take() {
+            Some(missing) => missing,
+            None => self.remotely_missing(*rank, described.next().unwrap_or(RemoteDescription::Unknown)),
+        };
+        found.iter_mut().map(complete).collect()
+    }
+
+    fn remotely_missing(&self, rank: usize, described: RemoteDescription) -> Missing {
+        let Peer { host, pid, .. } = &self.all()[rank];
+        let (missing, doing) = match described {
+            RemoteDescription::Known(missing) => (missing.clone(), missing.doing),
+            RemoteDescription::Silent => (
+                Missing::new(rank, None, ""),
+                "it does not answer: it is stopped, or its host is very busy".into(),
+            ),
+            RemoteDescription::Unknown => (Missing::new(rank, None, ""), NOT_KNOWN.into()),
+        };
+        Missing { rank, pid: Some(*pid), doing: format!("on host {host}, {doing}"), ..missing }
+    }
+}
+
+const NOT_KNOWN: &str = "what it was doing is not known";
+
+impl KnownPeers {
+    /// How a rank whose process is visible was lost.
+    fn visibly_lost(&self, rank: usize) -> Option<Lost> {
         let peer = &self.all[rank];
         let ended = peer.visible && process::liveness(peer.pid, peer.started) == Liveness::Dead;
         ended.then(|| Lost::new(rank, Some(peer.pid), "its process ended"))
     }
 
-    /// All ranks known to be lost.
-    pub fn all_lost(&self) -> Vec<Lost> {
-        (0..self.all.len()).filter_map(|rank| self.lost(rank)).collect()
-    }
-
-    /// Sets the function that describes missing ranks; only the first call has an effect.
-    pub fn describe_with(&self, describe: DescribeRank) {
-        let _ = self.describe.set(describe);
-    }
-
-    /// A rank's pid, on its own host.
-    pub fn pid(&self, rank: usize) -> u32 {
-        self.all[rank].pid
-    }
-
-    /// The known state of a rank that has not arrived.
-    pub fn missing(&self, rank: usize) -> Missing {
-        if let Some(missing) = self.describe.get().and_then(|describe| describe(rank)) {
-            return missing;
-        }
+    /// The state of a rank whose process is visible.
+    fn visibly_missing(&self, rank: usize, location: Duration) -> Option<Missing> {
+        let described = self.describe.get().and_then(|describe| describe(rank, location));
         let Peer { host, pid, visible, .. } = &self.all[rank];
-        let doing = match *visible && process::is_stopped(*pid) {
-            true => format!("on host {host}, stopped by a signal or a debugger"),
-            false => format!("on host {host}, what it was doing is not known"),
+        let of_process = || match process::is_stopped(*pid) {
+            true => {
+                Missing::new(rank, Some(*pid), format!("on host {host}, stopped by a signal or a debugger"))
+            }
+            false => Missing::new(rank, Some(*pid), format!("on host {host}, {NOT_KNOWN}")),
         };
-        Missing::new(rank, Some(*pid), doing)
+        described.or_else(|| visible.then(of_process))
+    }
+}
+
+impl VisibleRanks for KnownPeers {
+    fn describe(&self, rank: usize, locate: bool) -> Option<Missing> {
+        let location = if locate { LOCATION_TIMEOUT } else { Duration::ZERO };
+        let mut missing = self.visibly_missing(rank, location)?;
+        // The rank that asks adds the host.
+        if let Some(doing) = missing.doing.strip_prefix(&format!("on host {}, ", self.all[rank].host)) {
+            missing.doing = doing.to_owned();
+        }
+        Some(missing)
+    }
+
+    fn all_ended(&self) -> Vec<usize> {
+        (0..self.all.len()).filter(|&rank| self.visibly_lost(rank).is_some()).collect()
     }
 }
 
@@ -236,6 +313,6 @@ impl Awaited for AwaitedExchange<'_> {
     }
 
     fn missing(&self, ranks: Vec<usize>) -> Vec<Missing> {
-        ranks.into_iter().map(|rank| self.peers.missing(rank)).collect()
+        self.peers.missing(&ranks)
     }
 }

@@ -23,11 +23,18 @@ FORWARDED = ["NOTES", "PYTHONPATH", "UNISONO_TIMEOUT", "OMP_NUM_THREADS"]
 DEADLINE = 150.0
 CALL_SECONDS = 40
 LAUNCHERS = ["mpich-ofi", "mpich-ucx", "openmpi-4", "openmpi-5"]
+# With these options, the other ranks continue after one has died; see docs/guide/when-things-go-wrong.md.
+SURVIVAL = {
+    "mpich": ["-disable-auto-cleanup"],
+    "openmpi-4": ["--enable-recovery"],
+    "openmpi-5": ["--enable-recovery", "--with-ft", "ulfm"],
+}
 
 
-def launcher_command(launcher, ranks):
+def launcher_command(launcher, ranks, survives):
     """The command before a Python program, and changes to the environment."""
-    options = [option for name in FORWARDED for option in ("-x", name)]
+    survival = SURVIVAL[launcher.removesuffix("-ofi").removesuffix("-ucx")] if survives else []
+    options = [*survival, *(option for name in FORWARDED for option in ("-x", name))]
     if launcher == "openmpi-4":
         if shutil.which("mpirun.openmpi") is None:
             pytest.skip(
@@ -40,7 +47,7 @@ def launcher_command(launcher, ranks):
         return command, {"PATH": f"{Path(mpiexec).parent}:{os.environ['PATH']}"}
     mpiexec, python = mpi_environment("UNISONO_TEST_MPICH", ".venv")
     netmod = {"MPIR_CVAR_CH4_NETMOD": launcher.removeprefix("mpich-")} if "-" in launcher else {}
-    command = [mpiexec, "-n", str(ranks), python]
+    command = [mpiexec, *survival, "-n", str(ranks), python]
     return command, {"PATH": f"{Path(mpiexec).parent}:{os.environ['PATH']}", **netmod}
 
 
@@ -116,12 +123,15 @@ def start_cluster(tmp_path):
 
 @pytest.fixture
 def start_job(tmp_path):
-    """Starts a program, or `-m` and a module, on all slots of a cluster."""
+    """Starts a program, or `-m` and a module, on all slots of a cluster.
+
+    With `survives`, a rank that dies does not end the job.
+    """
 
     jobs = []
 
-    def start(cluster, launcher, ranks, program, *arguments, **environment):
-        command, variables = launcher_command(launcher, ranks)
+    def start(cluster, launcher, ranks, program, *arguments, survives=False, **environment):
+        command, variables = launcher_command(launcher, ranks, survives)
         notes = tmp_path / "notes"
         shutil.rmtree(notes, ignore_errors=True)
         notes.mkdir()

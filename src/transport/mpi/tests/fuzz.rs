@@ -7,7 +7,8 @@ use super::fake::{self, Arriving, RANK, SIZE};
 use crate::collectives::verbs;
 use crate::testing::{call, fuzz, mutate};
 use crate::transport::mpi::engine::{ExchangeFailure, MpiEngine};
-use crate::transport::mpi::peers::{Peers, ProcessIdentity};
+use crate::transport::mpi::identity::ProcessIdentity;
+use crate::transport::mpi::peers::Peers;
 use crate::transport::mpi::wire::{self, CHUNK, ControlHeader, EAGER_LIMIT};
 use crate::transport::mpi::{MpiTransport, NonblockingTransport};
 use crate::transport::{Envelope, Incoming, Outgoing, Signature, Slot, Ticket, Verb};
@@ -260,8 +261,12 @@ fn damaged_identities() {
         let peers = Peers::new(&identities, RANK, None);
         for (rank, first) in peers.candidates().into_iter().enumerate() {
             assert!(first <= rank);
-            let _ =
-                (peers.lost(rank), peers.missing(rank), peers.isolation_reason(rank), peers.host_key(first));
+            let _ = (
+                peers.lost(rank),
+                peers.missing(&[rank]),
+                peers.isolation_reason(rank),
+                peers.host_key(first),
+            );
         }
     });
 }

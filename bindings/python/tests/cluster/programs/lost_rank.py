@@ -1,0 +1,40 @@
+"""The last rank kills or stops itself, as the first argument says, while the others wait for it.
+
+The second argument names the call in which they wait.
+"""
+
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+
+import unisono as uni
+from note import note
+
+HOW, CALL = sys.argv[1:]
+
+world = uni.init()
+last = world.size - 1
+table = uni.ArrayTable(1000) if CALL == "get" else None
+world.all_reduce(np.ones(1000))
+if world.rank == last:
+    time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGSTOP if HOW == "stop" else signal.SIGKILL)
+started = time.monotonic()
+try:
+    if CALL == "all_reduce":
+        world.all_reduce(np.ones(1000))
+    elif CALL == "large":
+        for _ in range(1000):
+            world.all_reduce(np.ones(3_000_000))
+    elif CALL == "recv":
+        world.recv(np.ones(5), last)
+    else:
+        while True:
+            table.get()
+            time.sleep(0.01)
+except uni.Error as error:
+    note(world.rank, f"{type(error).__name__} after {time.monotonic() - started:.1f} s: {error}")
+    raise
