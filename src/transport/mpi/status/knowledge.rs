@@ -9,7 +9,7 @@ use super::wire::{RankStatus, StatusReply};
 use crate::error::Missing;
 
 /// How long a call waits for a rank before it asks for that rank's status: most waits are shorter.
-const PATIENCE: Duration = Duration::from_secs(1);
+const INQUIRY_DELAY: Duration = Duration::from_secs(1);
 /// The time between two inquiries about a rank that is still awaited.
 const INTERVAL: Duration = Duration::from_secs(2);
 /// The same after an inquiry whose result needs confirmation.
@@ -85,7 +85,7 @@ impl Knowledge {
         known.awaited = Some((since, now));
         let is_first = known.latest.as_ref().is_none_or(|(asked, _)| *asked < since);
         let is_due = is_first || known.not_before.is_none_or(|time| now >= time);
-        if known.lost.is_some() || known.asking || !is_due || now.duration_since(since) < PATIENCE {
+        if known.lost.is_some() || known.asking || !is_due || now.duration_since(since) < INQUIRY_DELAY {
             return false;
         }
         self.ask(Inquiry { about: rank, locate: false, since: now });
