@@ -26,8 +26,13 @@ def test_a_rank_that_dies_on_another_host_is_named(start_cluster, start_job, lau
     check_lost(job.await_note(0, "after"), 1, "host2", call)
 
 
-@pytest.mark.parametrize("call", ["all_reduce", "large"])
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize(
+    ("launcher", "call"),
+    [
+        ("mpich-ofi", "all_reduce"),
+        *((launcher, "large") for launcher in ("mpich-ucx", "openmpi-4", "openmpi-5")),
+    ],
+)
 def test_a_lost_rank_never_leaves_others_waiting(start_cluster, start_job, launcher, call):
     job = start_job(start_cluster(2, 1), launcher, 2, "lost_rank.py", "kill", call, survives=True).wait(30)
     if 0 in job.notes:
