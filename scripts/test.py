@@ -42,7 +42,7 @@ class Stage:
 
 
 CARGO = ["cargo", "test", "--no-fail-fast"]
-PYTEST = [PYTHON, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
+PYTEST = [PYTHON, "-m", "pytest", "-q", "-rs", "--durations=10", "-p", "no:cacheprovider"]
 
 DOCSTRINGS = ["--doctest-modules", "--doctest-ignore-import-errors"]
 FRAMEWORK_EXAMPLES = "tests/python/test_framework_examples.py"

@@ -1,4 +1,4 @@
-"""Runs the Python code of the README and of the guide, in a world of one and on two ranks.
+"""Runs the Python code of the README and of the guide, on two ranks.
 
 The blocks of one page are one program: they run in order, in one process for each rank.
 """
@@ -30,11 +30,10 @@ def program(page: Path) -> str:
 
 
 # A page whose program starts its own workers needs no launcher.
-CASES = [
-    (page, ranks)
+# The README's programs also run in a world of one.
+CASES = [(PAGES[0], 1)] + [
+    (page, 2 if "uni.init()" in page.read_text() or "fork(2)" not in page.read_text() else 1)
     for page in PAGES
-    for ranks in (1, 2)
-    if ranks == 1 or "uni.init()" in page.read_text() or "fork(2)" not in page.read_text()
 ]
 
 

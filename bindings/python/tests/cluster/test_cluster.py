@@ -39,8 +39,10 @@ def await_processes(command, count, owner=None):
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize(("hosts", "slots"), [(2, 2), (3, 1)])
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize(
+    ("launcher", "hosts", "slots"),
+    [*((launcher, 2, 2) for launcher in LAUNCHERS), ("mpich-ofi", 3, 1), ("openmpi-4", 3, 1)],
+)
 def test_everything(start_cluster, start_job, launcher, hosts, slots):
     ranks = hosts * slots
     cluster = start_cluster(hosts, slots)
@@ -48,7 +50,7 @@ def test_everything(start_cluster, start_job, launcher, hosts, slots):
     assert sorted(job.notes) == list(range(ranks))
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("launcher", ["mpich-ucx", "openmpi-5"])
 def test_containers_of_one_machine(start_cluster, start_job, launcher):
     """They have the same boot id, but share no memory."""
     cluster = start_cluster(2, 2, containers=True)

@@ -430,9 +430,8 @@ def test_the_process_groups_of_older_versions(run_spawned):
     options = {"UNISONO_TORCH_GROUP": "1", "TORCH_FR_BUFFER_SIZE": "0"}  # not for such groups
     run_spawned(2, "backend_collectives.py", *COLLECTIVES, **options).check()
     run_spawned(2, "backend_groups.py", *GROUPS, "combined", **options).check()
-    parts = [part for part in MODELS if part != "checkpoints"]
-    run_spawned(2, "backend_models.py", *parts, **options).check()
-    run_spawned(2, "backend_parallel.py", *PARALLEL, **options).check()
+    run_spawned(2, "backend_models.py", "replicated", "sharded", **options).check()
+    run_spawned(2, "backend_parallel.py", "dtensors", "functions", **options).check()
 
 
 def test_the_native_part_names_an_old_version_of_pytorch(monkeypatch):

@@ -22,7 +22,7 @@ def fork():
         functions.close()
 
 
-@pytest.fixture(scope="module", params=[2, 3, 4])
+@pytest.fixture(scope="module", params=[2, 3])
 def workers(request):
     """Runs all tests of a file with several numbers of workers, one after the other."""
     yield functions.fork(request.param)
