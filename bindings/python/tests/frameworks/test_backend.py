@@ -154,6 +154,13 @@ def test_a_killed_rank_is_named_within_two_seconds(run_spawned, part):
     assert "rank 0 saw it" in job.output and "rank 1 saw it" in job.output, job.output
 
 
+@pytest.mark.skipif(not hasattr(dist, "shrink_group"), reason="PyTorch is too old to shrink groups")
+@pytest.mark.parametrize(("part", "hosts"), [("native", ""), ("python", "0011")], indirect=["part"])
+def test_a_group_goes_on_without_a_killed_rank(run_spawned, part, hosts):
+    job = run_spawned(4, "backend_groups.py", "shrunk", part=part, HOSTS=hosts)
+    assert all(f"rank {rank} of 3 went on" in job.output for rank in range(3)), job.output
+
+
 def test_a_program_may_end_without_destroying_its_groups(run_spawned):
     run_spawned(3, "backend_groups.py", "unfinished").check()
 

@@ -274,6 +274,35 @@ def killed(rank, size):
     os._exit(0)
 
 
+def shrunk(rank, size):
+    """After a rank has died, the others go on without it; then a rank of a subgroup is left out."""
+    dist.barrier()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    work = dist.all_reduce(torch.ones(1), async_op=True)
+    fails(RuntimeError, "rank 1", work.wait)
+    dist.shrink_group([1], shrink_flags=dist.distributed_c10d.SHRINK_ABORT)
+    expected, remaining = rank - (rank > 1), size - 1
+    rank = dist.get_rank()
+    assert (rank, dist.get_world_size()) == (expected, remaining)
+    x = torch.tensor([float(rank)])
+    dist.all_reduce(x)
+    assert x.item() == sum(range(remaining))
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 1))
+    model(torch.full((2, 3), float(rank))).sum().backward()
+    same(model.module.weight.grad, torch.full((1, 3), 2 * sum(range(remaining)) / remaining))
+    group = dist.new_group(list(range(remaining)))
+    if rank > 0:
+        smaller = dist.shrink_group([0], group)
+        out = [torch.empty(1) for _ in range(remaining - 1)]
+        dist.all_gather(out, torch.tensor([float(rank)]), group=smaller)
+        same(torch.cat(out), torch.arange(1.0, remaining))
+    dist.barrier()
+    print(f"rank {rank} of {remaining} went on", flush=True)
+    dist.destroy_process_group()
+    os._exit(0)
+
+
 def aborted(rank, size):
     """An aborted group ends the calls of all its ranks."""
     group = dist.new_group(list(range(size)))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
-from torch._C._distributed_c10d import Backend, Store, Work
-from torch.distributed import DistBackendError
+from torch._C._distributed_c10d import Backend, PrefixStore, ProcessGroup, Store, Work
+from torch.distributed import DistBackendError, distributed_c10d
 
 from unisono._native import CallQueue, call_interface
 from unisono.errors import Error
@@ -20,6 +20,7 @@ from unisono.torch.distributed import messages, movement, operations, reductions
 from unisono.torch.distributed.hosts import HostsGroup
 from unisono.torch.distributed.operations import Operation
 from unisono.torch.distributed.process_group import PlainBackend
+from unisono.torch.distributed.rendezvous import join
 from unisono.torch.distributed.sparse import all_reduce_sparse
 from unisono.torch.distributed.streams import Streams, common_device
 from unisono.torch.distributed.versions import IS_GROUP
@@ -57,11 +58,15 @@ class UnisonoBackend(_Base):
     def __init__(
         self,
         group: Group | HostsGroup,
+        store: Store,
         timeout: timedelta,
         world: World | HostsGroup | None = None,
         parent: UnisonoBackend | None = None,
+        is_shrunk: bool = False,
     ) -> None:
         super().__init__(group.rank, group.size)
+        self._store = store
+        self._is_shrunk = is_shrunk
         # Either kind has the methods that are called here.
         self._hosts = group if isinstance(group, HostsGroup) else None
         self.group: Group | None = cast(Group, group)
@@ -88,7 +93,7 @@ class UnisonoBackend(_Base):
     # Without the C++ part, PyTorch cannot take that a rank is in no part of a split.
     supports_splitting = property(lambda _: NATIVE is not None)
     supports_coalescing = property(lambda _: False)
-    supports_shrinking = property(lambda _: False)
+    supports_shrinking = property(lambda _: True)
     supports_reconfigure = property(lambda _: False)
     supports_window = property(lambda _: False)
     _supports_time_estimate = property(lambda _: False)
@@ -103,7 +108,8 @@ class UnisonoBackend(_Base):
         self._options._timeout = timeout
         self._timeout = timeout.total_seconds()
         if NATIVE is not None and self.group is not None:
-            group = self.group._native if self._hosts is None else None
+            # The first call of a shrunk group must enter Python.
+            group = self.group._native if self._hosts is None and not self._is_shrunk else None
             prefix = operations.PREFIX
             self.connect(call_interface(self._queue, group), group is not None, self._timeout, prefix)
 
@@ -262,10 +268,43 @@ class UnisonoBackend(_Base):
             raise in_torch_terms(error) from error
         if group is None:
             return None
-        backend = UnisonoBackend(group, timeout, parent=self)
+        backend = UnisonoBackend(group, store, timeout, parent=self)
         ALIVE.add(backend)
         self._latest_split = (name, backend)
         return backend
+
+    def shrink(
+        self, ranks_to_exclude: Sequence[int], shrink_flags: int = 0, opts_override: Any = None
+    ) -> UnisonoBackend:
+        """Makes the backend of the remaining ranks, for `shrink_group`; only they call it."""
+        remaining = [rank for rank in range(self.size()) if rank not in ranks_to_exclude]
+        timeout = (opts_override or self._options)._timeout
+        if shrink_flags:
+            self.abort()
+        # The old group may be broken: the remaining ranks join a new world, as in `init_process_group`.
+        store = PrefixStore(f"without {sorted(ranks_to_exclude)}", self._store)
+        try:
+            joined = join(store, remaining.index(self._rank), len(remaining), timeout)
+        except Exception as error:
+            raise in_torch_terms(error) from error
+        backend = UnisonoBackend(joined, store, timeout, world=joined, is_shrunk=True)
+        ALIVE.add(backend)
+        return backend
+
+    def _correct_type(self) -> None:
+        """Registers a shrunk group's backend as CUSTOM.
+
+        `shrink_group` registers backends for CPUs as Gloo's, and DistributedDataParallel's logger then reads
+        their memory as such.
+        """
+        self._is_shrunk = False
+        self.set_timeout(self._options._timeout)
+        custom = ProcessGroup.BackendType.CUSTOM
+        for group in list(distributed_c10d._world.pg_map):
+            for device in group._device_types:
+                if group._get_backend(device) is self:
+                    group._register_backend(device, custom, self)
+                    group._set_default_backend(custom)
 
     # Memory that the ranks share: collectives use it without a copy. FSDP2 asks for it.
 
@@ -355,6 +394,8 @@ class UnisonoBackend(_Base):
     ) -> Work:
         """Submits a call, which the job makes with the group, these arguments and the timeout."""
         group, timeout = self._open(), self._seconds(opts)
+        if self._is_shrunk:
+            self._correct_type()
         device = device or common_device(operation.title, self._rank, inputs, outputs)
         self._check_device(operation, device)
 

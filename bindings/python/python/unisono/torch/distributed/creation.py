@@ -32,10 +32,10 @@ def create(opts: Any, _: object = None) -> UnisonoBackend | UnisonoProcessGroup:
         if world is not None and world.group is not None:
             group = subgroup(world.group, opts.store, ranks, timeout)
             assert group is not None, "PyTorch creates backends on members only"
-            backend = UnisonoBackend(group, timeout, parent=world)
+            backend = UnisonoBackend(group, opts.store, timeout, parent=world)
         else:
             joined = join(opts.store, opts.group_rank, opts.group_size, timeout)
-            backend = UnisonoBackend(joined, timeout, world=joined)
+            backend = UnisonoBackend(joined, opts.store, timeout, world=joined)
     except Exception as error:
         raise in_torch_terms(error) from error
     ALIVE.add(backend)
