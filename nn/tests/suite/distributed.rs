@@ -1,6 +1,6 @@
 //! Distributed training gives the curves and weights of a single process, on any grid.
 
-mod folder;
+use crate::folder;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

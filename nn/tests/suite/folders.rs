@@ -1,6 +1,6 @@
 //! A run's folder: which files belong to it, which process may write to it, and which inputs it accepts.
 
-mod folder;
+use crate::folder;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,10 +1,10 @@
 //! The example of a user-defined data set, layer and model: its parts and the program.
 
-#[path = "../examples/extending/denoising.rs"]
+#[path = "../../examples/extending/denoising.rs"]
 mod denoising;
-#[path = "../examples/extending/gate.rs"]
+#[path = "../../examples/extending/gate.rs"]
 mod gate;
-#[path = "../examples/extending/spirals.rs"]
+#[path = "../../examples/extending/spirals.rs"]
 mod spirals;
 
 use std::path::Path;
@@ -12,7 +12,7 @@ use std::process::Command;
 
 use unisono_nn::{DataSet, Experiment, Extensions, check_gradients};
 
-const TEXT: &str = include_str!("../examples/extending/spirals.yaml");
+const TEXT: &str = include_str!("../../examples/extending/spirals.yaml");
 
 fn extensions() -> Extensions {
     let mut extensions = Extensions::default();

@@ -1,6 +1,6 @@
 //! The results of a run other than its weights: the event file, images, a trace, and the units that detect a class.
 
-mod folder;
+use crate::folder;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

@@ -12,7 +12,7 @@ fn numbers(list: &Value) -> Vec<f64> {
 
 #[test]
 fn rules_give_the_numbers_that_all_implementations_give() {
-    let file: Value = serde_json::from_str(include_str!("../../tests/optimizers/cases.json")).unwrap();
+    let file: Value = serde_json::from_str(include_str!("../../../tests/optimizers/cases.json")).unwrap();
     let mut types = std::collections::BTreeSet::new();
     for case in file["cases"].as_array().unwrap() {
         let name = case["rule"].as_str().unwrap();

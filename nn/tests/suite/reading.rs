@@ -1,6 +1,6 @@
 //! Ranks read only their own part: all file formats yield the same samples, complete, in parts, and compressed.
 
-mod folder;
+use crate::folder;
 
 use std::io::Write;
 use std::ops::Range;

@@ -1,6 +1,6 @@
 //! If one rank cannot read its samples, all ranks end at once, and that rank reports the reason.
 
-mod folder;
+use crate::folder;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,6 +1,6 @@
 //! Experiments from file to results: shipped files, interrupted runs, threads, and invalid files.
 
-mod folder;
+use crate::folder;
 
 use std::path::{Path, PathBuf};
 

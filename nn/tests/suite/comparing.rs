@@ -1,6 +1,6 @@
 //! `compare` reports every difference between two runs except times.
 
-mod folder;
+use crate::folder;
 
 use std::path::{Path, PathBuf};
 

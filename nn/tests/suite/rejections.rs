@@ -1,6 +1,6 @@
 //! Runs that cannot succeed are rejected with one clear message, and leave nothing behind.
 
-mod folder;
+use crate::folder;
 
 use std::path::Path;
 

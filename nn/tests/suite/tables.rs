@@ -1,7 +1,7 @@
 //! Workers that share weights through a table: with `bsp` they learn what a single process learns, otherwise training still
 //! converges.
 
-mod folder;
+use crate::folder;
 
 use std::path::Path;
 
