@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Starts Slurm on several hosts of this machine, made of Linux namespaces, and runs a command or a shell beside them.
+"""Starts Slurm on several hosts of this machine, made of namespaces, and runs a command or a shell there.
 
-    scripts/slurm.py 2 --slots 2                    # 2 nodes with 2 CPUs each, and a shell with srun and sbatch
+    scripts/slurm.py 2 --slots 2                # 2 nodes with 2 CPUs each, and a shell with srun and sbatch
     scripts/slurm.py 2 --slots 2 -- srun -N 2 -n 4 hostname
 
-The hosts are those of scripts/cluster.py. `slurmctld` runs on `head`, like the shell, and a `slurmd` on every other
-host. Leaving the shell, or killing any part, ends everything.
+The hosts are those of scripts/cluster.py. `slurmctld` runs on `head`, like the shell, and a `slurmd` on every
+other host. Leaving the shell, or killing any part, ends everything.
 
 Needs what scripts/cluster.py needs, root, and the system packages slurmctld, slurmd and slurm-client.
 Tests import this file and use `SlurmCluster`.
@@ -27,8 +27,8 @@ SLURM = "/tmp/slurm"
 START_SECONDS = 30
 PROGRAMS = {"slurmctld": "slurmctld", "slurmd": "slurmd", "srun": "slurm-client"}
 
-# No authentication: only processes on these hosts can reach the daemons. Processes are found by their parents, because
-# the hosts have no control groups. Jobs start at once, and have 2 seconds to end after a signal.
+# No authentication: only processes on these hosts can reach the daemons. Without control groups on these hosts,
+# Slurm finds processes by their parents. Jobs start at once, and have 2 seconds to end after a signal.
 CONFIGURATION = f"""
 ClusterName=namespaces
 SlurmctldHost=head({HEAD_ADDRESS})
@@ -115,7 +115,7 @@ class SlurmCluster(Cluster):
             return False
 
     def environment(self) -> dict[str, str]:
-        """Returns the environment in which Slurm's commands work on every host, and launchers use its allocations."""
+        """Returns the environment in which Slurm's commands work, and MPI launchers use its allocations."""
         # A job of another Slurm may run this script.
         foreign = ("SLURM", "SBATCH_", "SALLOC_", "SRUN_", "PMI_", "PMIX_")
         hostfiles = ("HYDRA_HOST_FILE", "OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile")
@@ -130,8 +130,8 @@ class SlurmCluster(Cluster):
 def link_pmix() -> str:
     """Returns the script that lets Slurm load PMIx without the headers of PMIx.
 
-    Debian's plug-in loads `libpmix.so`, a link that the package libpmix-dev alone contains. The script mounts a copy of
-    the library's folder with that link, on one host.
+    Debian's plug-in loads `libpmix.so`, a link that the package libpmix-dev alone contains. The script mounts
+    a copy of the library's folder with that link, on one host.
     """
     for folder in Path("/usr/lib").glob("*/pmix2/lib"):
         if not (folder / "libpmix.so").exists() and (folder / "libpmix.so.2").exists():

@@ -162,7 +162,10 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         let text = outcome(&[PMI], OPEN_MPI, "").unwrap_err().to_string();
-        assert!(text.contains("PMI-2 alone in task") && text.contains("Open MPI v4.1.4 (libmpi.so)"), "{text}");
+        assert!(
+            text.contains("PMI-2 alone in task") && text.contains("Open MPI v4.1.4 (libmpi.so)"),
+            "{text}"
+        );
     }
 
     #[test]

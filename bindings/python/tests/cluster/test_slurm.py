@@ -1,4 +1,4 @@
-"""Slurm as a launcher, on hosts made of namespaces: steps, batch jobs, job arrays, and ranks that are lost."""
+"""Slurm as a launcher, on hosts made of namespaces: steps, batch jobs, job arrays, ranks that are lost."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import CALL_SECONDS, PROGRAMS, ROOT, Job, UnavailableError, mpi_environment
 from slurm import SlurmCluster
-from test_cluster import EXPERIMENT, await_processes, run_unisono
+from test_cluster import await_processes, run_unisono
 from test_lost_ranks import check_lost
 
 # An upper bound for one job, even on a busy machine.
@@ -82,7 +82,7 @@ def submit(slurm, folder):
 
 @pytest.fixture
 def run_batch(submit, folder):
-    """Runs a shell script as a batch job with tasks 0 to n - 1, and returns it when all tasks have ended well."""
+    """Runs a shell script as a batch job, or as a job array of several tasks, until all have succeeded."""
 
     def run(options, script, tasks=1, **environment):
         statuses = [folder / f"status-{task}" for task in range(tasks)]
@@ -159,10 +159,10 @@ def test_a_batch_job_starts_an_mpi_launcher(run_batch, mpi):
 
 
 def test_the_tasks_of_a_job_array_are_worlds_of_their_own(run_batch, folder):
-    """Two trainings at the same time, on one node, each with two processes; both equal one process."""
-    options = ["--set", "epochs=1", "--quiet", "--out"]
-    run_unisono("train", EXPERIMENT, *options, folder / "one")
-    train = [sys.executable, "-m", "unisono", "train", EXPERIMENT, "--grid", "h=2", *options]
+    """Two runs at the same time, on one node, with two processes each; both equal that of one process."""
+    options = [ROOT / "experiments" / "iris.yaml", "--set", "epochs=2", "--quiet", "--out"]
+    run_unisono("train", *options, folder / "one")
+    train = [sys.executable, "-m", "unisono", "train", "--grid", "data=2", *map(str, options)]
     step = f"srun -n2 --overcommit {shlex.join(train)} {folder}/$SLURM_ARRAY_TASK_ID"
     run_batch(["-n1", "--nodelist=host1"], step, tasks=2)
     for task in ("0", "1"):
@@ -185,11 +185,11 @@ def test_a_rank_that_dies_is_named_if_srun_lets_the_others_continue(submit, mpi)
     assert job.wait(DEADLINE).status != 0
 
 
-def test_srun_ends_the_step_of_a_rank_that_dies(submit):
-    """By default, if MPI is in use; ranks on one node then still report the loss, or are killed."""
-    step = ["srun", "-N2", "-n2", "--mpi=pmi2", *program("lost_rank.py", "kill", "recv")]
+def test_srun_ends_the_others_if_told_to(submit):
+    options = ["--mpi=pmi2", "--kill-on-bad-exit=1"]
+    step = ["srun", "-N2", "-n2", *options, *program("lost_rank.py", "kill", "recv")]
     job = submit(*step, mpi="mpich").wait(DEADLINE)
-    assert job.status != 0 and "host2: task 1: Killed" in job.output, job.output
+    assert job.status != 0 and "Job step aborted" in job.output, job.output
 
 
 def test_a_rank_that_dies_on_one_node_is_named(submit):

@@ -7,6 +7,7 @@ import os
 import sys
 
 import everything
+
 import unisono as uni
 from note import note
 
