@@ -71,7 +71,7 @@ class SlurmCluster(Cluster):
             if shutil.which(program) is None:
                 raise UnavailableError(f"{program} is missing (install the system package {package})")
         if os.geteuid() != 0:
-            raise UnavailableError("slurmd starts tasks as root alone")
+            raise UnavailableError("Slurm's daemons need root")
         super().__init__(hosts, slots, containers, shared)
         try:
             self._start_slurm(slots)

@@ -122,7 +122,11 @@ def program(name, *arguments, mpi="mpich"):
 @pytest.mark.parametrize("mpi", MPIS)
 def test_a_step_on_two_nodes(submit, mpi):
     step = ["srun", "-N2", "-n4", option(MPIS[mpi]), *program("slurm_task.py", 4, 2, mpi=mpi)]
-    job = submit(*step, mpi=mpi).wait(DEADLINE).check()
+    job = submit(*step, mpi=mpi).wait(DEADLINE)
+    if "*** Process received signal ***" in job.output and not job.notes:
+        # Open MPI rarely (once in a few hundred steps) ends in its own start, before a rank has joined.
+        job = submit(*step, mpi=mpi).wait(DEADLINE)
+    job.check()
     hosts = ["host1", "host1", "host2", "host2"]
     assert job.notes == {rank: f"Slurm: shm+mpi on {host}" for rank, host in enumerate(hosts)}, job.output
 
