@@ -27,7 +27,7 @@ SLURM = "/tmp/slurm"
 START_SECONDS = 30
 PROGRAMS = {"slurmctld": "slurmctld", "slurmd": "slurmd", "srun": "slurm-client"}
 
-# No authentication: only processes on these hosts can reach the daemons. Without control groups on these hosts,
+# No authentication: only processes on these hosts can reach the daemons. The hosts have no control groups, so
 # Slurm finds processes by their parents. Jobs start at once, and have 2 seconds to end after a signal.
 CONFIGURATION = f"""
 ClusterName=namespaces
