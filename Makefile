@@ -67,8 +67,8 @@ test-torch: .venv/.frameworks .venv/.wheel ## Runs PyTorch's own tests of proces
 	@$(BIN)/python -m unisono.torch.distributed.native
 	@$(BIN)/python scripts/test_torch.py $(if $(filter file,$(origin RANKS)),,--ranks $(RANKS))
 
-cluster: .venv/.test .venv/.wheel ## Starts 2 simulated hosts (HOSTS=n) and a shell whose mpiexec, from MPICH, places RANKS ranks on them.
-	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/cluster.py $(HOSTS) --slots $$((($(RANKS) + $(HOSTS) - 1) / $(HOSTS)))
+cluster: .venv/.test .venv/.wheel ## Starts 2 simulated hosts (HOSTS=n) and a shell whose mpiexec, from MPICH, places RANKS ranks on them; SLURM=1 starts Slurm on them too.
+	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/$(if $(SLURM),slurm,cluster).py $(HOSTS) --slots $$((($(RANKS) + $(HOSTS) - 1) / $(HOSTS)))
 
 check: .venv/.check ## Checks formatting, lints, the repository's rules, and the licences and sources of dependencies.
 	cargo fmt --all --check

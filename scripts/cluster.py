@@ -97,6 +97,8 @@ class Namespaces:
 class Cluster:
     """Hosts named host1, host2 and so on, and one named head, connected by a bridge. A context manager."""
 
+    hint = "mpiexec -n {ranks} hostname"
+
     def __init__(
         self, hosts: int, slots: int = 1, containers: bool = False, shared: tuple[Path, ...] = ()
     ) -> None:
@@ -223,24 +225,26 @@ def own_folders(shared: tuple[Path, ...]) -> str:
     return "\n".join([*own, "mount -t sysfs sysfs /sys"])
 
 
-def main() -> int:
-    """Runs a command, or a shell, on `head`."""
+def main(kind: type[Cluster] = Cluster) -> int:
+    """Starts hosts of a kind, and runs a command, or a shell, on `head`."""
     usage = "%(prog)s HOSTS [--slots N] [--containers] [-- COMMAND...]"
-    parser = argparse.ArgumentParser(usage=usage, description=(__doc__ or "").split("\n\n")[0])
+    module = sys.modules[kind.__module__]
+    parser = argparse.ArgumentParser(usage=usage, description=(module.__doc__ or "").split("\n\n")[0])
     parser.add_argument("hosts", type=int, help="how many hosts")
     parser.add_argument("--slots", type=int, default=1, help="ranks per host, by default")
     parser.add_argument("--containers", action="store_true", help="the hosts share one boot id")
     split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     arguments, command = parser.parse_args(sys.argv[1:split]), sys.argv[split + 1 :]
     try:
-        cluster = Cluster(arguments.hosts, arguments.slots, arguments.containers)
+        cluster = kind(arguments.hosts, arguments.slots, arguments.containers)
     except UnavailableError as reason:
         print(f"cluster: hosts cannot be created here: {reason}", file=sys.stderr)
         return 1
     with cluster:
         if not command:
             ranks = arguments.hosts * arguments.slots
-            print(f"hosts: {', '.join(cluster.names)}; try: mpiexec -n {ranks} hostname")
+            hint = kind.hint.format(hosts=arguments.hosts, ranks=ranks)
+            print(f"hosts: {', '.join(cluster.names)}; try: {hint}")
             print("ssh host1 enters a host, ip link set host1 down cuts its link, exit ends all", flush=True)
             command = [os.environ.get("SHELL", "sh")]
         return subprocess.run(cluster.command(command), env=cluster.environment()).returncode

@@ -41,6 +41,9 @@ pub(crate) const OWN: &str = "unisono run";
 /// PyTorch's launcher.
 pub(crate) const TORCHRUN: &str = "torchrun";
 
+/// MPICH's launcher, and others that set PMI's variables.
+const PMI: &str = "MPICH (PMI)";
+
 /// In detection order: the most likely innermost launcher first.
 const LAUNCHERS: [LauncherVariables; 5] = [
     LauncherVariables {
@@ -68,7 +71,7 @@ const LAUNCHERS: [LauncherVariables; 5] = [
         job: "",
     },
     LauncherVariables {
-        name: "MPICH (PMI)",
+        name: PMI,
         rank: "PMI_RANK",
         size: "PMI_SIZE",
         local_rank: "MPI_LOCALRANKID",
@@ -89,7 +92,10 @@ const LAUNCHERS: [LauncherVariables; 5] = [
 pub(crate) fn detect(variable: impl Fn(&str) -> Option<String>) -> Result<RankPlacement> {
     for launcher in &LAUNCHERS {
         // Both must be set: some shells inherit one of them from a surrounding job.
-        if variable(launcher.rank).is_some() && variable(launcher.size).is_some() {
+        if variable(launcher.rank).is_some()
+            && variable(launcher.size).is_some()
+            && !(launcher.name == PMI && srun_offers_pmi(&variable))
+        {
             return read(launcher, &variable);
         }
     }
@@ -114,6 +120,19 @@ pub(crate) fn detect(variable: impl Fn(&str) -> Option<String>) -> Result<RankPl
         job: Some(String::new()),
         restarts: 0,
     })
+}
+
+/// Whether PMI's variables are those of `srun --mpi=pmi2`. Slurm's own variables then say more: whether all ranks are on
+/// one host. MPICH's launcher inside a step replaces some of the variables, and adds the last one.
+fn srun_offers_pmi(variable: &impl Fn(&str) -> Option<String>) -> bool {
+    let same = |one: &str, other: &str| variable(one).is_some() && variable(one) == variable(other);
+    let step =
+        variable("SLURM_JOB_ID").zip(variable("SLURM_STEP_ID")).map(|(job, step)| format!("{job}.{step}"));
+    same("PMI_RANK", "SLURM_PROCID")
+        && same("PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+        && step.is_some()
+        && variable("PMI_JOBID") == step
+        && variable("HYDI_CONTROL_FD").is_none()
 }
 
 fn read(launcher: &LauncherVariables, variable: &impl Fn(&str) -> Option<String>) -> Result<RankPlacement> {
@@ -244,6 +263,28 @@ mod tests {
         let found = detect_in(&pmix).unwrap();
         assert_eq!((found.launcher, found.rank, found.size), ("PMIx", 1, 0));
         assert_eq!((found.local_rank, found.local_size), (None, None));
+    }
+
+    #[test]
+    fn srun_is_told_from_an_mpi_launcher_inside_its_step() {
+        let srun = [
+            ("SLURM_PROCID", "1"),
+            ("SLURM_STEP_NUM_TASKS", "2"),
+            ("SLURM_LOCALID", "1"),
+            ("SLURM_STEP_TASKS_PER_NODE", "2"),
+            ("SLURM_JOB_ID", "77"),
+            ("SLURM_STEP_ID", "1"),
+            ("PMI_RANK", "1"),
+            ("PMI_SIZE", "2"),
+            ("PMI_JOBID", "77.1"),
+        ];
+        let found = detect_in(&srun).unwrap();
+        assert_eq!((found.launcher, found.rank, found.local_size), ("Slurm", 1, Some(2)));
+        for changed in [("PMI_JOBID", "77.0"), ("PMI_SIZE", "4"), ("PMI_RANK", "0"), ("HYDI_CONTROL_FD", "7")]
+        {
+            let inner: Vec<_> = std::iter::once(changed).chain(srun).collect();
+            assert_eq!(detect_in(&inner).unwrap().launcher, PMI, "{changed:?}");
+        }
     }
 
     #[test]

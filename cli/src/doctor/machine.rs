@@ -11,7 +11,9 @@ pub(super) fn machine() -> ReportSection {
     section.add(Mark::Fact, "unisono", env!("CARGO_PKG_VERSION"));
     section.add(Mark::Fact, "cores", cores());
     section.add(Mark::Fact, "memory", memory());
-    let launcher = match launcher(|name| std::env::var_os(name).is_some()) {
+    let is_set = |name: &str| std::env::var_os(name).is_some();
+    let launcher = match launcher(is_set) {
+        Some(SLURM) => format!("this process was started by {SLURM}, {}", slurm_interface(is_set)),
         Some(name) => format!("this process was started by {name}"),
         None => "none (a world of one rank)".into(),
     };
@@ -98,16 +100,30 @@ fn memory() -> String {
     text
 }
 
+const SLURM: &str = "Slurm";
+
 /// The launcher whose environment variables are set.
 fn launcher(is_set: impl Fn(&str) -> bool) -> Option<&'static str> {
+    // `srun --mpi=pmi2` sets the variables of MPICH too.
+    let pmi_size =
+        if is_set("PMI_JOBID") && is_set("SLURM_STEP_ID") { "HYDI_CONTROL_FD" } else { "PMI_SIZE" };
     let known = [
         ("unisono run", ["UNISONO_RANK", "UNISONO_SIZE"]),
         ("torchrun", ["RANK", "WORLD_SIZE"]),
         ("Open MPI", ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"]),
-        ("MPICH (PMI)", ["PMI_RANK", "PMI_SIZE"]),
-        ("Slurm", ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS"]),
+        ("MPICH (PMI)", ["PMI_RANK", pmi_size]),
+        (SLURM, ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS"]),
     ];
     known.into_iter().find(|(_, names)| names.iter().all(|name| is_set(name))).map(|(launcher, _)| launcher)
+}
+
+/// How MPI can find the other tasks of a Slurm step.
+fn slurm_interface(is_set: impl Fn(&str) -> bool) -> &'static str {
+    match (is_set("PMIX_NAMESPACE"), is_set("PMI_FD")) {
+        (true, _) => "with PMIx for MPI (Open MPI)",
+        (_, true) => "with PMI-2 for MPI (MPICH)",
+        _ => "without an interface for MPI: enough for ranks on one node",
+    }
 }
 
 fn read(path: &str) -> Option<String> {
@@ -128,5 +144,11 @@ mod tests {
         assert_eq!(launcher(|name| name == "RANK"), None);
         assert_eq!(launcher(|name| name.starts_with("PMI_")), Some("MPICH (PMI)"));
         assert_eq!(launcher(|_| true), Some("unisono run"));
+        let srun = |name: &str| name.starts_with("SLURM_") || name.starts_with("PMI_");
+        assert_eq!(launcher(srun), Some(SLURM));
+        assert_eq!(launcher(|name| srun(name) || name == "HYDI_CONTROL_FD"), Some("MPICH (PMI)"));
+        assert!(slurm_interface(srun).contains("PMI-2"));
+        assert!(slurm_interface(|name| name == "PMIX_NAMESPACE").contains("PMIx"));
+        assert!(slurm_interface(|_| false).contains("one node"));
     }
 }

@@ -94,6 +94,14 @@ fn interface(path: &Path, library: &Library) -> Option<Interface> {
 }
 
 impl LoadedMpi {
+    /// Whether MPI was initialised in this process, by this library or another user of MPI.
+    pub fn is_initialised(&self) -> bool {
+        let mut initialised: c_int = 0;
+        // SAFETY: allowed at any time; the pointer is to a live integer.
+        unsafe { (self.functions.initialized)(&mut initialised) };
+        initialised != 0
+    }
+
     /// The library's version string, in one line ("Open MPI v5.0.11 …", "MPICH Version: 5.0.1").
     pub fn version(&self) -> String {
         // 8192 bytes is the largest MPI_MAX_LIBRARY_VERSION_STRING of the three ABIs.

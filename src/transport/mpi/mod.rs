@@ -3,6 +3,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `search`, `library` | where MPI libraries are installed; loading the preferred one |
+//! | `slurm` | whether the library can start in a Slurm step |
 //! | `abi`, `binding` | three ABIs as one function table; the MPI calls in use, with errors |
 //! | `wire`, `transfer` | control messages; data in flight |
 //! | `engine`, `control`, `cancel` | the state of all exchanges; handling of control messages; cancellation |
@@ -31,6 +32,7 @@ mod identity;
 mod library;
 mod peers;
 mod search;
+mod slurm;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -99,6 +101,7 @@ impl MpiTransport {
             );
             return Err(different(what));
         }
+        slurm::check(&library)?;
         let mpi = MpiRuntime::start(library, deadline)?;
         let (rank, size, version) = (mpi.rank, mpi.size, mpi.version());
         tracing::debug!(rank, size, %version, path = %mpi.path().display(), "started MPI");

@@ -32,6 +32,8 @@ const SYSTEM: [&str; 7] = [
 pub(super) enum MpiLauncher {
     OpenMpi,
     Mpich,
+    /// Slurm, for libraries that speak PMIx: usually Open MPI.
+    SlurmPmix,
     Unknown,
 }
 
@@ -45,6 +47,8 @@ impl MpiLauncher {
             MpiLauncher::OpenMpi
         } else if ["PMI_RANK", "PMI_FD", "HYDI_CONTROL_FD"].into_iter().any(&is_set) {
             MpiLauncher::Mpich
+        } else if ["SLURM_PROCID", "PMIX_NAMESPACE"].into_iter().all(&is_set) {
+            MpiLauncher::SlurmPmix
         } else {
             MpiLauncher::Unknown
         }
@@ -57,7 +61,7 @@ impl MpiLauncher {
             MpiLauncher::OpenMpi => !is_open_mpi,
             // Slurm sets some of MPICH's variables for every MPI; only MPICH's own launcher sets this one.
             MpiLauncher::Mpich => is_open_mpi && env::var_os("HYDI_CONTROL_FD").is_some(),
-            MpiLauncher::Unknown => false,
+            MpiLauncher::SlurmPmix | MpiLauncher::Unknown => false,
         }
     }
 
@@ -65,7 +69,7 @@ impl MpiLauncher {
     fn fits(self, interface: Interface) -> bool {
         match self {
             MpiLauncher::Unknown => true,
-            MpiLauncher::OpenMpi => interface == Interface::OpenMpi,
+            MpiLauncher::OpenMpi | MpiLauncher::SlurmPmix => interface == Interface::OpenMpi,
             MpiLauncher::Mpich => interface != Interface::OpenMpi,
         }
     }
@@ -217,6 +221,9 @@ mod tests {
         assert_eq!(MpiLauncher::from_variables(|name| name == "OMPI_COMM_WORLD_SIZE"), MpiLauncher::OpenMpi);
         assert_eq!(MpiLauncher::from_variables(|name| name == "PMI_RANK"), MpiLauncher::Mpich);
         assert_eq!(MpiLauncher::from_variables(|_| false), MpiLauncher::Unknown);
+        let pmix = |name: &str| ["SLURM_PROCID", "PMIX_NAMESPACE"].contains(&name);
+        assert_eq!(MpiLauncher::from_variables(pmix), MpiLauncher::SlurmPmix);
+        assert_eq!(MpiLauncher::from_variables(|name| pmix(name) || name == "PMI_FD"), MpiLauncher::Mpich);
     }
 
     #[test]

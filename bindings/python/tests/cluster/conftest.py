@@ -75,6 +75,10 @@ class Job:
         except subprocess.TimeoutExpired:
             pytest.fail(f"the job did not end within {deadline} s; it printed:\n{self.printed()}")
         self.status = self.process.returncode
+        return self.read_notes()
+
+    def read_notes(self):
+        """Reads what the ranks have noted."""
         self.notes = {int(path.name): path.read_text() for path in self.folder.iterdir()}
         return self
 
