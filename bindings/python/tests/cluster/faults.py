@@ -11,7 +11,7 @@ from pathlib import Path
 from conftest import PROGRAMS, Cluster, Job, launcher_command
 
 # How long a program runs without a fault, and the timeout of its calls.
-RUN_SECONDS, TIMEOUT = 3.0, 6.0
+RUN_SECONDS, TIMEOUT = 3.0, 5.0
 # How long a rank may take to end after its deadline: it asks what the others do, and leaves the world. The
 # machine may be busy, too.
 GRACE = 30.0
