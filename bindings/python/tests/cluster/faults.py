@@ -236,6 +236,8 @@ class Round:
                 problem = "an unexpected ending"
             elif fault.kind in ("pause", "blip") and word != "done":
                 problem = "not the end of a job that was only delayed"
+            elif fault.kind == "kill" and word == "Timeout":
+                problem = "a timeout, although the rank has ended and its host runs"
             elif word in ("running", "") and not self.may_vanish(rank):
                 problem = "no ending"
             elif any(group in note for group in STEP_GROUPS):
