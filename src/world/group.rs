@@ -32,6 +32,8 @@ pub(super) struct WorldState {
     timeout: AtomicU64,
     /// Detects use in a forked child, which must not use the world.
     pub fork_guard: ForkGuard,
+    /// Whether a call on a group has failed because a member has died or has given up.
+    pub may_have_lost_rank: AtomicBool,
     /// Counts the groups led by this rank, for their context ids.
     pub contexts: AtomicU32,
     /// Observers of calls on the world's group.
@@ -56,6 +58,7 @@ impl WorldState {
             closed: AtomicBool::new(false),
             timeout: AtomicU64::new(0),
             fork_guard: ForkGuard::new(),
+            may_have_lost_rank: AtomicBool::new(false),
             contexts: AtomicU32::new(0),
             watchers: Watchers::default(),
         };

@@ -165,7 +165,8 @@ impl Drop for World {
         if self.state().fork_guard.is_original_process() {
             // After an error the other ranks may never arrive.
             let limit = if self.group.is_broken() { LEAVE_TIMEOUT_BROKEN } else { LEAVE_TIMEOUT };
-            self.state().transport.leave(self.group.timeout().min(limit));
+            let may_have_lost_rank = self.state().may_have_lost_rank.load(Ordering::Acquire);
+            self.state().transport.leave(self.group.timeout().min(limit), may_have_lost_rank);
         }
         if let Some(endpoint) = &self.state().endpoint {
             endpoint.leave();
