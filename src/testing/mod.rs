@@ -43,7 +43,17 @@ pub(crate) fn spawn_placed<R: Send>(hosts: &[usize], body: impl Fn(&World) -> R 
 pub(crate) fn call(rank: usize, operation: &'static str) -> Call<'static> {
     let started = std::time::Instant::now();
     let deadline = started + std::time::Duration::from_secs(60);
-    Call { rank, operation, number: 1, group: "world", members: &[], started, deadline, interrupt: None }
+    Call {
+        rank,
+        operation,
+        number: 1,
+        group: "world",
+        members: &[],
+        hosts: &[],
+        started,
+        deadline,
+        interrupt: None,
+    }
 }
 
 fn run<R: Send>(worlds: Vec<World>, body: impl Fn(&World) -> R + Sync) -> Vec<R> {

@@ -20,6 +20,8 @@ pub(crate) struct Call<'a> {
     pub group: &'a str,
     /// The world ranks required for the call to succeed; peers that it exchanges messages with need not be listed.
     pub members: &'a [usize],
+    /// The host name of each world rank in a job on several hosts, else empty: for errors.
+    pub hosts: &'a [String],
     /// When the call started.
     pub started: Instant,
     /// When the call must have returned.
@@ -62,8 +64,16 @@ impl Call<'_> {
         }
     }
 
+    /// The name of a world rank's host, in a job on several hosts.
+    fn host_of(&self, rank: usize) -> Option<String> {
+        self.hosts.get(rank).cloned()
+    }
+
     /// The error for an expired deadline.
-    pub fn timeout(&self, missing: Vec<Missing>) -> Error {
+    pub fn timeout(&self, mut missing: Vec<Missing>) -> Error {
+        for one in missing.iter_mut().filter(|one| one.host.is_none()) {
+            one.host = self.host_of(one.rank);
+        }
         Error::Timeout {
             rank: self.rank,
             operation: self.operation.into(),
@@ -75,7 +85,10 @@ impl Call<'_> {
     }
 
     /// The error for lost ranks.
-    pub fn lost(&self, lost: Vec<Lost>) -> Error {
+    pub fn lost(&self, mut lost: Vec<Lost>) -> Error {
+        for one in lost.iter_mut().filter(|one| one.host.is_none()) {
+            one.host = self.host_of(one.rank);
+        }
         Error::PeerLost {
             rank: self.rank,
             operation: self.operation.into(),
@@ -86,7 +99,12 @@ impl Call<'_> {
     }
 
     /// The error for ranks that made different calls.
-    pub fn mismatch(&self, calls: Vec<(usize, String)>) -> Error {
+    pub fn mismatch(&self, mut calls: Vec<(usize, String)>) -> Error {
+        for (rank, call) in &mut calls {
+            if let Some(host) = self.host_of(*rank) {
+                call.push_str(&format!(" on host {host}"));
+            }
+        }
         Error::Mismatch { rank: self.rank, group: self.group.into(), number: self.number, calls }
     }
 }

@@ -140,8 +140,8 @@ impl Transport for HostsTransport {
         missing
     }
 
-    fn leave(&self, limit: Duration) {
-        self.remote.leave(limit);
+    fn leave(&self, limit: Duration, may_have_lost_rank: bool) {
+        self.remote.leave(limit, may_have_lost_rank);
     }
 
     fn all_reduce(

@@ -99,8 +99,9 @@ pub(crate) trait Transport: NonblockingTransport + Send + Sync {
     /// The known state of ranks that this rank waits for, in their order. May take some seconds, for the ranks to reply.
     fn missing(&self, ranks: &[usize]) -> Vec<Missing>;
 
-    /// Disconnects from the other ranks, waiting at most `limit`; no call follows.
-    fn leave(&self, _limit: Duration) {}
+    /// Disconnects from the other ranks, waiting at most `limit`; no call follows. `may_have_lost_rank`: a call has failed because
+    /// a rank has died or has given up.
+    fn leave(&self, _limit: Duration, _may_have_lost_rank: bool) {}
 
     /// Performs all sends and receives and returns when all are complete: received data is in its buffers, and send
     /// buffers may be overwritten. Several threads may exchange concurrently. A rank may send to itself. Errors are

@@ -9,6 +9,7 @@ use super::background::{self, Background};
 use super::call_order::{CallOrder, CallPermit};
 use super::fork_guard::ForkGuard;
 use super::pending::{Pending, pending};
+use super::steps::EnclosingCall;
 use super::watchers::Watchers;
 use crate::error::{Error, Kind, Result};
 use crate::transport::arena::LocalEndpoint;
@@ -22,11 +23,17 @@ pub(super) struct WorldState {
     pub endpoint: Option<Arc<LocalEndpoint>>,
     /// The host number of each rank; ranks with equal numbers share memory.
     pub hosts: Vec<usize>,
+    /// The host name of each rank.
+    pub host_names: Vec<String>,
+    /// Whether these names differ, so that errors give them.
+    pub has_several_hosts: bool,
     pub closed: AtomicBool,
     /// The timeout, in nanoseconds, of calls through handles without one of their own.
     timeout: AtomicU64,
     /// Detects use in a forked child, which must not use the world.
     pub fork_guard: ForkGuard,
+    /// Whether a call on a group has failed because a member has died or has given up.
+    pub may_have_lost_rank: AtomicBool,
     /// Counts the groups led by this rank, for their context ids.
     pub contexts: AtomicU32,
     /// Observers of calls on the world's group.
@@ -38,15 +45,20 @@ impl WorldState {
         transport: Arc<dyn Transport>,
         endpoint: Option<Arc<LocalEndpoint>>,
         hosts: Vec<usize>,
+        host_names: Vec<String>,
         timeout: Duration,
     ) -> WorldState {
+        let has_several_hosts = host_names.iter().any(|name| *name != host_names[0]);
         let world = WorldState {
             transport,
             endpoint,
             hosts,
+            host_names,
+            has_several_hosts,
             closed: AtomicBool::new(false),
             timeout: AtomicU64::new(0),
             fork_guard: ForkGuard::new(),
+            may_have_lost_rank: AtomicBool::new(false),
             contexts: AtomicU32::new(0),
             watchers: Watchers::default(),
         };
@@ -86,13 +98,15 @@ pub(super) const MAX_TIMEOUT: Duration = Duration::from_secs(1_000_000_000);
 
 /// Per-handle call options.
 #[derive(Clone)]
-struct HandleOptions {
+pub(super) struct HandleOptions {
     /// `None`: the world's timeout.
     timeout: Option<Duration>,
     deterministic: bool,
-    interrupt: Option<Arc<Interrupt>>,
+    pub interrupt: Option<Arc<Interrupt>>,
     /// The call number that background work already holds a permit for; calls made by that work use it.
     call_number: Option<u64>,
+    /// The user's call, if the calls of this handle are steps of it.
+    pub enclosing: Option<EnclosingCall>,
 }
 
 /// Ranks that make collective calls together. Handles are cheap to clone; options belong to the handle.
@@ -109,7 +123,7 @@ struct HandleOptions {
 #[derive(Clone)]
 pub struct Group {
     pub(super) core: Arc<GroupCore>,
-    options: HandleOptions,
+    pub(super) options: HandleOptions,
 }
 
 impl Group {
@@ -140,7 +154,13 @@ impl Group {
             hierarchy: OnceLock::new(),
             attachment: Mutex::default(),
         };
-        let options = HandleOptions { timeout, deterministic: false, interrupt: None, call_number: None };
+        let options = HandleOptions {
+            timeout,
+            deterministic: false,
+            interrupt: None,
+            call_number: None,
+            enclosing: None,
+        };
         Group { core: Arc::new(core), options }
     }
 
@@ -282,7 +302,8 @@ impl Group {
     /// Makes one collective call: waits for its permit, records the activity in this rank's slot, and revokes the group
     /// if the call breaks it.
     pub(crate) fn call<R>(&self, verb: Verb, body: impl FnOnce(&Call) -> Result<R>) -> Result<R> {
-        self.check_usable(verb.name())?;
+        let operation = self.operation(verb);
+        self.check_usable(operation)?;
         let started = Instant::now();
         let mut permit = None;
         let number = match self.options.call_number {
@@ -297,9 +318,9 @@ impl Group {
         // Background work may share its permit between several threads; and the previous holder of the permit may have
         // broken the group in the meantime.
         let _alone = self.core.running.lock().unwrap_or_else(PoisonError::into_inner);
-        self.check_usable(verb.name())?;
+        self.check_usable(operation)?;
         let call = self.describe(verb, number, started);
-        let mut panic_guard = RevokeOnPanic { group: self, operation: verb.name(), armed: true };
+        let mut panic_guard = RevokeOnPanic { group: self, operation, armed: true };
         // A rank that makes a call in the background is not blocked in it, so only foreground calls are reported.
         let watched = permit.is_some() && self.core.context == 0;
         let watched_call = watched.then(|| self.core.world.watchers.notify_call(number));
@@ -314,13 +335,6 @@ impl Group {
         // Only now may the next call receive its permit.
         drop(permit);
         result
-    }
-
-    /// A handle of another group for one step of a call: it inherits the call's remaining time and interrupt hook.
-    pub(crate) fn step_of(&self, call: &Call, group: &Group) -> Group {
-        let mut step = group.with_timeout(call.remaining());
-        step.options.interrupt = self.options.interrupt.clone();
-        step
     }
 
     /// Makes one unordered call: a point-to-point message.
@@ -376,20 +390,28 @@ impl Group {
     }
 
     pub(super) fn describe<'a>(&'a self, verb: Verb, number: u64, started: Instant) -> Call<'a> {
+        let (world, deadline) = (&self.core.world, started + self.timeout());
+        let (group, number, started) = match &self.options.enclosing {
+            Some(enclosing) => (&*enclosing.group, enclosing.number, enclosing.started),
+            None => (&*self.core, number, started),
+        };
         Call {
-            rank: self.core.world.transport.rank(),
-            operation: verb.name(),
+            rank: world.transport.rank(),
+            operation: self.operation(verb),
             number,
-            group: &self.core.name,
+            group: &group.name,
             members: &self.core.members,
+            hosts: if world.has_several_hosts { &world.host_names } else { &[] },
             started,
-            deadline: started + self.timeout(),
+            deadline,
             interrupt: self.options.interrupt.as_deref(),
         }
     }
 
     fn record_activity<R>(&self, verb: Verb, number: u64, body: impl FnOnce() -> R) -> R {
-        let Some(endpoint) = &self.core.world.endpoint else { return body() };
+        // During a step, the enclosing call remains this rank's activity.
+        let endpoint = self.core.world.endpoint.as_ref().filter(|_| self.options.enclosing.is_none());
+        let Some(endpoint) = endpoint else { return body() };
         endpoint.set_activity(verb, number, self.core.context, true);
         let result = body();
         endpoint.set_activity(verb, number, self.core.context, false);
@@ -397,7 +419,7 @@ impl Group {
     }
 
     fn wait_for_turn(&self, verb: Verb, started: Instant) -> Result<CallPermit<'_>> {
-        self.check_position(verb.name())?;
+        self.check_position(self.operation(verb))?;
         let number = match self.core.call_order.begin() {
             Ok(permit) => return Ok(permit),
             Err(number) => number,
@@ -407,7 +429,7 @@ impl Group {
         if let Some(permit) = self.core.call_order.wait(number, deadline, stop) {
             return Ok(permit);
         }
-        self.check_usable(verb.name())?;
+        self.check_usable(self.operation(verb))?;
         // The permit would arrive when no call waits for it any more: the group's call order is lost.
         let call = self.describe(verb, number, started);
         let error = match call.remaining().is_zero() {

@@ -185,12 +185,11 @@ impl World {
         let share_memory = hosts.iter().all(|&other| other == hosts[rank]);
         let channel = endpoint.as_ref().filter(|_| share_memory).map(Channel::host_wide);
         let members = (0..transport.size()).collect();
-        let world = WorldState::new(transport, endpoint, hosts, timeout);
+        let world = WorldState::new(transport, endpoint, hosts, names, timeout);
         World {
             group: Group::new(Arc::new(world), 0, "world".into(), members, channel, None),
             launcher,
             restarts: 0,
-            hosts: names,
             local_rank,
             local_size: host_ranks.len(),
             locator: Locator::default(),

@@ -15,6 +15,7 @@ mod pending;
 mod probe;
 mod resume;
 mod settings;
+mod steps;
 mod subgroup;
 mod usable;
 pub(crate) mod verbs;
@@ -51,7 +52,6 @@ pub struct World {
     group: Group,
     launcher: &'static str,
     restarts: usize,
-    hosts: Vec<String>,
     local_rank: usize,
     local_size: usize,
     locator: locator::Locator,
@@ -87,7 +87,7 @@ impl World {
 
     /// The host name of each rank.
     pub fn hosts(&self) -> &[String] {
-        &self.hosts
+        &self.state().host_names
     }
 
     /// The transport in use: "alone", "local", "shm", "mpi" or "shm+mpi".
@@ -165,7 +165,8 @@ impl Drop for World {
         if self.state().fork_guard.is_original_process() {
             // After an error the other ranks may never arrive.
             let limit = if self.group.is_broken() { LEAVE_TIMEOUT_BROKEN } else { LEAVE_TIMEOUT };
-            self.state().transport.leave(self.group.timeout().min(limit));
+            let may_have_lost_rank = self.state().may_have_lost_rank.load(Ordering::Acquire);
+            self.state().transport.leave(self.group.timeout().min(limit), may_have_lost_rank);
         }
         if let Some(endpoint) = &self.state().endpoint {
             endpoint.leave();

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::group::Group;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::transport::{Outgoing, Signature, Slot, Verb};
 
 /// How long to try to notify the other members that this rank has revoked the group.
@@ -66,6 +66,9 @@ impl Group {
 
     /// Makes all later calls fail with this error; false if an earlier error already did.
     pub(super) fn mark_broken(&self, error: &Error) -> bool {
+        if error.kind() == Kind::PeerLost {
+            self.core.world.may_have_lost_rank.store(true, Ordering::Release);
+        }
         self.core.broken.set(error.clone()).is_ok()
     }
 

@@ -105,15 +105,16 @@ fn describe(module: &Bound<'_, PyModule>, exception: &Bound<'_, PyAny>, error: &
             call(rank, operation, number, group)?;
             exception.setattr("waited", waited.as_secs_f64())?;
             let class = module.getattr("Missing")?;
-            let missing =
-                missing.iter().map(|one| class.call1((one.rank, one.pid, &one.doing, &one.location)));
+            let missing = missing
+                .iter()
+                .map(|one| class.call1((one.rank, one.pid, &one.doing, &one.location, &one.host)));
             let missing = missing.collect::<PyResult<Vec<_>>>()?;
             exception.setattr("missing", PyTuple::new(exception.py(), missing)?)
         }
         Error::PeerLost { rank, operation, number, group, lost } => {
             call(rank, operation, number, group)?;
             let class = module.getattr("Lost")?;
-            let lost = lost.iter().map(|one| class.call1((one.rank, one.pid, &one.how)));
+            let lost = lost.iter().map(|one| class.call1((one.rank, one.pid, &one.how, &one.host)));
             let lost = lost.collect::<PyResult<Vec<_>>>()?;
             exception.setattr("lost", PyTuple::new(exception.py(), lost)?)
         }

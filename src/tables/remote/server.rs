@@ -150,6 +150,7 @@ impl ServerState {
             number: 0,
             group: "tables",
             members: &[],
+            hosts: &[],
             started,
             deadline: no_deadline(),
             interrupt: None,

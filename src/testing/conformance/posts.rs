@@ -18,6 +18,7 @@ fn call(group: &Group) -> Call<'_> {
         number: 1,
         group: group.name(),
         members: &[],
+        hosts: &[],
         started,
         deadline: started + Duration::from_secs(60),
         interrupt: None,

@@ -352,6 +352,7 @@ mod tests {
             number: 1,
             group: "world",
             members: &[],
+            hosts: &[],
             started,
             deadline,
             interrupt: None,

@@ -180,12 +180,16 @@ impl LocalEndpoint {
     /// Status of a late rank, for an error message; the rank has until `until` to report its source location.
     pub fn missing(&self, rank: usize, until: Instant) -> Missing {
         let Some(local_rank) = self.local_rank_of(rank) else {
-            return Missing::new(rank, None, "on another host");
+            return Missing::new(rank, None, "what it was doing is not known");
         };
         let slot = self.arena.peer_slot(local_rank);
         let location = slot.request_location(until.saturating_duration_since(Instant::now()));
         let (doing, verb) = slot.describe();
-        Missing { rank, pid: slot.pid(), doing, call: verb.map(|verb| verb.name().into()), location }
+        Missing {
+            location,
+            call: verb.map(|verb| verb.name().into()),
+            ..Missing::new(rank, slot.pid(), doing)
+        }
     }
 
     /// Allocates a user's buffer from this rank's heap.

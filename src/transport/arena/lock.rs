@@ -181,7 +181,17 @@ mod tests {
         let started = Instant::now();
         let (operation, group, members) = ("add", "table", &[][..]);
         let call = |deadline, interrupt: Option<&'static Interrupt>| {
-            let call = Call { rank: 0, operation, number: 1, group, members, started, deadline, interrupt };
+            let call = Call {
+                rank: 0,
+                operation,
+                number: 1,
+                group,
+                members,
+                hosts: &[],
+                started,
+                deadline,
+                interrupt,
+            };
             lock.acquire(8, Some(&call), &Ended(0)).unwrap_err()
         };
         assert_eq!(lock.acquire(7, None, &Ended(0)).unwrap(), Acquired::Clean);

@@ -9,6 +9,7 @@
 //! | `engine`, `control`, `cancel` | the state of all exchanges; handling of control messages; cancellation |
 //! | `buffered` | messages outside any exchange: buffered sends and receives from any source |
 //! | `wait`, `identity`, `peers` | polling backoff; identity and liveness of the other ranks |
+//! | `hydra` | what MPICH's launcher does when a rank has died |
 //! | `status` | asks processes on other hosts, beside MPI, whether they run and what they do |
 //! | `all_reduce` | the one collective that is worth an algorithm of its own |
 //!
@@ -28,6 +29,7 @@ mod buffered;
 mod cancel;
 mod control;
 mod engine;
+mod hydra;
 mod identity;
 mod library;
 mod peers;
@@ -103,6 +105,8 @@ impl MpiTransport {
         }
         slurm::check(&library)?;
         let mpi = MpiRuntime::start(library, deadline)?;
+        // Not earlier: while MPI starts, only the launcher can end a job that has lost a rank.
+        hydra::outlive_lost_ranks();
         let (rank, size, version) = (mpi.rank, mpi.size, mpi.version());
         tracing::debug!(rank, size, %version, path = %mpi.path().display(), "started MPI");
         if let Some((launcher_rank, launcher_size)) = options.expected
@@ -161,12 +165,12 @@ impl MpiTransport {
     }
 
     /// Ends the use of MPI; collective. Calls MPI_Finalize if this transport initialised MPI and all ranks arrive
-    /// before the timeout. After a lost peer MPI_Finalize is skipped: it would hang in MPICH and in Open MPI. The
-    /// launcher may then report that the rank exited without it, which is true.
+    /// before the timeout. After a lost peer MPI_Finalize is skipped, because it would hang in MPICH and in Open MPI, and the
+    /// barrier before it, in which MPICH may abort. The launcher may then report that the rank exited without it, which is true.
     pub fn shutdown(&self, timeout: Duration) -> Result<()> {
         let deadline = Instant::now() + timeout;
         let mut engine = self.engine();
-        if engine.broken.is_some() {
+        if engine.broken.is_some() || !self.peers.all_lost().is_empty() {
             return Ok(());
         }
         let mut all_here = engine.mpi.barrier()?;
@@ -235,20 +239,23 @@ impl MpiTransport {
             [] => (0..self.size).collect(),
             members => members.to_vec(),
         };
-        // A dying process loses its memory a little before its pid disappears. Ranks on other hosts have to be asked.
+        let lost = self.find_lost(&suspects);
+        if lost.is_empty() { error } else { call.lost(lost) }
+    }
+
+    /// All lost ranks. Waits a moment for one: a dying process loses its memory a little before its pid disappears, and ranks on other
+    /// hosts have to be asked.
+    fn find_lost(&self, suspects: &[usize]) -> Vec<Lost> {
         let since = Instant::now();
-        let asks = self.peers.suspect(&suspects, since);
+        let asks = self.peers.suspect(suspects, since);
         let until = since + if asks { REMOTE_CAUSE } else { LOCAL_CAUSE };
         loop {
             let lost = self.peers.all_lost();
-            if !lost.is_empty() {
-                return call.lost(lost);
-            }
-            if Instant::now() >= until {
-                return error;
+            if !lost.is_empty() || Instant::now() >= until {
+                return lost;
             }
             std::thread::sleep(Duration::from_millis(5));
-            self.peers.suspect(&suspects, since);
+            self.peers.suspect(suspects, since);
         }
     }
 
@@ -313,7 +320,11 @@ impl Transport for MpiTransport {
         self.peers.missing(ranks)
     }
 
-    fn leave(&self, limit: Duration) {
+    fn leave(&self, limit: Duration, may_have_lost_rank: bool) {
+        // Those that were lost to other ranks have to be found first.
+        if may_have_lost_rank && self.peers.all_lost().is_empty() {
+            self.find_lost(&(0..self.size).collect::<Vec<usize>>());
+        }
         self.peers.announce_leaving();
         if let Err(error) = self.shutdown(limit) {
             tracing::warn!(%error, "leaving MPI");

@@ -211,7 +211,7 @@ impl Peers {
             RemoteLoss::Ended => ("its process ended", false),
             RemoteLoss::Left => ("it ended, or called shutdown, while others still needed it", true),
         };
-        Lost { left, ..Lost::new(rank, Some(*pid), format!("on host {host}, {how}")) }
+        Lost { left, host: Some(host.clone()), ..Lost::new(rank, Some(*pid), how) }
     }
 
     /// Sets the function that describes missing ranks; only the first call has an effect.
@@ -252,7 +252,7 @@ impl Peers {
             ),
             RemoteDescription::Unknown => (Missing::new(rank, None, ""), NOT_KNOWN.into()),
         };
-        Missing { rank, pid: Some(*pid), doing: format!("on host {host}, {doing}"), ..missing }
+        Missing { rank, pid: Some(*pid), host: Some(host.clone()), doing, ..missing }
     }
 }
 
@@ -270,11 +270,10 @@ impl KnownPeers {
     fn visibly_missing(&self, rank: usize, location: Duration) -> Option<Missing> {
         let described = self.describe.get().and_then(|describe| describe(rank, location));
         let Peer { host, pid, visible, .. } = &self.all[rank];
-        let of_process = || match process::is_stopped(*pid) {
-            true => {
-                Missing::new(rank, Some(*pid), format!("on host {host}, stopped by a signal or a debugger"))
-            }
-            false => Missing::new(rank, Some(*pid), format!("on host {host}, {NOT_KNOWN}")),
+        let of_process = || {
+            let stopped = process::is_stopped(*pid);
+            let doing = if stopped { "stopped by a signal or a debugger" } else { NOT_KNOWN };
+            Missing { host: Some(host.clone()), ..Missing::new(rank, Some(*pid), doing) }
         };
         described.or_else(|| visible.then(of_process))
     }
@@ -283,12 +282,8 @@ impl KnownPeers {
 impl VisibleRanks for KnownPeers {
     fn describe(&self, rank: usize, locate: bool) -> Option<Missing> {
         let location = if locate { LOCATION_TIMEOUT } else { Duration::ZERO };
-        let mut missing = self.visibly_missing(rank, location)?;
         // The rank that asks adds the host.
-        if let Some(doing) = missing.doing.strip_prefix(&format!("on host {}, ", self.all[rank].host)) {
-            missing.doing = doing.to_owned();
-        }
-        Some(missing)
+        Some(Missing { host: None, ..self.visibly_missing(rank, location)? })
     }
 
     fn all_ended(&self) -> Vec<usize> {

@@ -22,6 +22,8 @@ class Missing(NamedTuple):
     """Its last known activity and for how long."""
     location: str | None
     """The file and line that it is executing, if its program can tell."""
+    host: str | None = None
+    """The name of its host, in a job on several hosts."""
 
 
 class Lost(NamedTuple):
@@ -33,6 +35,8 @@ class Lost(NamedTuple):
     """Its process id, if known."""
     how: str
     """How it was lost."""
+    host: str | None = None
+    """The name of its host, in a job on several hosts."""
 
 
 class Error(Exception):

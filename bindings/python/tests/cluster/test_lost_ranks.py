@@ -48,6 +48,7 @@ def test_ranks_that_wait_for_another_one_learn_of_the_loss(start_cluster, start_
     job = start_job(start_cluster(2, 2), launcher, 4, "lost_rank.py", "kill", "all_reduce", survives=True)
     seen = [job.await_note(rank, "after") for rank in range(3)]
     assert all("PeerLost" in text for text in seen), seen
+    assert all("all_reduce #2 on world lost rank" in text and "on host host" in text for text in seen), seen
     assert "rank 3 (" in seen[2], seen
 
 
@@ -65,7 +66,23 @@ def test_a_rank_that_waits_for_a_stopped_one_names_its_line(start_cluster, start
         start_cluster(2, 2), "openmpi-4", 4, "lost_rank.py", "stop", "all_reduce", UNISONO_TIMEOUT="6"
     )
     seen = job.await_note(0, "Timeout")
-    assert re.search(r"rank 2 \(process \d+, on host host2, in reduce .* at lost_rank.py:\d+", seen), seen
+    assert "all_reduce #2 on world timed out" in seen, seen
+    found = r"rank 2 \(process \d+, on host host2, in all_reduce #2 for .* at lost_rank.py:\d+"
+    assert re.search(found, seen), seen
+
+
+def test_ranks_that_differ_name_the_calls_of_the_program(start_cluster, start_job):
+    """Ranks 2 and 3 compare their calls in shared memory; the others learn that they have given up."""
+    job = start_job(
+        start_cluster(2, 2), "openmpi-4", 4, "lost_rank.py", "differ", "all_reduce", survives=True
+    )
+    seen = [job.await_note(rank, "after") for rank in range(4)]
+    for text in seen[2:]:
+        assert "call #2 on world differs" in text, seen
+        assert re.search(r"rank 3 called broadcast #2 [^,]* on host host2", text), seen
+    for text in seen[:2]:
+        assert "UsageError" in text or "all_reduce #2 on world lost rank" in text, seen
+        assert "on host host" in text and "group [" not in text, seen
 
 
 def test_a_rank_that_computes_on_another_host_names_its_line(start_cluster, start_job):

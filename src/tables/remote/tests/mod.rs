@@ -27,6 +27,7 @@ pub(super) fn call(transport: &Arc<dyn Transport>, seconds: f64) -> Call<'static
         number: 1,
         group: "tables",
         members: &[],
+        hosts: &[],
         started,
         deadline: started + Duration::from_secs_f64(seconds),
         interrupt: None,

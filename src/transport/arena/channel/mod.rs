@@ -460,6 +460,7 @@ mod tests {
             number: 1,
             group: "world",
             members: &[0, 1],
+            hosts: &[],
             started,
             deadline: started,
             interrupt: None,

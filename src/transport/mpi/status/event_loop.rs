@@ -49,9 +49,9 @@ impl EventLoop {
 
     pub fn run(mut self) {
         while !self.state.knowledge.with(|knowledge| knowledge.ending) {
+            self.serve();
             self.begin_inquiries();
             self.advance_inquiries();
-            self.serve();
             if self.block().is_err() {
                 // Not expected; without a way to block, the loop would keep a core busy.
                 std::thread::sleep(REPLY_TIMEOUT);
@@ -184,6 +184,9 @@ impl ServiceState {
         } else {
             let leaving = about == self.rank && self.leaving.load(Ordering::Acquire);
             let doing = self.describe(described, about, request.locate == 1);
+            if doing.is_none() {
+                self.knowledge.with(|knowledge| knowledge.ask_for_another(about));
+            }
             doing.map_or(RankStatus::Unknown, |doing| RankStatus::Alive { doing, leaving })
         };
         lost.truncate(MAX_LOST);

@@ -16,6 +16,8 @@ const INTERVAL: Duration = Duration::from_secs(2);
 const CONFIRMATION: Duration = Duration::from_millis(250);
 /// Waits check their peers at least this often, so a rank that was not checked for longer is no longer awaited.
 const FORGOTTEN: Duration = Duration::from_secs(1);
+/// Witnesses that know nothing yet and ask for themselves, after which they are asked again soon.
+const HURRIED: u32 = 4;
 /// Refused connections, one after the other, that prove the end of a process.
 const REFUSALS: u32 = 2;
 
@@ -46,6 +48,8 @@ pub(super) struct RemoteRank {
     leaving: bool,
     /// Refused connections since its last reply.
     refusals: u32,
+    /// Replies of witnesses that knew nothing, since the last one that did.
+    unknown: u32,
     /// When the current wait for it was first and last checked.
     awaited: Option<(Instant, Instant)>,
     /// Not to ask again before.
@@ -110,6 +114,14 @@ impl Knowledge {
         asks
     }
 
+    /// Asks about a rank, because another one has asked this one. Only a refusal at a proven address would tell more than that
+    /// rank could find out for itself.
+    pub fn ask_for_another(&mut self, rank: usize) {
+        if self.ranks.get(&rank).is_some_and(|known| known.proven.is_some()) {
+            self.suspect(rank, Instant::now());
+        }
+    }
+
     pub fn lost(&self, rank: usize) -> Option<RemoteLoss> {
         self.ranks.get(&rank)?.lost
     }
@@ -129,12 +141,12 @@ impl Knowledge {
     pub fn learn(&mut self, about: usize, asked: usize, outcome: QueryOutcome) -> Option<Finding> {
         match outcome {
             QueryOutcome::Reply(reply, address) => self.learn_reply(reply, address),
-            QueryOutcome::Refused if asked == about => {
-                let known = self.ranks.entry(about).or_default();
+            QueryOutcome::Refused => {
+                let known = self.ranks.entry(asked).or_default();
                 known.refusals += 1;
                 if known.refusals >= REFUSALS {
-                    self.mark_lost(about, false);
-                    return Some(Finding::Lost);
+                    self.mark_lost(asked, false);
+                    return (asked == about).then_some(Finding::Lost);
                 }
                 known.not_before = Some(Instant::now() + CONFIRMATION);
                 None
@@ -145,7 +157,7 @@ impl Knowledge {
                 known.not_before = Some(Instant::now() + CONFIRMATION);
                 None
             }
-            QueryOutcome::Refused | QueryOutcome::Failed { .. } => None,
+            QueryOutcome::Failed { .. } => None,
         }
     }
 
@@ -158,6 +170,7 @@ impl Knowledge {
             RankStatus::Alive { doing, leaving } => {
                 let known = self.ranks.entry(about).or_default();
                 known.leaving |= leaving;
+                known.unknown = 0;
                 // Its host sees the process, whatever became of its service.
                 known.refusals = 0;
                 Some(Finding::Alive(doing))
@@ -166,7 +179,14 @@ impl Knowledge {
                 self.mark_lost(about, left);
                 Some(Finding::Lost)
             }
-            RankStatus::Unknown => None,
+            RankStatus::Unknown => {
+                let known = self.ranks.entry(about).or_default();
+                known.unknown += 1;
+                if known.unknown <= HURRIED {
+                    known.not_before = Some(Instant::now() + CONFIRMATION);
+                }
+                None
+            }
         }
     }
 
@@ -220,14 +240,14 @@ mod tests {
     }
 
     #[test]
-    fn refusals_of_a_witness_and_silence_prove_nothing() {
+    fn refusals_of_a_witness_prove_its_own_end_and_silence_proves_nothing() {
         let mut knowledge = Knowledge::default();
         for _ in 0..5 {
             assert_eq!(knowledge.learn(1, 2, QueryOutcome::Refused), None);
             let silent = QueryOutcome::Failed { accepted: true, closed: false };
             assert_eq!(knowledge.learn(1, 1, silent), None);
         }
-        assert_eq!((knowledge.lost(1), knowledge.lost(2)), (None, None));
+        assert_eq!((knowledge.lost(1), knowledge.lost(2)), (None, Some(RemoteLoss::Ended)));
     }
 
     #[test]

@@ -21,11 +21,12 @@
 //! | connection reset or closed without a reply | nothing; asked again soon |
 //! | no reply | nothing: the host may be down, the link cut, or the process stopped |
 //!
-//! What proves nothing leaves the wait to its deadline. So that most addresses are proven before they matter, each rank
-//! asks some ranks of the next host at startup, such that every rank is asked by one: its *watcher* (`witnesses`).
+//! What proves nothing leaves the wait to its deadline. So that addresses are proven before they matter, each rank of a small
+//! job asks all ranks of other hosts at startup. In a large one it asks some ranks of the next host, such that every rank is
+//! asked by one: its *watcher* (`witnesses`).
 //!
 //! **Who is asked.** The rank itself; if it does not reply, two other ranks of its host, which see its process and its
-//! record in shared memory even while it is stopped; then its watcher. The reply includes other ranks known to be lost,
+//! record in shared memory even while it is stopped; then its watcher, which asks it if it knows nothing yet. The reply includes other ranks known to be lost,
 //! so that a loss is also named by ranks that wait for another one.
 //!
 //! **What a forked child does.** It inherits the listening socket but not the thread. While such a child outlives its

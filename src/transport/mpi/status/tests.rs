@@ -82,9 +82,9 @@ impl Job {
         None
     }
 
-    /// Waits until the questions of the start have been answered, which prove each address once.
+    /// Waits until the questions of the start have been answered, which prove each address.
     fn await_proofs(&self) {
-        for (rank, watched) in [(0, 2), (1, 3), (2, 0), (3, 1)] {
+        for (rank, watched) in [(0, 2), (0, 3), (1, 2), (1, 3), (2, 0), (2, 1), (3, 0), (3, 1)] {
             let proven = |knowledge: &mut Knowledge| knowledge.ranks.get(&watched)?.proven.map(drop);
             let found = self.rank(rank).state.knowledge.wait_timeout(Duration::from_secs(60), proven);
             assert!(found.is_some(), "rank {rank} has not reached rank {watched}");
@@ -121,7 +121,18 @@ fn the_end_of_a_service_is_detected_where_it_was_proven() {
     assert_eq!(job.await_rank(0, 2, Duration::from_secs(3)), None, "its host still sees the process");
     job.services[3] = None;
     assert_eq!(job.await_rank(0, 2, LONG), Some(RemoteLoss::Ended));
-    // Rank 1 has never reached rank 2; rank 0 has.
+    assert_eq!(job.await_rank(1, 2, LONG), Some(RemoteLoss::Ended));
+}
+
+/// As in a large job: the watcher alone has reached the rank, and waits for nothing itself.
+#[test]
+fn a_watcher_finds_out_what_others_ask_it() {
+    let mut job = Job::start();
+    job.await_proofs();
+    let forget = |knowledge: &mut Knowledge| knowledge.ranks.get_mut(&2).map(|known| known.proven = None);
+    job.rank(1).state.knowledge.with(forget);
+    job.services[2] = None;
+    job.services[3] = None;
     assert_eq!(job.await_rank(1, 2, LONG), Some(RemoteLoss::Ended));
 }
 

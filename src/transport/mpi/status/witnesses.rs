@@ -3,6 +3,9 @@
 /// Other ranks of a host that are asked about a rank, at most.
 const MATES: usize = 2;
 
+/// The largest job in which every rank is watched by all ranks of other hosts: each asks them at startup.
+const SMALL_JOB: usize = 32;
+
 /// The ranks to ask about a rank, in order. `hosts` has the host of each rank, `own` is the rank that asks.
 pub(super) fn witnesses(hosts: &[usize], own: usize, about: usize) -> Vec<usize> {
     let mates = members(hosts, hosts[about]).into_iter().filter(|&mate| mate != about).take(MATES);
@@ -11,9 +14,15 @@ pub(super) fn witnesses(hosts: &[usize], own: usize, about: usize) -> Vec<usize>
     all
 }
 
-/// The ranks that this one asks at startup.
+/// The ranks that this one asks at startup, so that it can tell later that they have ended. In a large job every rank is asked by
+/// one other, whose word the others depend on; it may have ended, too, when they ask.
 pub(super) fn watched_by(hosts: &[usize], own: usize) -> Vec<usize> {
-    (0..hosts.len()).filter(|&rank| watcher_of(hosts, rank) == Some(own)).collect()
+    let is_small = hosts.len() <= SMALL_JOB;
+    let is_watched = |rank: usize| match is_small {
+        true => hosts[rank] != hosts[own],
+        false => watcher_of(hosts, rank) == Some(own),
+    };
+    (0..hosts.len()).filter(|&rank| is_watched(rank)).collect()
 }
 
 /// The rank of the preceding host with the same position, wrapped around.
@@ -43,7 +52,8 @@ mod tests {
 
     #[test]
     fn every_rank_is_watched_by_one_of_another_host() {
-        for hosts in [vec![0, 1], vec![0, 0, 2, 2], vec![0, 0, 0, 3], vec![0, 1, 0, 1, 4], (0..9).collect()] {
+        let rounds = |size: usize, hosts: usize| (0..size).map(|rank| rank % hosts).collect::<Vec<usize>>();
+        for hosts in [rounds(33, 2), rounds(40, 3), rounds(33, 32), (0..50).collect()] {
             for rank in 0..hosts.len() {
                 let watchers: Vec<usize> =
                     (0..hosts.len()).filter(|&other| watched_by(&hosts, other).contains(&rank)).collect();
@@ -53,7 +63,13 @@ mod tests {
                 );
             }
         }
-        assert!(watched_by(&[0, 0], 0).is_empty(), "one host");
+        assert!(watched_by(&[0, 0], 0).is_empty() && watched_by(&[0; 40], 0).is_empty(), "one host");
+    }
+
+    #[test]
+    fn in_a_small_job_every_rank_is_watched_from_all_other_hosts() {
+        assert_eq!(watched_by(&[0, 0, 2, 2, 4], 1), [2, 3, 4]);
+        assert_eq!(watched_by(&[0, 0, 2, 2, 4], 2), [0, 1, 4]);
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub fn call<'a>(transport: &MpiTransport, seconds: f64) -> Call<'a> {
         number: 1,
         group: "world",
         members: &[],
+        hosts: &[],
         started,
         deadline,
         interrupt: None,

@@ -1,6 +1,6 @@
-"""The last rank kills or stops itself, as the first argument says, while the others wait for it.
+"""The last rank is lost, or makes another call: the first argument is `kill`, `stop` or `differ`.
 
-The second argument names the call in which they wait.
+The second argument names the call in which the others wait for it.
 """
 
 import os
@@ -19,12 +19,14 @@ world = uni.init()
 last = world.size - 1
 table = uni.ArrayTable(1000) if CALL == "get" else None
 world.all_reduce(np.ones(1000))
-if world.rank == last:
+if world.rank == last and HOW != "differ":
     time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGSTOP if HOW == "stop" else signal.SIGKILL)
 started = time.monotonic()
 try:
-    if CALL == "all_reduce":
+    if HOW == "differ" and world.rank == last:
+        world.broadcast(np.ones(1000))
+    elif CALL == "all_reduce":
         world.all_reduce(np.ones(1000))
     elif CALL == "large":
         for _ in range(1000):
