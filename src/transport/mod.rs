@@ -90,6 +90,19 @@ pub(crate) trait Transport: NonblockingTransport + Send + Sync {
     /// block the progress of other threads, and sleeps while idle. `call` serves only to identify the call in errors.
     fn receive_next(&self, call: &Call, context: u32, tag: u32, limit: Duration) -> Result<Option<Delivery>>;
 
+    /// Memory for a message to post, of this length and with any content. Memory of earlier messages is reused: writing to
+    /// fresh pages is slow.
+    fn buffer(&self, bytes: usize) -> Vec<u8> {
+        vec![0; bytes]
+    }
+
+    /// Takes back the memory of a received message, for [`Transport::buffer`] and for later messages.
+    fn recycle(&self, _bytes: Vec<u8>) {}
+
+    /// Waits, at most for `limit`, until at most `bytes` of the messages posted to a rank have not left; true if so. Makes
+    /// progress at least once.
+    fn drain(&self, call: &Call, to: usize, bytes: usize, limit: Duration) -> Result<bool>;
+
     /// Waits, at most for `limit`, until every posted message has left this rank; true if all have.
     fn flush(&self, call: &Call, limit: Duration) -> Result<bool>;
 

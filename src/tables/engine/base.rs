@@ -306,7 +306,7 @@ impl Base {
         if let Some(remote) = self.inner.remote() {
             parts.iter().try_for_each(|part| {
                 let request = RemoteRequest::new(self.number, worker as u32, remote::RequestVerb::GetDone);
-                remote.post_now(call, self.server_of(part.host)?, request)
+                remote.post_now(call, (self.server_of(part.host)?, request))
             })?;
         }
         if self.participates {

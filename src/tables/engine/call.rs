@@ -1,12 +1,14 @@
 //! The client side of a call, the same for every kind of table: split it by owner, send the other hosts' parts, make the local part
 //! while they travel, merge the replies, and count the call.
 
+use std::borrow::Cow;
+
 use super::base::{Base, Turn, applied_in_part, not_applied};
 use super::rounds::{add_to_round, apply_complete_rounds};
 use super::shard::Shard;
 use crate::error::Result;
 use crate::tables::remote::compress::SavedResiduals;
-use crate::tables::remote::{Remote, RemoteRequest};
+use crate::tables::remote::{OutgoingRequest, Remote, RemoteRequest, ReplyPiece};
 use crate::tables::spec::verbs;
 use crate::transport::Call;
 
@@ -18,9 +20,13 @@ pub(crate) struct Part {
 }
 
 /// The part of an add that another host holds.
-pub(crate) struct AddPart {
+pub(crate) struct AddPart<'a> {
     pub host: usize,
+    /// The request without its payload.
     pub request: RemoteRequest,
+    pub payload: Cow<'a, [u8]>,
+    /// If the payload is sent in pieces, their lengths are multiples of this number of bytes.
+    pub unit: usize,
     /// What compression has left of the host's rows before this add, to be restored if the add is not made.
     pub residuals: SavedResiduals,
 }
@@ -33,8 +39,8 @@ pub(crate) trait GetCall<S> {
     /// Reads what this host holds.
     fn read(&mut self, shard: &S, call: &Call, worker: usize) -> Result<()>;
 
-    /// Takes another host's reply; an error ends the call.
-    fn merge(&mut self, shard: &S, part: &Part, reply: Result<Vec<u8>>) -> Result<()>;
+    /// Takes another host's reply, or a piece of it; an error ends the call.
+    fn merge(&mut self, shard: &S, part: &Part, reply: Result<ReplyPiece>) -> Result<()>;
 
     /// The result of the call, given that of merging all replies. The get counts if it succeeded.
     fn finish(&mut self, _shard: &S, merged: Result<()>) -> Result<()> {
@@ -43,9 +49,9 @@ pub(crate) trait GetCall<S> {
 }
 
 /// An add of one worker.
-pub(crate) trait AddCall<S> {
+pub(crate) trait AddCall<'a, S> {
     /// The requests to other hosts, compressed; under BSP, as for [`GetCall::requests`].
-    fn requests(&mut self, shard: &S, worker: usize) -> Vec<AddPart>;
+    fn requests(&mut self, shard: &S, worker: usize) -> Vec<AddPart<'a>>;
 
     /// Updates what this host holds.
     fn write(&mut self, shard: &S, call: &Call, worker: usize) -> Result<()>;
@@ -104,30 +110,37 @@ pub(crate) fn get_local<S: Shard>(
     }
     apply_complete_rounds(shard, call)?;
     read()?;
+    Ok(count_local_get(base, worker))
+}
+
+/// Counts a get that this host has answered, as [`get_local`] does.
+pub(crate) fn count_local_get(base: &Base, worker: usize) -> u64 {
     match base.involves_all_hosts() {
-        true => Ok(base.clock.staleness(worker)),
-        false => Ok(base.clock.record_get(worker)),
+        true => base.clock.staleness(worker),
+        false => base.clock.record_get(worker),
     }
 }
 
 /// Makes an add: with `wait`, on all hosts or on none, and returns once all of them have made it; otherwise returns once it is under
 /// way.
-pub(crate) fn add<S: Shard>(
+pub(crate) fn add<'a, S: Shard>(
     shard: &S,
     call: &Call,
     worker: usize,
     wait: bool,
-    add: &mut impl AddCall<S>,
+    add: &mut impl AddCall<'a, S>,
 ) -> Result<()> {
     let made = match shard.base().inner.remote() {
         None => add_local(shard, call, worker, add),
         Some(remote) => {
-            let (mut requests, mut residuals) = (Vec::new(), Vec::new());
-            for part in add.requests(shard, worker) {
-                residuals.push((part.host, part.residuals));
-                requests.push((part.host, part.request));
-            }
-            let unsent = Unsent { base: shard.base(), residuals };
+            let (base, mut parts) = (shard.base(), add.requests(shard, worker));
+            let residuals = parts.iter_mut().map(|part| (part.host, std::mem::take(&mut part.residuals)));
+            let unsent = Unsent { base, residuals: residuals.collect() };
+            let outgoing =
+                |AddPart { host, request, payload, unit, .. }: AddPart<'a>| -> Result<OutgoingRequest<'a>> {
+                    Ok(OutgoingRequest { server: base.server_of(host)?, request, payload, unit })
+                };
+            let requests = parts.into_iter().map(outgoing).collect::<Result<Vec<_>>>()?;
             match requests.is_empty() {
                 true => add_local(shard, call, worker, add),
                 false if wait => add_and_wait(shard, remote, call, worker, add, requests, unsent),
@@ -139,7 +152,12 @@ pub(crate) fn add<S: Shard>(
 }
 
 /// This host's part of an add.
-fn add_local<S: Shard>(shard: &S, call: &Call, worker: usize, add: &mut impl AddCall<S>) -> Result<()> {
+fn add_local<'a, S: Shard>(
+    shard: &S,
+    call: &Call,
+    worker: usize,
+    add: &mut impl AddCall<'a, S>,
+) -> Result<()> {
     let base = shard.base();
     match (base.participates, base.accumulates()) {
         (false, _) => Ok(()),
@@ -149,16 +167,15 @@ fn add_local<S: Shard>(shard: &S, call: &Call, worker: usize, add: &mut impl Add
 }
 
 /// Two-phase commit: the other hosts make their parts once this host has made its own.
-fn add_and_wait<S: Shard>(
+fn add_and_wait<'a, S: Shard>(
     shard: &S,
     remote: &Remote,
     call: &Call,
     worker: usize,
-    add: &mut impl AddCall<S>,
-    requests: Vec<(usize, RemoteRequest)>,
+    add: &mut impl AddCall<'a, S>,
+    requests: Vec<OutgoingRequest<'a>>,
     unsent: Unsent,
 ) -> Result<()> {
-    let requests = shard.base().addressed(requests)?;
     let prepared = remote.prepare(call, requests).map_err(not_applied)?;
     add_local(shard, call, worker, add)?;
     unsent.disarm();
@@ -167,22 +184,20 @@ fn add_and_wait<S: Shard>(
 }
 
 /// Sends the other hosts' parts, which travel while this host makes its own.
-fn add_and_post<S: Shard>(
+fn add_and_post<'a, S: Shard>(
     shard: &S,
     remote: &Remote,
     call: &Call,
     worker: usize,
-    add: &mut impl AddCall<S>,
-    requests: Vec<(usize, RemoteRequest)>,
+    add: &mut impl AddCall<'a, S>,
+    requests: Vec<OutgoingRequest<'a>>,
     unsent: Unsent,
 ) -> Result<()> {
     let base = shard.base();
-    let requests = base.addressed(requests)?;
-    let servers = requests.iter().map(|(server, _)| *server);
-    remote.wait_for_room(call, servers).map_err(not_applied)?;
+    remote.wait_for_room(call, requests.iter().map(|request| request.server)).map_err(not_applied)?;
     // A server that is not reached does not keep the others from making the add.
-    let post = |requests: Vec<(usize, RemoteRequest)>| {
-        let posted = requests.into_iter().map(|(to, request)| remote.post_now(call, to, request));
+    let post = |requests: Vec<OutgoingRequest>| {
+        let posted = requests.into_iter().map(|request| remote.post_now(call, request));
         posted.fold(Ok(()), Result::and)
     };
     if !base.participates || base.clock.needs_round_lock() {

@@ -8,7 +8,7 @@ use super::base::Base;
 use super::checkpointable::Checkpointable;
 use crate::error::{Error, Result};
 use crate::tables::Consistency;
-use crate::tables::remote::RemoteRequest;
+use crate::tables::remote::{RemoteRequest, ReplyReader};
 use crate::transport::Call;
 use crate::world::Group;
 
@@ -16,6 +16,15 @@ use crate::world::Group;
 pub(crate) trait OpenTable: Checkpointable {
     /// Runs a get, an add or a query of another host's rank.
     fn serve(&self, call: &Call, worker: usize, request: &RemoteRequest) -> Result<Vec<u8>>;
+
+    /// A reader of the reply to a get, instead of [`OpenTable::serve`], if the reply is worth it.
+    fn reply_reader(
+        self: Arc<Self>,
+        _worker: usize,
+        _request: &RemoteRequest,
+    ) -> Result<Option<Box<dyn ReplyReader>>> {
+        Ok(None)
+    }
 }
 
 impl Deref for dyn OpenTable {

@@ -6,10 +6,16 @@ use std::sync::{Arc, Weak};
 use super::base::Base;
 use super::registry::{OpenTable, Registry};
 use crate::error::{Error, Result};
-use crate::tables::remote::{AdmittedRequest, RemoteRequest, RequestHandler, RequestKind, RequestVerb};
+use crate::tables::remote::{
+    AdmittedRequest, RemoteRequest, ReplyReader, RequestHandler, RequestKind, RequestVerb,
+};
 
 impl RequestHandler for Registry {
-    fn admit(self: Arc<Self>, from: usize, request: RemoteRequest) -> Result<Box<dyn AdmittedRequest>> {
+    fn admit(self: Arc<Self>, from: usize, mut request: RemoteRequest) -> Result<Box<dyn AdmittedRequest>> {
+        // Only adds to rows run on pieces.
+        if request.verb != RequestVerb::Add {
+            request.join_pieces();
+        }
         let (table, worker) = match self.find(request.table) {
             Ok(table) => {
                 let worker = table.caller(from, &request)?;
@@ -65,6 +71,17 @@ impl AdmittedRequest for TableRequest {
         let workers = table.waits_for(self.worker, self.request.verb);
         let call = table.call(&self.registry.group, "a request from another host");
         if workers.is_empty() { Ok(()) } else { table.check(&call, &workers) }
+    }
+
+    fn reader(&self) -> Result<Option<Box<dyn ReplyReader>>> {
+        match (self.request.verb.kind(), self.table()?) {
+            (RequestKind::Get, Some(table)) => table.reply_reader(self.worker, &self.request),
+            _ => Ok(None),
+        }
+    }
+
+    fn take_payload(&mut self) -> Vec<Vec<u8>> {
+        self.request.take_payload().collect()
     }
 
     fn run(&self) -> Result<Vec<u8>> {

@@ -76,7 +76,7 @@ pub(crate) fn exchange(
     value.resize(bytes, 0);
     let error = mine.as_ref().err();
     let report = error.map_or(Vec::new(), |error| {
-        RemoteReply { number: 0, outcome: Err(error.clone()), packed: false }.encode()
+        RemoteReply { number: 0, outcome: Err(error.clone()), packed: false, more: false }.encode()
     });
     match purpose.during(|| group.exchange_outcomes(purpose.verb, &value, error, &report))? {
         Ok(values) => Ok(Ok(values)),

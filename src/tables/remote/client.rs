@@ -1,16 +1,17 @@
 //! Client side: sends requests to servers and collects their replies, from several threads, each call with a deadline.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::open_requests::{OpenRequest, OpenRequests, RequestState};
 use super::reply::RemoteReply;
-use super::request::RemoteRequest;
-use super::{server, wire};
+use super::request::{OutgoingRequest, RemoteRequest, RequestVerb};
+use super::{IN_FLIGHT_BYTES, PIECE_BYTES, ReplyPiece, server, wire};
 use crate::error::{Error, Lost, Missing, Result};
 use crate::transport::wait::{Awaited, Park, Parked, wait};
-use crate::transport::{Call, Signature, Slot, Transport, Verb};
+use crate::transport::{Call, POLL_INTERVAL, Signature, Slot, Transport, Verb};
 
 /// Limits on unanswered requests per server; more would only fill memory.
 const MAX_IN_FLIGHT_BYTES: usize = 64 << 20;
@@ -37,38 +38,44 @@ impl Client {
         numbers: &mut Vec<u64>,
     ) -> Result<()> {
         let sent = requests.into_iter().try_for_each(|(server, request)| {
-            self.send(call, server, request, false, |number| numbers.push(number))
+            self.send(call, (server, request).into(), false, |number| numbers.push(number))
         });
         sent.map_err(|error| error.at_rank(self.transport.rank()))
     }
 
-    /// Passes the replies to these requests to `take` in order, with the index of each; an error from `take` ends the call.
+    /// Passes the replies to these requests to `take` in order, piece by piece, with the index of each; an error from `take` ends
+    /// the call.
     pub fn take_all(
         &self,
         call: &Call,
         numbers: &[u64],
-        mut take: impl FnMut(usize, Result<Vec<u8>>) -> Result<()>,
+        mut take: impl FnMut(usize, Result<ReplyPiece>) -> Result<()>,
     ) -> Result<()> {
-        let (rank, mut index) = (self.transport.rank(), 0);
-        let taken = self.collect_replies(call, numbers, |reply| {
-            index += 1;
-            take(index - 1, reply.map_err(|error| error.at_rank(rank)))
+        let rank = self.transport.rank();
+        let taken = self.collect_replies(call, numbers, |index, reply| {
+            take(index, reply.map_err(|error| error.at_rank(rank)))
         });
         taken.map_err(|error| error.at_rank(rank))
+    }
+
+    /// Takes back the memory of a reply.
+    pub fn recycle(&self, bytes: Vec<u8>) {
+        self.transport.recycle(bytes);
     }
 
     /// First phase of a two-phase request: servers do not run the requests before they are confirmed. Waits until every server
     /// reports that its request is ready to run. Returns servers and request numbers. After an error none of the requests ever
     /// runs.
-    pub fn prepare(&self, call: &Call, requests: Vec<(usize, RemoteRequest)>) -> Result<Vec<(usize, u64)>> {
+    pub fn prepare(&self, call: &Call, requests: Vec<OutgoingRequest>) -> Result<Vec<(usize, u64)>> {
         let mut sent: Vec<(usize, u64)> = Vec::with_capacity(requests.len());
         let outcome = (|| {
-            for (server, request) in requests {
-                let request = RemoteRequest { needs_confirm: true, ..request };
-                self.send(call, server, request, false, |number| sent.push((server, number)))?;
+            for mut outgoing in requests {
+                outgoing.request.needs_confirm = true;
+                let server = outgoing.server;
+                self.send(call, outgoing, false, |number| sent.push((server, number)))?;
             }
             let numbers: Vec<u64> = sent.iter().map(|(_, number)| *number).collect();
-            self.collect_replies(call, &numbers, |reply| reply.map(drop))
+            self.collect_replies(call, &numbers, |_, reply| reply.map(drop))
         })();
         if outcome.is_err() {
             self.cancel_prepared(call, &sent);
@@ -88,9 +95,7 @@ impl Client {
     pub fn confirm(&self, call: &Call, sent: Vec<(usize, u64)>) -> Result<Result<()>> {
         let (mut numbers, mut outcome) = (Vec::with_capacity(sent.len()), Ok(()));
         for (server, prepared) in sent {
-            let number = self
-                .open
-                .with(|state| state.open(OpenRequest { server, bytes: 0, posted: false, reply: None }));
+            let number = self.open.with(|state| state.open(OpenRequest::new(server, 0, false)));
             let message = server::confirmation(prepared, number);
             match self.transport.post(call, server, &self.slot(), message) {
                 Ok(()) => numbers.push(number),
@@ -102,7 +107,7 @@ impl Client {
             }
         }
         let mut failed = Ok(());
-        let answered = self.collect_replies(call, &numbers, |reply| {
+        let answered = self.collect_replies(call, &numbers, |_, reply| {
             failed = std::mem::replace(&mut failed, Ok(())).and(reply.map(drop));
             Ok(())
         });
@@ -111,23 +116,32 @@ impl Client {
         outcome.and(answered).map(|()| failed.map_err(at_this_rank)).map_err(at_this_rank)
     }
 
-    /// Passes the replies to these requests to `take` in order; an error from `take` ends the call.
+    /// As [`Client::take_all`].
     fn collect_replies(
         &self,
         call: &Call,
         numbers: &[u64],
-        mut take: impl FnMut(Result<Vec<u8>>) -> Result<()>,
+        mut take: impl FnMut(usize, Result<ReplyPiece>) -> Result<()>,
     ) -> Result<()> {
         for (index, &number) in numbers.iter().enumerate() {
             let pending_servers = |state: &RequestState| state.pending_servers_of(&numbers[index..]);
-            take(self.wait(call, |state| state.take(number), pending_servers)?)?;
+            let mut start = 0;
+            loop {
+                let (piece, more) = self.wait(call, |state| state.take(number), pending_servers)?;
+                let length = piece.as_ref().map_or(0, Vec::len);
+                take(index, piece.map(|bytes| ReplyPiece { start, bytes, is_last: !more }))?;
+                start += length;
+                if !more {
+                    break;
+                }
+            }
         }
         Ok(())
     }
 
     pub fn post(&self, call: &Call, server: usize, request: RemoteRequest) -> Result<()> {
         self.wait_for_room(call, server)?;
-        self.post_now(call, server, request)
+        self.post_now(call, (server, request).into())
     }
 
     /// Waits while the in-flight limits of this server are reached.
@@ -140,11 +154,11 @@ impl Client {
     }
 
     /// As [`Client::post`], but ignores the in-flight limits.
-    pub fn post_now(&self, call: &Call, server: usize, request: RemoteRequest) -> Result<()> {
+    pub fn post_now(&self, call: &Call, request: OutgoingRequest) -> Result<()> {
         let mut sent = 0;
-        let outcome = self.send(call, server, request, true, |number| sent = number);
+        let outcome = self.send(call, request, true, |number| sent = number);
         if outcome.is_err() {
-            self.open.with(|state| state.forget(sent));
+            self.cancel(call, sent);
         }
         outcome
     }
@@ -161,7 +175,7 @@ impl Client {
 
     /// Drops a request. If the server has not run it yet, it must not block this worker's later requests.
     pub fn cancel(&self, call: &Call, number: u64) {
-        let unanswered = self.open.with(|state| state.forget(number)).filter(|open| open.reply.is_none());
+        let unanswered = self.open.with(|state| state.forget(number)).filter(|open| open.is_unanswered());
         if let Some(OpenRequest { server, .. }) = unanswered {
             let _ = self.transport.post(call, server, &self.slot(), server::cancellation(number));
         }
@@ -188,18 +202,56 @@ impl Client {
         Slot { context: self.context, tag: Slot::REQUEST, signature }
     }
 
+    /// Sends a request, a long payload in pieces. If it is not `posted`, waits while many bytes have not left: then a few buffers
+    /// suffice, which stay in the caches.
     fn send(
         &self,
         call: &Call,
-        server: usize,
-        request: RemoteRequest,
+        outgoing: OutgoingRequest,
         posted: bool,
         opened: impl FnOnce(u64),
     ) -> Result<()> {
-        let bytes = request.payload.len();
-        let number = self.open.with(|state| state.open(OpenRequest { server, bytes, posted, reply: None }));
+        let OutgoingRequest { server, mut request, payload, unit } = outgoing;
+        let number = self.open.with(|state| state.open(OpenRequest::new(server, payload.len(), posted)));
         opened(number);
+        let piece_bytes = (PIECE_BYTES / unit.max(1)).max(1) * unit;
+        request.payload = match payload {
+            Cow::Owned(payload) if payload.len() <= piece_bytes => payload,
+            payload => {
+                let mut rest = &*payload;
+                while rest.len() > piece_bytes {
+                    let (piece, behind) = rest.split_at(piece_bytes);
+                    let mut message = RemoteRequest::new(request.table, request.worker, RequestVerb::Piece);
+                    message.payload = self.copy(piece);
+                    if !posted {
+                        self.wait_until_drained(call, server)?;
+                    }
+                    self.transport.post(call, server, &self.slot(), message.encode(number))?;
+                    rest = behind;
+                }
+                self.copy(rest)
+            }
+        };
         self.transport.post(call, server, &self.slot(), request.encode(number))
+    }
+
+    /// A copy with room for a trailer.
+    fn copy(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut copy = self.transport.buffer(bytes.len() + wire::TRAILER_ROOM);
+        copy.truncate(bytes.len());
+        copy.copy_from_slice(bytes);
+        copy
+    }
+
+    fn wait_until_drained(&self, call: &Call, server: usize) -> Result<()> {
+        let waiter = Waiter { client: self, call, pending_servers: |_: &RequestState| vec![server] };
+        let mut drained = false;
+        while !drained {
+            let limit = call.remaining().min(POLL_INTERVAL);
+            drained = self.transport.drain(call, server, IN_FLIGHT_BYTES, limit)?
+                || call.check(&waiter, || Ok(false))?;
+        }
+        Ok(())
     }
 
     /// Receives one reply, if one arrives within `limit`.
@@ -209,8 +261,12 @@ impl Client {
         };
         let number = wire::number(&bytes);
         match (RemoteReply::decode(bytes), number) {
-            (Ok(reply), _) => self.open.with(|state| state.deliver(from, reply.number, reply.outcome)),
-            (Err(error), Some(number)) => self.open.with(|state| state.deliver(from, number, Err(error))),
+            (Ok(RemoteReply { number, outcome, more, .. }), _) => {
+                self.open.with(|state| state.deliver(from, number, outcome, more));
+            }
+            (Err(error), Some(number)) => {
+                self.open.with(|state| state.deliver(from, number, Err(error), false));
+            }
             (Err(error), None) => tracing::warn!(%error, from, "an answer to nothing"),
         }
         Ok(true)

@@ -7,6 +7,10 @@
 //! | `server`, `queue` | server side: one thread; FIFO per worker and table; requests that are not ready wait |
 //! | `compress` | compression of adds and replies |
 //!
+//! A long payload travels in pieces of about [`PIECE_BYTES`], each a message of its own: while one travels, the sender copies the
+//! next one out of its memory and the receiver the last one into its own, both through a few buffers that stay in the caches. The
+//! transport never has a pointer to the caller's memory, so a call that gives up has nothing to take back.
+//!
 //! An add that spans several hosts is two-phase. The worker sends it to every server with `needs_confirm`; each server queues it,
 //! replies once its clock would let it run, and keeps it at the head of that worker's requests to the table. When all servers have
 //! replied, the worker confirms, and each server runs the add and replies again. On an error before that, the worker cancels, and
@@ -29,13 +33,18 @@ mod wire;
 
 use std::sync::Arc;
 
-pub(crate) use reply::{RemoteReply, with_server_rank};
-pub(crate) use request::{RemoteRequest, RequestKind, RequestVerb, RowList};
+pub(crate) use reply::{RemoteReply, ReplyPiece, with_server_rank};
+pub(crate) use request::{OutgoingRequest, RemoteRequest, RequestKind, RequestVerb, RowList};
 
 use crate::error::Result;
 use crate::transport::{Call, Transport};
 use client::Client;
 use server::ServerThread;
+
+/// The approximate length of the pieces of a long payload: long enough for the cost of a message not to matter.
+pub(crate) const PIECE_BYTES: usize = 1 << 20;
+/// No further piece is sent while more bytes than this have not left.
+const IN_FLIGHT_BYTES: usize = 3 * PIECE_BYTES;
 
 /// Server side of tables: looks up what a request refers to.
 pub(crate) trait RequestHandler: Send + Sync {
@@ -57,6 +66,25 @@ pub(crate) trait AdmittedRequest: Send {
 
     /// Runs the request, which is ready; never waits for other workers.
     fn run(&self) -> Result<Vec<u8>>;
+
+    /// A reader of the reply, if the request is a get with a long reply. It replaces [`AdmittedRequest::run`].
+    fn reader(&self) -> Result<Option<Box<dyn ReplyReader>>> {
+        Ok(None)
+    }
+
+    /// The memory of the payload of a request that has run.
+    fn take_payload(&mut self) -> Vec<Vec<u8>> {
+        Vec::new()
+    }
+}
+
+/// Reads a long reply piece by piece, while earlier pieces travel.
+pub(crate) trait ReplyReader: Send {
+    /// The length of the next piece.
+    fn next_bytes(&self) -> usize;
+
+    /// Reads the next piece, which has this length; returns whether more follow.
+    fn read(&mut self, piece: &mut [u8]) -> Result<bool>;
 }
 
 /// The ranks that exchange requests, and their context.
@@ -111,7 +139,7 @@ impl Remote {
     /// As [`Remote::send`], and waits for all replies, which are returned in the order of the requests.
     pub fn call_all(&self, call: &Call, requests: Vec<(usize, RemoteRequest)>) -> Result<Vec<Vec<u8>>> {
         let mut replies = Vec::with_capacity(requests.len());
-        self.send(call, requests)?.collect(|_, reply| reply.map(|reply| replies.push(reply)))?;
+        self.send(call, requests)?.collect_whole(|_, reply| reply.map(|reply| replies.push(reply)))?;
         Ok(replies)
     }
 
@@ -120,9 +148,9 @@ impl Remote {
     pub fn prepare<'a>(
         &'a self,
         call: &'a Call,
-        requests: Vec<(usize, RemoteRequest)>,
+        requests: Vec<impl Into<OutgoingRequest<'a>>>,
     ) -> Result<PreparedRequests<'a>> {
-        let sent = self.client.prepare(call, requests)?;
+        let sent = self.client.prepare(call, requests.into_iter().map(Into::into).collect())?;
         Ok(PreparedRequests { client: &self.client, call, sent })
     }
 
@@ -132,8 +160,13 @@ impl Remote {
     }
 
     /// As [`Remote::post`], but never waits.
-    pub fn post_now(&self, call: &Call, server: usize, request: RemoteRequest) -> Result<()> {
-        self.client.post_now(call, server, request)
+    pub fn post_now<'a>(&self, call: &Call, request: impl Into<OutgoingRequest<'a>>) -> Result<()> {
+        self.client.post_now(call, request.into())
+    }
+
+    /// Takes back the memory of a reply, for later messages.
+    pub fn recycle(&self, bytes: Vec<u8>) {
+        self.client.recycle(bytes);
     }
 
     /// Sends a request without waiting for its reply; [`Remote::flush`] waits for it. Returns once the request is sent; waits
@@ -165,12 +198,17 @@ pub(crate) struct OutstandingRequests<'a> {
 }
 
 impl OutstandingRequests<'_> {
-    /// Waits for the replies and passes them to `take` in the order of the requests, with the index of each. An error from `take`
-    /// ends the call.
-    pub fn collect(mut self, take: impl FnMut(usize, Result<Vec<u8>>) -> Result<()>) -> Result<()> {
+    /// Waits for the replies and passes them to `take` in the order of the requests, piece by piece, with the index of each. An
+    /// error from `take` ends the call.
+    pub fn collect(mut self, take: impl FnMut(usize, Result<ReplyPiece>) -> Result<()>) -> Result<()> {
         self.client.take_all(self.call, &self.numbers, take)?;
         self.numbers.clear();
         Ok(())
+    }
+
+    /// As [`OutstandingRequests::collect`], for replies that are not sent in pieces.
+    pub fn collect_whole(self, mut take: impl FnMut(usize, Result<Vec<u8>>) -> Result<()>) -> Result<()> {
+        self.collect(|index, reply| take(index, reply.and_then(ReplyPiece::whole)))
     }
 }
 

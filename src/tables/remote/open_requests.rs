@@ -1,6 +1,6 @@
 //! Open requests and their replies. Of the waiting threads, one receives for all of them (leader/follower).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
@@ -13,7 +13,19 @@ pub(super) struct OpenRequest {
     pub bytes: usize,
     /// Whether the request was posted: no caller waits for its reply.
     pub posted: bool,
-    pub reply: Option<Result<Vec<u8>>>,
+    /// The pieces of the reply that were not fetched yet, each with whether more follow.
+    pub reply: VecDeque<(Result<Vec<u8>>, bool)>,
+}
+
+impl OpenRequest {
+    pub fn new(server: usize, bytes: usize, posted: bool) -> OpenRequest {
+        OpenRequest { server, bytes, posted, reply: VecDeque::new() }
+    }
+
+    /// Whether the server may still have something to do for it.
+    pub fn is_unanswered(&self) -> bool {
+        self.reply.back().is_none_or(|(_, more)| *more)
+    }
 }
 
 /// All open requests of this rank.
@@ -43,10 +55,13 @@ impl RequestState {
         self.last
     }
 
-    /// Takes the reply to a request, which closes the request.
-    pub fn take(&mut self, number: u64) -> Option<Result<Vec<u8>>> {
-        self.open.get(&number)?.reply.as_ref()?;
-        self.open.remove(&number)?.reply
+    /// Takes the next piece of the reply to a request, with whether more follow; the last one closes the request.
+    pub fn take(&mut self, number: u64) -> Option<(Result<Vec<u8>>, bool)> {
+        let (piece, more) = self.open.get_mut(&number)?.reply.pop_front()?;
+        if !more {
+            self.open.remove(&number);
+        }
+        Some((piece, more))
     }
 
     /// Drops a request; its reply will be ignored.
@@ -60,14 +75,14 @@ impl RequestState {
         Some(open)
     }
 
-    /// Stores a reply with its request.
-    pub fn deliver(&mut self, server: usize, number: u64, reply: Result<Vec<u8>>) {
+    /// Stores a reply, or a piece of it, with its request.
+    pub fn deliver(&mut self, server: usize, number: u64, reply: Result<Vec<u8>>, more: bool) {
         match self.open.get_mut(&number) {
             Some(open) if open.server == server && open.posted => {
                 self.forget(number);
                 self.failed.extend(reply.err());
             }
-            Some(open) if open.server == server => open.reply = Some(reply),
+            Some(open) if open.server == server => open.reply.push_back((reply, more)),
             // The caller has given up.
             _ => tracing::debug!(server, number, "a reply to no open request"),
         }
@@ -88,7 +103,7 @@ impl RequestState {
     pub fn pending_servers_of(&self, numbers: &[u64]) -> Vec<usize> {
         let waiting = numbers.iter().filter_map(|number| self.open.get(number));
         let mut servers: Vec<usize> =
-            waiting.filter(|open| open.reply.is_none()).map(|open| open.server).collect();
+            waiting.filter(|open| open.is_unanswered()).map(|open| open.server).collect();
         servers.sort_unstable();
         servers.dedup();
         servers

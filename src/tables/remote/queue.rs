@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::AdmittedRequest;
+use super::{AdmittedRequest, ReplyReader};
 use crate::error::{Error, Result};
 
 /// A request, its sender, and the number that the sender gave it.
@@ -15,12 +15,31 @@ pub(super) struct QueuedRequest {
     needs_confirm: bool,
     /// Whether the table's clock has allowed it to run; its sender was notified if it must confirm it.
     is_ready: bool,
+    /// Reads the rest of a reply of which pieces were sent.
+    reader: Option<Box<dyn ReplyReader>>,
 }
+
+/// A reply, or a piece of it.
+pub(super) struct Answer {
+    pub outcome: Result<Vec<u8>>,
+    /// Whether more pieces follow.
+    pub more: bool,
+}
+
+impl Answer {
+    /// A reply in one piece.
+    pub fn whole(outcome: Result<Vec<u8>>) -> Answer {
+        Answer { outcome, more: false }
+    }
+}
+
+/// Memory for the next piece of a reply to a rank; `None` while enough pieces are on their way to it.
+pub(super) type Room<'a> = &'a dyn Fn(usize, usize) -> Option<Vec<u8>>;
 
 impl QueuedRequest {
     pub fn new(from: usize, number: u64, admitted: Box<dyn AdmittedRequest>) -> QueuedRequest {
         let needs_confirm = admitted.request().needs_confirm;
-        QueuedRequest { from, number, admitted, needs_confirm, is_ready: false }
+        QueuedRequest { from, number, admitted, needs_confirm, is_ready: false, reader: None }
     }
 
     /// Requests with the same key run in FIFO order.
@@ -31,21 +50,37 @@ impl QueuedRequest {
 
     /// The outcome of the request, or `None` while it must wait. If it needs a confirmation, it is not run: the outcome states
     /// that it is ready. A panic becomes an error reply, so that the worker learns of it.
-    fn attempt(&mut self) -> Option<Result<Vec<u8>>> {
+    fn attempt(&mut self, room: Room) -> Option<Answer> {
         if self.needs_confirm && self.is_ready {
             return None;
         }
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
-            match if self.is_ready { Ok(true) } else { self.admitted.ready() } {
-                Ok(false) => None,
-                Ok(true) if self.needs_confirm => Some(Ok(Vec::new())),
-                Ok(true) => Some(self.admitted.run()),
-                Err(error) => Some(Err(error)),
+        let answer = catch_unwind(AssertUnwindSafe(|| self.try_answer(room)));
+        let answer = answer.unwrap_or_else(|_| Err(panicked()));
+        answer.unwrap_or_else(|error| Some(Answer::whole(Err(error))))
+    }
+
+    fn try_answer(&mut self, room: Room) -> Result<Option<Answer>> {
+        if !self.is_ready {
+            if !self.admitted.ready()? {
+                return Ok(None);
             }
-        }));
-        let outcome = outcome.unwrap_or_else(|_| Some(Err(panicked())));
-        self.is_ready = outcome.is_some();
-        outcome
+            self.is_ready = true;
+            if self.needs_confirm {
+                return Ok(Some(Answer::whole(Ok(Vec::new()))));
+            }
+        }
+        if self.reader.is_none() {
+            self.reader = self.admitted.reader()?;
+        }
+        let Some(reader) = &mut self.reader else { return Ok(Some(Answer::whole(self.admitted.run()))) };
+        let Some(mut piece) = room(self.from, reader.next_bytes()) else { return Ok(None) };
+        let more = reader.read(&mut piece)?;
+        Ok(Some(Answer { outcome: Ok(piece), more }))
+    }
+
+    /// Whether it is complete: not only ready, and not only in part.
+    pub fn has_run(&self) -> bool {
+        self.is_ready && !self.needs_confirm && self.reader.is_none()
     }
 
     fn check(&self) -> Result<()> {
@@ -72,6 +107,11 @@ impl RequestQueue {
         self.requests.is_empty()
     }
 
+    /// Whether some replies were sent in part.
+    pub fn is_replying(&self) -> bool {
+        self.requests.iter().any(|queued| queued.reader.is_some())
+    }
+
     /// The ranks that have sent the waiting requests.
     pub fn senders(&self) -> HashSet<usize> {
         self.requests.iter().map(|queued| queued.from).collect()
@@ -91,29 +131,30 @@ impl RequestQueue {
     }
 
     /// Replies to the requests for which waiting is pointless.
-    pub fn check(&mut self, mut reply: impl FnMut(&QueuedRequest, Result<Vec<u8>>)) {
+    pub fn check(&mut self, mut reply: impl FnMut(&mut QueuedRequest, Answer)) {
         let mut seen = HashSet::new();
-        for queued in std::mem::take(&mut self.requests) {
+        for mut queued in std::mem::take(&mut self.requests) {
             // A request behind another one of the same key waits for that one first.
             let checked = if seen.insert(queued.fifo_key()) { queued.check() } else { Ok(()) };
             match checked {
                 Ok(()) => self.requests.push_back(queued),
-                Err(error) => reply(&queued, Err(error)),
+                Err(error) => reply(&mut queued, Answer::whole(Err(error))),
             }
         }
     }
 
-    /// Runs the ready requests until none is left: each may make others ready.
-    pub fn run(&mut self, mut reply: impl FnMut(&QueuedRequest, Result<Vec<u8>>)) {
+    /// Runs the ready requests until none is left: each may make others ready. Replies that are read in pieces take turns, while
+    /// there is `room`.
+    pub fn run(&mut self, room: Room, mut reply: impl FnMut(&mut QueuedRequest, Answer)) {
         loop {
             let mut ran = false;
             let mut blocked = HashSet::new();
             for mut queued in std::mem::take(&mut self.requests) {
-                let outcome = if blocked.contains(&queued.fifo_key()) { None } else { queued.attempt() };
-                let keeps = queued.needs_confirm && matches!(outcome, Some(Ok(_)));
-                if let Some(outcome) = outcome {
+                let answer = if blocked.contains(&queued.fifo_key()) { None } else { queued.attempt(room) };
+                if let Some(answer) = answer {
                     ran = true;
-                    reply(&queued, outcome);
+                    let keeps = answer.outcome.is_ok() && (queued.needs_confirm || answer.more);
+                    reply(&mut queued, answer);
                     if !keeps {
                         continue;
                     }

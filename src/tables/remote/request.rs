@@ -33,6 +33,8 @@ pub(crate) enum RequestVerb {
     KeyItems,
     /// A request to a user-defined table.
     Custom(u8),
+    /// A piece of the payload of a request that has the same number and follows later.
+    Piece,
 }
 
 /// How a table's clock treats a request.
@@ -60,7 +62,8 @@ impl RequestVerb {
             | RequestVerb::GetDone
             | RequestVerb::Finish
             | RequestVerb::EnterCall
-            | RequestVerb::LeaveCall => RequestKind::Notice,
+            | RequestVerb::LeaveCall
+            | RequestVerb::Piece => RequestKind::Notice,
             RequestVerb::Steps
             | RequestVerb::KeyContains
             | RequestVerb::KeyLength
@@ -112,7 +115,27 @@ pub(crate) struct RemoteRequest {
     pub needs_confirm: bool,
     /// How a reply that consists of elements of this type may be compressed.
     pub reply: Option<(DType, Compression)>,
+    /// The payload, or what follows its `pieces`.
     pub payload: Vec<u8>,
+    /// The beginning of the payload, in the pieces in which it has arrived ([`RequestVerb::Piece`]).
+    pub pieces: Vec<Vec<u8>>,
+}
+
+/// A request for one server. Its payload may be the caller's memory, which is copied piece by piece while earlier pieces travel.
+pub(crate) struct OutgoingRequest<'a> {
+    pub server: usize,
+    /// The request without its payload.
+    pub request: RemoteRequest,
+    pub payload: Cow<'a, [u8]>,
+    /// The length of a piece is a multiple of this number of bytes.
+    pub unit: usize,
+}
+
+impl From<(usize, RemoteRequest)> for OutgoingRequest<'_> {
+    fn from((server, mut request): (usize, RemoteRequest)) -> Self {
+        let payload = Cow::Owned(std::mem::take(&mut request.payload));
+        OutgoingRequest { server, request, payload, unit: 1 }
+    }
 }
 
 impl RemoteRequest {
@@ -128,16 +151,21 @@ impl RemoteRequest {
             needs_confirm: false,
             reply: None,
             payload: Vec::new(),
+            pieces: Vec::new(),
         }
     }
 
     /// The payload as uncompressed elements; it must decode to `bytes` bytes of this type.
     pub fn delta(&self, dtype: DType, bytes: usize) -> Result<Cow<'_, [u8]>> {
+        let payload = match self.pieces.is_empty() {
+            true => Cow::Borrowed(self.payload.as_slice()),
+            false => Cow::Owned(self.all_pieces().collect::<Vec<_>>().concat()),
+        };
         if self.packed {
-            return compress::unpack(&self.payload, dtype, bytes).map(Cow::Owned);
+            return compress::unpack(&payload, dtype, bytes).map(Cow::Owned);
         }
-        if self.payload.len() != bytes {
-            let received = format!("{} bytes", self.payload.len());
+        if payload.len() != bytes {
+            let received = format!("{} bytes", payload.len());
             return Err(Error::usage(
                 "add",
                 format!("{bytes} bytes"),
@@ -145,7 +173,35 @@ impl RemoteRequest {
                 "pass one value per element",
             ));
         }
-        Ok(Cow::Borrowed(&self.payload))
+        Ok(payload)
+    }
+
+    /// As [`RemoteRequest::delta`], but in pieces whose lengths are multiples of `unit`, except that of the last.
+    pub fn delta_pieces(&self, dtype: DType, bytes: usize, unit: usize) -> Result<Vec<Cow<'_, [u8]>>> {
+        let fits = !self.packed
+            && self.pieces.iter().all(|piece| piece.len().is_multiple_of(unit))
+            && self.all_pieces().map(<[u8]>::len).sum::<usize>() == bytes;
+        match fits {
+            true => Ok(self.all_pieces().map(Cow::Borrowed).collect()),
+            false => self.delta(dtype, bytes).map(|delta| vec![delta]),
+        }
+    }
+
+    fn all_pieces(&self) -> impl Iterator<Item = &[u8]> {
+        self.pieces.iter().chain([&self.payload]).map(Vec::as_slice)
+    }
+
+    /// Makes the payload one piece, for a request that only runs on one.
+    pub fn join_pieces(&mut self) {
+        if !self.pieces.is_empty() {
+            self.payload = self.all_pieces().collect::<Vec<_>>().concat();
+            self.pieces.clear();
+        }
+    }
+
+    /// The memory of the payload, of which the request has no more need.
+    pub fn take_payload(&mut self) -> impl Iterator<Item = Vec<u8>> {
+        std::mem::take(&mut self.pieces).into_iter().chain([std::mem::take(&mut self.payload)])
     }
 
     /// The same request with another, uncompressed payload.
@@ -157,8 +213,9 @@ impl RemoteRequest {
 
     /// Encodes the request for the wire, with this number.
     pub fn encode(self, number: u64) -> Vec<u8> {
-        let RemoteRequest { table, worker, verb, rows, options, packed, needs_confirm, reply, payload } =
-            self;
+        let RemoteRequest {
+            table, worker, verb, rows, options, packed, needs_confirm, reply, payload, ..
+        } = self;
         wire::append_trailer(payload, |writer| {
             writer.u64(number);
             writer.u32(table);
@@ -182,19 +239,15 @@ impl RemoteRequest {
             let (table, worker) = (reader.u32()?, reader.u32()?);
             let (verb, rows) = (read_verb(reader)?, read_rows(reader)?);
             let options = reader.blob()?;
-            let packed = reader.option(|_| Ok(()))?.is_some();
-            let needs_confirm = reader.option(|_| Ok(()))?.is_some();
+            let (packed, needs_confirm) = (reader.flag()?, reader.flag()?);
             let reply = reader.option(|reader| {
                 let dtype = reader.u8()?;
                 let dtype =
                     DType::from_number(dtype).ok_or_else(|| malformed(format!("element type {dtype}")))?;
                 Ok((dtype, Compression::from_number(reader.u8()?)?))
             })?;
-            let payload = Vec::new();
-            Ok((
-                number,
-                RemoteRequest { table, worker, verb, rows, options, packed, needs_confirm, reply, payload },
-            ))
+            let request = RemoteRequest::new(table, worker, verb);
+            Ok((number, RemoteRequest { rows, options, packed, needs_confirm, reply, ..request }))
         })?;
         request.payload = payload;
         Ok((number, request))
@@ -218,6 +271,7 @@ fn write_verb(writer: &mut Writer, verb: RequestVerb) {
         RequestVerb::LeaveCall => (13, 0),
         RequestVerb::Steps => (14, 0),
         RequestVerb::GetDone => (15, 0),
+        RequestVerb::Piece => (16, 0),
     };
     writer.u8(number);
     writer.u8(detail);
@@ -240,6 +294,7 @@ fn read_verb(reader: &mut Reader) -> Result<RequestVerb> {
         (13, 0) => RequestVerb::LeaveCall,
         (14, 0) => RequestVerb::Steps,
         (15, 0) => RequestVerb::GetDone,
+        (16, 0) => RequestVerb::Piece,
         (number, detail) => return Err(malformed(format!("request {number}.{detail}"))),
     })
 }

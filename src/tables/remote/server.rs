@@ -1,6 +1,7 @@
 //! The server thread: replies to requests, and keeps messages progressing while the program computes.
 
-use std::collections::HashSet;
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -8,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use super::client::Client;
 use super::compress;
-use super::queue::{QueuedRequest, RequestQueue};
+use super::queue::{Answer, QueuedRequest, RequestQueue};
 use super::reply::{RemoteReply, with_server_rank};
-use super::request::RemoteRequest;
-use super::{RequestHandler, wire};
+use super::request::{RemoteRequest, RequestVerb};
+use super::{IN_FLIGHT_BYTES, RequestHandler, wire};
 use crate::error::{Error, Lost, Result};
 use crate::transport::wait::{CheckTimer, Monitor, no_deadline};
 use crate::transport::{Call, POLL_INTERVAL, Signature, Slot, Transport, Verb};
@@ -30,6 +31,9 @@ pub(super) fn confirmation(prepared: u64, number: u64) -> Vec<u8> {
 
 /// How long to wait for a message before requests that were not ready are retried: workers of this host advance clocks too.
 const RETRY_INTERVAL: Duration = Duration::from_millis(2);
+/// The same while a reply is sent in pieces, for this long after the last piece.
+const PIECE_INTERVAL: Duration = Duration::from_micros(200);
+const PIECE_TIMEOUT: Duration = Duration::from_millis(20);
 /// How long the last replies may take to be sent.
 const FINAL_REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -79,8 +83,14 @@ impl ServerThread {
                 ended: false,
             }),
         });
-        let serve_loop =
-            ServeLoop { shared: shared.clone(), handler, client, queue: RequestQueue::default() };
+        let serve_loop = ServeLoop {
+            shared: shared.clone(),
+            handler,
+            client,
+            queue: RequestQueue::default(),
+            pieces: HashMap::new(),
+            last_piece: Instant::now(),
+        };
         let thread = Builder::new().name("unisono-tables".into());
         let thread = thread.spawn(move || serve_loop.run()).map_err(|error| {
             Error::io(
@@ -179,6 +189,10 @@ struct ServeLoop {
     handler: Arc<dyn RequestHandler>,
     client: Arc<Client>,
     queue: RequestQueue,
+    /// The pieces of requests that have not arrived in full, by their sender and number.
+    pieces: HashMap<(usize, u64), Vec<Vec<u8>>>,
+    /// When a piece of a reply was last sent.
+    last_piece: Instant,
 }
 
 impl ServeLoop {
@@ -188,11 +202,11 @@ impl ServeLoop {
         if let Err(error) = self.serve(&call) {
             tracing::debug!(%error, "the thread for tables ends");
         }
-        let requests = self.queue.remove(|_| true);
-        for queued in &requests {
+        let mut requests = self.queue.remove(|_| true);
+        for queued in &mut requests {
             let how = "it ended its tables before this request could run";
             let lost = Lost::new(call.rank, None, how);
-            self.send_reply(&call, queued, Err(call.lost(vec![lost])));
+            self.send_reply(&call, queued, Answer::whole(Err(call.lost(vec![lost]))));
         }
         let _ = self.shared.transport.flush(&call, FINAL_REPLY_TIMEOUT);
     }
@@ -200,7 +214,13 @@ impl ServeLoop {
     fn serve(&mut self, call: &Call) -> Result<()> {
         let mut timer = CheckTimer::start();
         while !self.is_finished() {
-            let limit = if self.queue.is_empty() { POLL_INTERVAL } else { RETRY_INTERVAL };
+            let limit = match self.queue.is_empty() {
+                true => POLL_INTERVAL,
+                false if self.queue.is_replying() && self.last_piece.elapsed() < PIECE_TIMEOUT => {
+                    PIECE_INTERVAL
+                }
+                false => RETRY_INTERVAL,
+            };
             let received =
                 self.shared.transport.receive_next(call, self.shared.context, Slot::REQUEST, limit)?;
             if let Some((from, bytes)) = received {
@@ -232,12 +252,14 @@ impl ServeLoop {
             progress.with(|progress| progress.callers.remove(&from));
             // The caller has given up its waiting requests.
             self.queue.remove(|queued| queued.from == from);
+            self.pieces.retain(|(sender, _), _| *sender != from);
             return;
         }
         if let [2, number @ ..] = bytes.as_slice()
             && let Ok(number) = number.try_into().map(u64::from_le_bytes)
         {
             self.queue.remove(|queued| (queued.from, queued.number) == (from, number));
+            self.pieces.remove(&(from, number));
             return;
         }
         if let [3, numbers @ ..] = bytes.as_slice()
@@ -246,34 +268,55 @@ impl ServeLoop {
             let [prepared, number] = [prepared, number].map(|bytes| u64::from_le_bytes(*bytes));
             if !self.queue.confirm(from, prepared, number) {
                 let lost = Error::internal("add", "a confirmation of what was not asked for");
-                self.send(call, from, number, Err(lost), false);
+                self.send(call, from, number, Answer::whole(Err(lost)), false);
             }
             return;
         }
         let number = wire::number(&bytes);
         match (RemoteRequest::decode(bytes), number) {
-            (Ok((number, request)), _) => match self.handler.clone().admit(from, request) {
-                Ok(admitted) => self.queue.push(QueuedRequest::new(from, number, admitted)),
-                Err(error) => self.send(call, from, number, Err(error), false),
-            },
-            (Err(error), Some(number)) => self.send(call, from, number, Err(error), false),
+            (Ok((number, request)), _) if request.verb == RequestVerb::Piece => {
+                self.pieces.entry((from, number)).or_default().push(request.payload);
+            }
+            (Ok((number, mut request)), _) => {
+                request.pieces = self.pieces.remove(&(from, number)).unwrap_or_default();
+                match self.handler.clone().admit(from, request) {
+                    Ok(admitted) => self.queue.push(QueuedRequest::new(from, number, admitted)),
+                    Err(error) => self.send(call, from, number, Answer::whole(Err(error)), false),
+                }
+            }
+            (Err(error), Some(number)) => self.send(call, from, number, Answer::whole(Err(error)), false),
             (Err(error), None) => tracing::warn!(%error, from, "a request that cannot be answered"),
         }
     }
 
     fn run_ready(&mut self, call: &Call) {
         let mut queue = std::mem::take(&mut self.queue);
-        queue.run(|queued, outcome| self.send_reply(call, queued, outcome));
+        let (transport, has_sent) = (&self.shared.transport, Cell::new(false));
+        let room = |to: usize, bytes: usize| {
+            // A dead caller needs no reply; its request will be forgotten.
+            let drained = transport.drain(call, to, IN_FLIGHT_BYTES, Duration::ZERO).unwrap_or(false);
+            has_sent.set(has_sent.get() || drained);
+            drained.then(|| {
+                let mut piece = transport.buffer(bytes + wire::TRAILER_ROOM);
+                piece.truncate(bytes);
+                piece
+            })
+        };
+        queue.run(&room, |queued, answer| self.send_reply(call, queued, answer));
+        if has_sent.get() {
+            self.last_piece = Instant::now();
+        }
         self.queue = queue;
     }
 
     fn check_waiting(&mut self, call: &Call) {
         let mut queue = std::mem::take(&mut self.queue);
-        queue.check(|queued, outcome| self.send_reply(call, queued, outcome));
+        queue.check(|queued, answer| self.send_reply(call, queued, answer));
         self.queue = queue;
     }
 
-    fn send_reply(&self, call: &Call, queued: &QueuedRequest, outcome: Result<Vec<u8>>) {
+    fn send_reply(&self, call: &Call, queued: &mut QueuedRequest, answer: Answer) {
+        let Answer { outcome, more } = answer;
         let (outcome, packed) = match (outcome, queued.admitted.request().reply) {
             (Ok(elements), Some((dtype, compression))) => {
                 let (payload, packed) = compress::pack_reply(elements, dtype, compression);
@@ -281,12 +324,17 @@ impl ServeLoop {
             }
             (outcome, _) => (outcome, false),
         };
-        self.send(call, queued.from, queued.number, outcome, packed);
+        self.send(call, queued.from, queued.number, Answer { outcome, more }, packed);
+        if queued.has_run() {
+            let payload = queued.admitted.take_payload().into_iter();
+            payload.for_each(|bytes| self.shared.transport.recycle(bytes));
+        }
     }
 
-    fn send(&self, call: &Call, to: usize, number: u64, outcome: Result<Vec<u8>>, packed: bool) {
+    fn send(&self, call: &Call, to: usize, number: u64, answer: Answer, packed: bool) {
+        let Answer { outcome, more } = answer;
         let outcome = outcome.map_err(|error| with_server_rank(error, call.rank));
-        let bytes = RemoteReply { number, outcome, packed }.encode();
+        let bytes = RemoteReply { number, outcome, packed, more }.encode();
         // A dead caller needs no reply.
         if let Err(error) = self.shared.transport.post(call, to, &self.shared.slot(Slot::REPLY), bytes) {
             tracing::debug!(%error, to, "an answer could not be sent");
@@ -296,9 +344,12 @@ impl ServeLoop {
     /// Dead callers do not disconnect, and need no replies.
     fn forget_lost_callers(&mut self) {
         let is_lost = |rank: &usize| self.shared.transport.lost(*rank).is_some();
-        let lost: HashSet<usize> = self.queue.senders().into_iter().filter(is_lost).collect();
+        let mut senders = self.queue.senders();
+        senders.extend(self.pieces.keys().map(|(from, _)| *from));
+        let lost: HashSet<usize> = senders.into_iter().filter(is_lost).collect();
         if !lost.is_empty() {
             self.queue.remove(|queued| lost.contains(&queued.from));
+            self.pieces.retain(|(from, _), _| !lost.contains(from));
         }
         if self.shared.closing.load(Ordering::Acquire) {
             self.shared.progress.with(|progress| progress.callers.retain(|rank| !is_lost(rank)));

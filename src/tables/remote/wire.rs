@@ -8,6 +8,9 @@ use crate::error::{Error, Result};
 /// The first byte of a trailer: the version of this format.
 const VERSION: u8 = 1;
 
+/// Room for the trailer of most messages, so that appending it to a payload does not copy the payload.
+pub(super) const TRAILER_ROOM: usize = 512;
+
 /// Appends the trailer that `write` produces to a payload.
 pub(super) fn append_trailer(payload: Vec<u8>, write: impl FnOnce(&mut Writer)) -> Vec<u8> {
     let mut writer = Writer { bytes: payload };
@@ -81,8 +84,10 @@ impl Writer {
 
     pub fn numbers(&mut self, values: &[i64]) {
         self.u64(values.len() as u64);
-        self.bytes.reserve(8 * values.len());
-        values.iter().for_each(|value| self.bytes.extend_from_slice(&value.to_le_bytes()));
+        match cfg!(target_endian = "little") {
+            true => self.bytes.extend_from_slice(bytemuck::cast_slice(values)),
+            false => values.iter().for_each(|value| self.bytes.extend_from_slice(&value.to_le_bytes())),
+        }
     }
 
     pub fn blob(&mut self, bytes: &[u8]) {
@@ -168,6 +173,10 @@ impl<'a> Reader<'a> {
     pub fn list<T>(&mut self, mut read: impl FnMut(&mut Reader<'a>) -> Result<T>) -> Result<Vec<T>> {
         let count = self.count(1)?;
         (0..count).map(|_| read(self)).collect()
+    }
+
+    pub fn flag(&mut self) -> Result<bool> {
+        Ok(self.option(|_| Ok(()))?.is_some())
     }
 
     pub fn option<T>(&mut self, read: impl FnOnce(&mut Reader<'a>) -> Result<T>) -> Result<Option<T>> {

@@ -7,8 +7,9 @@ use crate::error::Result;
 use crate::transport::{Call, Signature, Slot, Verb};
 use crate::world::Group;
 
-/// Lengths around those at which transports switch protocols, alternately large and small.
-const LENGTHS: [usize; 9] = [3, 200_003, 0, 16 << 10, (16 << 10) + 1, 1, 5_000_011, 0, 70_000];
+/// Lengths around those at which transports switch protocols, large and small in turns, and several large ones in a row.
+const LENGTHS: [usize; 12] =
+    [3, 200_003, 0, 16 << 10, (16 << 10) + 1, 1, 5_000_011, 70_001, 300_000, 70_003, 0, 70_000];
 
 fn call(group: &Group) -> Call<'_> {
     let started = Instant::now();
@@ -48,11 +49,15 @@ pub(super) fn arrive_in_order(group: &Group) -> Result<()> {
         let transport = group.transport();
         for (number, &length) in LENGTHS.iter().enumerate() {
             for &to in group.members() {
-                let bytes = message(group.rank(), number, length);
+                let mut bytes = transport.buffer(length);
+                bytes.copy_from_slice(&message(group.rank(), number, length));
                 transport.post(&call(group), to, &slot(group, Slot::REQUEST), bytes)?;
             }
         }
         receive(group, Slot::REQUEST)?;
+        for &to in group.members() {
+            assert!(transport.drain(&call(group), to, 0, Duration::from_secs(60))?, "rank {to} received all");
+        }
         assert!(transport.flush(&call(group), Duration::from_secs(60))?, "everything posted was received");
         exchanges.join().expect("no panic beside")
     })?;
@@ -77,6 +82,7 @@ fn receive(group: &Group, tag: u32) -> Result<()> {
             bytes.len()
         );
         received[from] += 1;
+        transport.recycle(bytes);
     }
     Ok(())
 }

@@ -143,6 +143,10 @@ impl Transport for ArenaTransport {
         Ok(found)
     }
 
+    fn drain(&self, _call: &Call, to: usize, bytes: usize, limit: Duration) -> Result<bool> {
+        self.wait_until_drained(to, bytes, limit)
+    }
+
     fn flush(&self, _call: &Call, limit: Duration) -> Result<bool> {
         self.wait_until_sent(limit)
     }

@@ -30,6 +30,15 @@ impl ArenaTransport {
         self.progress_until(limit, |state| state.mailbox.take_next(context, tag))
     }
 
+    pub(super) fn wait_until_drained(&self, to: usize, bytes: usize, limit: Duration) -> Result<bool> {
+        let peer = self.local_rank_of(to);
+        let unsent = |state: &TransportState| {
+            let posted = state.outgoing[peer].iter().filter(|sending| sending.ticket == POSTED);
+            posted.map(|sending| sending.envelope.bytes as usize).sum::<usize>()
+        };
+        Ok(self.progress_until(limit, |state| (unsent(state) <= bytes).then_some(()))?.is_some())
+    }
+
     pub(super) fn wait_until_sent(&self, limit: Duration) -> Result<bool> {
         let sent = |state: &mut TransportState| {
             !state.outgoing.iter().flatten().any(|sending| sending.ticket == POSTED)

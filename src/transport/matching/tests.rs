@@ -145,7 +145,7 @@ fn apply(queues: &mut MatchingQueues<u64>, number: u64, event: Event) -> Outcome
             }
         }
         Event::Next { tag, busy } => {
-            let next = queues.take_next(3, tag, |from| from == busy);
+            let next = queues.take_next(3, tag, |message| message.from == busy);
             next.map_or(Outcome::Nothing, |message| Outcome::Taken { message: message.body })
         }
         Event::Cancel { ticket } => {

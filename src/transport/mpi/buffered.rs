@@ -1,5 +1,6 @@
 //! Messages outside any exchange: buffered sends, which own their memory, and receives from any source.
 
+use std::cell::Cell;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
@@ -16,8 +17,12 @@ use crate::transport::{Call, Delivery, Envelope, POLL_INTERVAL, Slot, Ticket};
 /// A buffered send above the eager limit that has not left. A smaller one travels inside its control message.
 pub(super) struct BufferedSend {
     ticket: Ticket,
+    to: usize,
     pub bytes: Vec<u8>,
 }
+
+/// Messages of one sender that are received at once, at most: while the data of one arrives, the next is cleared to send.
+const WINDOW: usize = 4;
 
 /// A rendezvous receive from any source, in flight.
 pub(super) struct AnySourceReceive {
@@ -41,12 +46,18 @@ impl MpiEngine {
         // A message to this rank itself is already delivered.
         match self.exchanges.state(ticket) {
             Ok(true) => self.exchanges.close(ticket),
-            _ => self.buffered_sends.push(BufferedSend { ticket, bytes }),
+            _ => self.buffered_sends.push(BufferedSend { ticket, to, bytes }),
         }
         Ok(())
     }
 
-    /// Frees the memory of completed buffered sends.
+    /// The bytes of buffered sends to a rank that have not left.
+    pub(super) fn unsent(&self, to: usize) -> usize {
+        let unsent = self.buffered_sends.iter().filter(|send| send.to == to);
+        unsent.map(|send| send.bytes.len()).sum()
+    }
+
+    /// Releases the memory of completed buffered sends.
     pub(super) fn release_buffered_sends(&mut self) {
         let mut index = 0;
         while let Some(send) = self.buffered_sends.get(index) {
@@ -55,7 +66,8 @@ impl MpiEngine {
                 Ok(false) => index += 1,
                 Ok(true) => {
                     self.exchanges.close(ticket);
-                    self.buffered_sends.swap_remove(index);
+                    let BufferedSend { bytes, .. } = self.buffered_sends.swap_remove(index);
+                    self.buffers.put(bytes);
                 }
                 Err(_) => {
                     // MPI failed while sending: it may still read the buffer.
@@ -67,39 +79,50 @@ impl MpiEngine {
         }
     }
 
-    /// The next complete message from any source. Answers pending RTS messages with a CTS; later messages of the same
-    /// sender wait until that data has arrived.
+    /// The next complete message from any source, those of one sender in the order sent. Answers pending RTS messages with a
+    /// CTS, a few for each sender.
     pub(super) fn take_next(&mut self, context: u32, tag: u32) -> Result<Option<Delivery>> {
-        let mut index = 0;
+        let (mut index, mut incomplete) = (0, Vec::new());
         while let Some(receive) = self.any_source_receives.get(index) {
-            let ticket = receive.ticket;
+            let (ticket, from) = (receive.ticket, receive.from);
             if (receive.context, receive.tag) != (context, tag) {
                 index += 1;
                 continue;
             }
             match self.exchanges.state(ticket) {
-                Ok(false) => index += 1,
-                Ok(true) => {
+                Ok(true) if !incomplete.contains(&from) => {
                     self.exchanges.close(ticket);
-                    let AnySourceReceive { from, bytes, .. } = self.any_source_receives.swap_remove(index);
-                    return Ok(Some((from, bytes)));
+                    return Ok(Some((from, self.any_source_receives.remove(index).bytes)));
+                }
+                Ok(_) => {
+                    incomplete.push(from);
+                    index += 1;
                 }
                 Err(failure) => self.abort_receive(index, None, matches!(failure, ExchangeFailure::Mpi(_))),
             }
         }
         loop {
-            let any_source_receives = &self.any_source_receives;
-            let busy = |from| {
-                let mut others = any_source_receives.iter();
-                others.any(|other| (other.from, other.context, other.tag) == (from, context, tag))
+            let (any_source_receives, mut busy) = (&self.any_source_receives, Vec::new());
+            let is_early = |message: &UnexpectedMessage<MessageBody>| {
+                let is_earlier = |receive: &&AnySourceReceive| {
+                    (receive.from, receive.context, receive.tag) == (message.from, context, tag)
+                };
+                let earlier = any_source_receives.iter().filter(is_earlier).count();
+                let limit = if message.body.eager.is_some() { 1 } else { WINDOW };
+                let is_early = earlier >= limit || busy.contains(&message.from);
+                if is_early {
+                    busy.push(message.from);
+                }
+                is_early
             };
-            let next = self.matching.take_next(context, tag, busy);
+            let next = self.matching.take_next(context, tag, is_early);
             let Some(UnexpectedMessage { from, envelope, body }) = next else { return Ok(None) };
             let MessageBody { message, eager } = body;
             if let Some(bytes) = eager {
                 return Ok(Some((from, bytes)));
             }
-            let Some(mut bytes) = zeroed(envelope.bytes) else {
+            let reused = usize::try_from(envelope.bytes).ok().and_then(|bytes| self.buffers.take(bytes));
+            let Some(mut bytes) = reused.or_else(|| zeroed(envelope.bytes)) else {
                 let what = format!("an offer of {} bytes, for which it has no memory", envelope.bytes);
                 return Err(self.protocol_violation(from, what));
             };
@@ -114,7 +137,7 @@ impl MpiEngine {
     /// Drops a message that will never be complete; if `mpi_owns_buffer`, MPI may still write to its memory, which is
     /// then leaked.
     fn abort_receive(&mut self, index: usize, dead: Option<usize>, mpi_owns_buffer: bool) {
-        let AnySourceReceive { ticket, from, bytes, .. } = self.any_source_receives.swap_remove(index);
+        let AnySourceReceive { ticket, from, bytes, .. } = self.any_source_receives.remove(index);
         tracing::debug!(from, "a message was cancelled midway");
         self.cancel(ticket, dead);
         if mpi_owns_buffer || self.broken.is_some() {
@@ -154,6 +177,7 @@ impl MpiTransport {
             }
             found => found,
         };
+        engine.buffers.trim();
         if !engine.any_source_receives.is_empty() && engine.liveness_checked.elapsed() > POLL_INTERVAL {
             engine.liveness_checked = Instant::now();
             engine.abort_receives_from_dead(|rank| self.peers.lost(rank).is_some());
@@ -163,7 +187,8 @@ impl MpiTransport {
 
     /// Waiting strategy for receivers that may be idle for hours: a message that another thread receives wakes them.
     pub(crate) fn arrival_park(&self) -> impl Park + '_ {
-        ArrivalPark { transport: self, backoff: PollBackoff::idle(self.oversubscribed()) }
+        let backoff = PollBackoff::idle(self.oversubscribed());
+        ArrivalPark { transport: self, backoff, moved: Cell::default() }
     }
 
     /// Wakes the threads that sleep until a message arrives.
@@ -184,27 +209,41 @@ impl MpiTransport {
         poll_until(Instant::now() + limit, self.arrival_park(), look)
     }
 
-    pub(super) fn wait_until_sent(&self, call: &Call, limit: Duration) -> Result<bool> {
-        let sent = || {
+    /// Makes progress until the engine is in a certain state, at most for `limit`; true if it is.
+    pub(super) fn wait_until(
+        &self,
+        call: &Call,
+        limit: Duration,
+        reached: impl Fn(&MpiEngine) -> bool,
+    ) -> Result<bool> {
+        let poll = || {
             let mut engine = self.engine();
             self.advance(&mut engine, call)?;
-            Ok((engine.buffered_sends.is_empty() && engine.control_sends.is_empty()).then_some(()))
+            Ok(reached(&engine).then_some(()))
         };
-        Ok(poll_until(Instant::now() + limit, PollBackoff::idle(self.oversubscribed()), sent)?.is_some())
+        Ok(poll_until(Instant::now() + limit, PollBackoff::idle(self.oversubscribed()), poll)?.is_some())
     }
 }
 
 struct ArrivalPark<'a> {
     transport: &'a MpiTransport,
     backoff: PollBackoff,
+    /// The engine's count of chunks before the last poll.
+    moved: Cell<u32>,
 }
 
 impl Park for ArrivalPark<'_> {
     fn seen(&self) -> u32 {
-        self.transport.engine().arrivals
+        let engine = self.transport.engine();
+        self.moved.set(engine.moved);
+        engine.arrivals
     }
 
     fn park(&mut self, seen: u32, until: Instant) -> Result<Parked> {
+        // This thread's poll has moved data, and more will follow soon. If another thread polls, that one does.
+        if self.transport.engine().moved != self.moved.get() {
+            self.backoff.restart();
+        }
         if let Some(sleep_time) = self.backoff.spin_or_sleep_time() {
             let limit = sleep_time.min(until.saturating_duration_since(Instant::now()));
             let mut engine = self.transport.engine();

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::binding::{Completion, MpiRequest, MpiRuntime};
+use super::buffer_pool::BufferPool;
 use super::buffered::{AnySourceReceive, BufferedSend};
 use super::transfer::{Inbound, Outbound};
 use super::wire::{self, ControlHeader, EAGER_LIMIT};
@@ -61,10 +62,14 @@ pub(super) struct MpiEngine {
     pub inbound: Vec<Inbound>,
     /// Buffered sends above the eager limit that have not left.
     pub buffered_sends: Vec<BufferedSend>,
-    /// Rendezvous receives from any source in flight.
+    /// Rendezvous receives from any source in flight; those from one sender in the order sent.
     pub any_source_receives: Vec<AnySourceReceive>,
+    /// Memory for both.
+    pub buffers: BufferPool,
     /// Counts unexpected messages and completed rendezvous receives since the start, with wrap-around.
     pub arrivals: u32,
+    /// Counts the chunks that were sent or received since the start, with wrap-around.
+    pub moved: u32,
     /// Threads that sleep until `arrivals` changes.
     pub sleepers: usize,
     /// When the liveness of the senders of any-source receives was last checked.
@@ -95,7 +100,9 @@ impl MpiEngine {
             inbound: Vec::new(),
             buffered_sends: Vec::new(),
             any_source_receives: Vec::new(),
+            buffers: BufferPool::new(),
             arrivals: 0,
+            moved: 0,
             sleepers: 0,
             liveness_checked: Instant::now(),
             control_receive: None,
@@ -201,7 +208,12 @@ impl MpiEngine {
         }
         let mut index = 0;
         while let Some(transfer) = self.outbound.get_mut(index) {
-            if transfer.advance(&self.mpi)? {
+            let before = transfer.chunks.len() + transfer.sent;
+            let complete = transfer.advance(&self.mpi)?;
+            if before != transfer.chunks.len() + transfer.sent {
+                self.moved = self.moved.wrapping_add(1);
+            }
+            if complete {
                 let ticket = self.outbound.swap_remove(index).ticket;
                 self.exchanges.done(ticket);
             } else {
@@ -210,7 +222,12 @@ impl MpiEngine {
         }
         let mut index = 0;
         while let Some(transfer) = self.inbound.get_mut(index) {
-            if transfer.advance(&self.mpi)? {
+            let before = transfer.received;
+            let complete = transfer.advance(&self.mpi)?;
+            if before != transfer.received {
+                self.moved = self.moved.wrapping_add(1);
+            }
+            if complete {
                 let ticket = self.inbound.swap_remove(index).ticket;
                 ticket.into_iter().for_each(|ticket| self.exchanges.done(ticket));
                 self.arrivals = self.arrivals.wrapping_add(1);

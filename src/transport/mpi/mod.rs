@@ -7,7 +7,7 @@
 //! | `abi`, `binding` | three ABIs as one function table; the MPI calls in use, with errors |
 //! | `wire`, `transfer` | control messages; data in flight |
 //! | `engine`, `control`, `cancel` | the state of all exchanges; handling of control messages; cancellation |
-//! | `buffered` | messages outside any exchange: buffered sends and receives from any source |
+//! | `buffered`, `buffer_pool` | messages outside any exchange: buffered sends and receives from any source; their memory |
 //! | `wait`, `identity`, `peers` | polling backoff; identity and liveness of the other ranks |
 //! | `hydra` | what MPICH's launcher does when a rank has died |
 //! | `status` | asks processes on other hosts, beside MPI, whether they run and what they do |
@@ -25,6 +25,7 @@
 mod abi;
 mod all_reduce;
 mod binding;
+mod buffer_pool;
 mod buffered;
 mod cancel;
 mod control;
@@ -308,8 +309,22 @@ impl Transport for MpiTransport {
         self.wait_for_next(call, context, tag, limit)
     }
 
+    fn buffer(&self, bytes: usize) -> Vec<u8> {
+        self.engine().buffers.take(bytes).unwrap_or_else(|| vec![0; bytes])
+    }
+
+    fn recycle(&self, bytes: Vec<u8>) {
+        self.engine().buffers.put(bytes);
+    }
+
+    fn drain(&self, call: &Call, to: usize, bytes: usize, limit: Duration) -> Result<bool> {
+        self.wait_until(call, limit, |engine| engine.unsent(to) <= bytes)
+    }
+
     fn flush(&self, call: &Call, limit: Duration) -> Result<bool> {
-        self.wait_until_sent(call, limit)
+        self.wait_until(call, limit, |engine| {
+            engine.buffered_sends.is_empty() && engine.control_sends.is_empty()
+        })
     }
 
     fn lost(&self, rank: usize) -> Option<Lost> {

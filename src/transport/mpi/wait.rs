@@ -40,6 +40,11 @@ impl PollBackoff {
         PollBackoff { yielding: YIELDING_IDLE, ..PollBackoff::new(oversubscribed) }
     }
 
+    /// Begins again, as after something has arrived.
+    pub fn restart(&mut self) {
+        (self.rounds, self.since) = (0, None);
+    }
+
     /// Spins or yields once, or returns how long to sleep if sleeping is better.
     pub fn spin_or_sleep_time(&mut self) -> Option<Duration> {
         self.rounds = self.rounds.saturating_add(1);

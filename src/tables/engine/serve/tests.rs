@@ -145,8 +145,9 @@ fn requests(registry: &Arc<Registry>) -> Vec<Vec<u8>> {
             all.push(request.encode(all.len() as u64));
         };
         let rows = || RowList::List(vec![0, 2]);
-        let packed =
-            |count| Packer::new(DType::F32, COLS, Compression::F16).pack(RowIds::From(0), &delta(count)).0;
+        let packed = |count| {
+            Packer::new(DType::F32, COLS, Compression::F16).pack(RowIds::From(0), delta(count)).0.into_owned()
+        };
         match table.description.kind {
             TableKind::Array | TableKind::Matrix | TableKind::SparseMatrix => {
                 // Each of the three hosts holds a third of the rows.
@@ -220,7 +221,10 @@ fn forged_requests() {
     }
     let tables = Mutex::new((registry.clone(), contents(registry)));
     fuzz!(|script: &[u8]| {
-        let Ok((_, request)) = RemoteRequest::decode(mutate(&good, script)) else { return };
+        let Ok((_, mut request)) = RemoteRequest::decode(mutate(&good, script)) else { return };
+        if script.len() % 2 == 1 {
+            request.pieces = script.iter().take(2).map(|length| vec![1; usize::from(*length)]).collect();
+        }
         let mut tables = tables.lock().unwrap_or_else(PoisonError::into_inner);
         let (registry, held) = &mut *tables;
         let outcome =
@@ -243,6 +247,9 @@ fn forged_requests() {
 fn forged_messages_to_a_server() {
     let scene = start();
     let mut good = requests(&scene.ranks[0].registry);
+    let mut piece = RemoteRequest::new(0, 1, RequestVerb::Piece);
+    piece.payload = vec![1; 40];
+    good.push(piece.encode(3));
     // A shutdown message, a withdrawal and a confirmation.
     good.extend([vec![1], [vec![2], vec![0; 8]].concat(), [vec![3], vec![0; 16]].concat()]);
     let scene = Mutex::new(scene);

@@ -21,6 +21,10 @@ const INT8: u8 = 4;
 /// Length of the header.
 pub(super) const HEADER_BYTES: usize = 10;
 
+/// How many samples of an add are searched for zeros, and the consecutive elements of each.
+const SAMPLES: usize = 64;
+const SAMPLE: usize = 64;
+
 /// An element type that may be encoded with loss of precision.
 pub(super) trait LossyElement: Pod + Default + PartialOrd {
     const DTYPE: DType;
@@ -192,9 +196,18 @@ pub(super) fn without_zeros(dtype: DType, elements: &[u8]) -> Option<Vec<u8>> {
 fn nonzero<T: Pod + PartialEq + Zeroable>(dtype: DType, elements: &[u8]) -> Option<Vec<u8>> {
     let count = elements.len() / size_of::<T>();
     let nonzero = |bytes: &[u8]| bytemuck::pod_read_unaligned::<T>(bytes) != T::zeroed();
-    // Count first: most adds are dense, and this costs them only one pass over memory.
-    let kept = elements.chunks_exact(size_of::<T>()).filter(|bytes| nonzero(bytes)).count();
-    if kept * 2 >= count || u32::try_from(count).is_err() {
+    let kept = |elements: &[u8]| elements.chunks_exact(size_of::<T>()).filter(|bytes| nonzero(bytes)).count();
+    // Most adds are dense: a few samples show that, without a pass over memory.
+    if count > SAMPLES * SAMPLE * 16 {
+        let sample = |index: usize| {
+            let first = count / SAMPLES * index * size_of::<T>();
+            kept(&elements[first..][..SAMPLE * size_of::<T>()])
+        };
+        if (0..SAMPLES).map(sample).sum::<usize>() * 4 > SAMPLES * SAMPLE * 3 {
+            return None;
+        }
+    }
+    if kept(elements) * 2 >= count || u32::try_from(count).is_err() {
         return None;
     }
     let values: Vec<T> = collect(elements);

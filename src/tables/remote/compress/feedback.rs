@@ -1,5 +1,6 @@
 //! Compression of adds with error feedback (arXiv 1901.09847): the residual of an add is added to the next add of the same rows.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use super::Compression;
@@ -95,7 +96,9 @@ impl Packer {
     }
 
     /// The payload of an add of these rows, and whether it is compressed: see `RemoteRequest::packed`.
-    pub fn pack(&mut self, units: RowIds, delta: &[u8]) -> (Vec<u8>, bool) {
+    pub fn pack<'a>(&mut self, units: RowIds, delta: impl Into<Cow<'a, [u8]>>) -> (Cow<'a, [u8]>, bool) {
+        let whole = delta.into();
+        let delta = &*whole;
         let packed = match &mut self.residual {
             Residuals::Nothing => encodings::without_zeros(self.dtype, delta),
             Residuals::Singles(residual) => {
@@ -105,7 +108,7 @@ impl Packer {
                 Some(with_feedback(residual, self.row, self.compression, units, delta))
             }
         };
-        packed.map_or_else(|| (delta.to_vec(), false), |packed| (packed, true))
+        packed.map_or((whole, false), |packed| (Cow::Owned(packed), true))
     }
 
     /// The current residuals of these rows, for [`Packer::restore`].

@@ -24,7 +24,7 @@ fn bytes<T: bytemuck::Pod>(values: &[T]) -> Vec<u8> {
 /// The add as the server decodes it.
 fn arrives(packer: &mut Packer, dtype: DType, units: RowIds, delta: &[u8]) -> Vec<u8> {
     let (payload, packed) = packer.pack(units, delta);
-    if packed { unpack(&payload, dtype, delta.len()).unwrap() } else { payload }
+    if packed { unpack(&payload, dtype, delta.len()).unwrap() } else { payload.into_owned() }
 }
 
 /// Values of very different magnitudes, including zeros and values that no half type can represent.
@@ -138,9 +138,9 @@ proptest! {
     #[test]
     fn a_cut_or_bent_message_is_refused(values in prop::collection::vec(-1.0f32..1.0, 1..200), cut in 0usize..500, at in 0usize..900) {
         for compression in LOSSY {
-            let (payload, _) = Packer::new(DType::F32, 8, compression).pack(RowIds::From(0), &bytes(&values));
+            let (payload, _) = Packer::new(DType::F32, 8, compression).pack(RowIds::From(0), bytes(&values));
             prop_assert!(unpack(&payload[..cut.min(payload.len() - 1)], DType::F32, values.len() * 4).is_err());
-            let mut bent = payload;
+            let mut bent = payload.into_owned();
             let at = at % bent.len();
             bent[at] ^= 0x41;
             let _ = unpack(&bent, DType::F32, values.len() * 4);
@@ -160,16 +160,16 @@ fn messages_shrink() {
         (Compression::TopK(0.1), 0.21),
     ] {
         let (payload, packed) =
-            Packer::new(DType::F32, 100, compression).pack(RowIds::From(0), &bytes(&values));
+            Packer::new(DType::F32, 100, compression).pack(RowIds::From(0), bytes(&values));
         assert!(packed && payload.len() as f64 <= whole as f64 * part, "{compression}: {}", payload.len());
     }
     let mut sparse = vec![0f64; 10_000];
     (0..10_000).step_by(100).for_each(|index| sparse[index] = index as f64 + 1.0);
     let (payload, packed) =
-        Packer::new(DType::F64, 10, Compression::None).pack(RowIds::From(0), &bytes(&sparse));
+        Packer::new(DType::F64, 10, Compression::None).pack(RowIds::From(0), bytes(&sparse));
     assert!(packed && payload.len() < 100 * 12 + 30, "{}", payload.len());
     let (payload, packed) =
-        Packer::new(DType::F32, 10, Compression::None).pack(RowIds::From(0), &bytes(&values));
+        Packer::new(DType::F32, 10, Compression::None).pack(RowIds::From(0), bytes(&values));
     assert!(!packed && payload.len() == whole, "dense adds travel as they are");
 }
 

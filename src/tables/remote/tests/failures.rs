@@ -67,7 +67,7 @@ pub fn errors_come_back(transport: &Arc<dyn Transport>, remote: &Remote) {
         answers.push(answer);
         Ok(())
     };
-    outstanding.collect(take).unwrap();
+    outstanding.collect_whole(take).unwrap();
     let failed: Vec<bool> = answers.iter().map(|answer| answer.is_err()).collect();
     assert_eq!(failed, [true, false, true, false]);
     assert_eq!(answers[0].as_ref().unwrap_err().to_string(), text);

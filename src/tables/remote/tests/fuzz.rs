@@ -55,10 +55,10 @@ fn damaged_replies() {
         .into_iter()
         .map(|compression| {
             let (payload, packed) = packed(compression);
-            RemoteReply { number: 3, outcome: Ok(payload), packed }.encode()
+            RemoteReply { number: 3, outcome: Ok(payload), packed, more: false }.encode()
         })
         .collect();
-    good.push(RemoteReply { number: 4, outcome: Err(failure(2)), packed: false }.encode());
+    good.push(RemoteReply { number: 4, outcome: Err(failure(2)), packed: false, more: false }.encode());
     fuzz!(|script: &[u8]| {
         let bytes = mutate(&good, script);
         let length = bytes.len();
@@ -75,7 +75,7 @@ fn damaged_packed_adds() {
     let mut good = Vec::new();
     for compression in [Compression::None, Compression::F16, Compression::Int8, Compression::TopK(0.1)] {
         for delta in [&floats(300), &sparse] {
-            good.push(Packer::new(DType::F32, 10, compression).pack(RowIds::From(0), delta).0);
+            good.push(Packer::new(DType::F32, 10, compression).pack(RowIds::From(0), delta).0.into_owned());
         }
     }
     fuzz!(|script: &[u8]| {

@@ -79,12 +79,13 @@ fn at_once(transport: &Arc<dyn Transport>, remote: &Remote) {
                 for step in 0..40 {
                     jitter(rank + thread, step);
                     let to = (rank + step) % size;
-                    let (payload, packed) = packer.pack(RowIds::List(&own), &bytes(&[1, 1]));
+                    let (payload, packed) = packer.pack(RowIds::List(&own), bytes(&[1, 1]));
                     let request = RemoteRequest {
                         rows: RowList::List(own.clone()),
                         ..RemoteRequest::new(FREE, worker, RequestVerb::Get)
                     };
                     let before = numbers(&remote.call(&call(transport, 60.0), to, request.clone()).unwrap());
+                    let payload = payload.into_owned();
                     let add = RemoteRequest { verb: RequestVerb::Add, payload, packed, ..request.clone() };
                     remote.post(&call(transport, 60.0), to, add).unwrap();
                     let after = numbers(&remote.call(&call(transport, 60.0), to, request).unwrap());
@@ -110,7 +111,8 @@ fn of_all_sizes(transport: &Arc<dyn Transport>, remote: &Remote) {
     let echo = |count: usize, compression: Compression| {
         let sent: Vec<f32> = (0..count).map(|index| ((index + rank) % 201) as f32 - 100.0).collect();
         let mut packer = Packer::new(DType::F32, 100, compression);
-        let (payload, packed) = packer.pack(RowIds::From(0), bytemuck::cast_slice(&sent));
+        let (payload, packed) = packer.pack(RowIds::From(0), bytemuck::cast_slice::<f32, u8>(&sent));
+        let payload = payload.into_owned();
         let request = RemoteRequest {
             rows: RowList::List(vec![count as i64]),
             reply: Some((DType::F32, compression)),

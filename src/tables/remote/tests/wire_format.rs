@@ -21,6 +21,7 @@ fn verbs() -> impl Strategy<Value = RequestVerb> {
         Just(RequestVerb::KeyLength),
         Just(RequestVerb::KeyItems),
         any::<u8>().prop_map(RequestVerb::Custom),
+        Just(RequestVerb::Piece),
     ]
 }
 
@@ -44,7 +45,8 @@ fn bytes(most: usize) -> impl Strategy<Value = Vec<u8>> {
 prop_compose! {
     fn requests()(table: u32, worker: u32, verb in verbs(), rows in rows(), options in bytes(99), packed: bool, needs_confirm: bool,
                   reply in replies(), payload in bytes(300)) -> RemoteRequest {
-        RemoteRequest { table, worker, verb, rows, options, packed, needs_confirm, reply, payload }
+        let pieces = Vec::new();
+        RemoteRequest { table, worker, verb, rows, options, packed, needs_confirm, reply, payload, pieces }
     }
 }
 
@@ -84,15 +86,15 @@ proptest! {
     }
 
     #[test]
-    fn replies_keep_their_meaning(number: u64, payload in bytes(300)) {
-        let reply = RemoteReply { number, outcome: Ok(payload.clone()), packed: false };
+    fn replies_keep_their_meaning(number: u64, more: bool, payload in bytes(300)) {
+        let reply = RemoteReply { number, outcome: Ok(payload.clone()), packed: false, more };
         let found = RemoteReply::decode(reply.encode()).unwrap();
-        prop_assert_eq!((found.number, found.outcome.unwrap()), (number, payload));
+        prop_assert_eq!((found.number, found.more, found.outcome.unwrap()), (number, more, payload));
     }
 
     #[test]
     fn hostile_replies_are_refused(sort in 0u8..8, packed: bool, at in 0usize..400, bit in 0u32..8, cut in 0usize..400) {
-        let mut bytes = RemoteReply { number: 1, outcome: Err(failure(sort)), packed }.encode();
+        let mut bytes = RemoteReply { number: 1, outcome: Err(failure(sort)), packed, more: false }.encode();
         let short = bytes[..cut.min(bytes.len() - 1)].to_vec();
         let _ = RemoteReply::decode(short);
         let at = at % bytes.len();
@@ -105,7 +107,8 @@ proptest! {
 fn errors_keep_their_kind_and_text() {
     for sort in 0..8 {
         let error = failure(sort);
-        let bytes = RemoteReply { number: 9, outcome: Err(error.clone()), packed: false }.encode();
+        let bytes =
+            RemoteReply { number: 9, outcome: Err(error.clone()), packed: false, more: false }.encode();
         let found = RemoteReply::decode(bytes).unwrap().outcome.unwrap_err();
         assert_eq!((found.kind(), found.to_string()), (error.kind(), error.to_string()));
     }

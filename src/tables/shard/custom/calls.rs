@@ -3,6 +3,8 @@
 //! All requests of a call to one host are sent as one message: a list of servers and lengths, then the requests' bytes,
 //! concatenated.
 
+use std::borrow::Cow;
+
 use super::core::{CustomCore, HalfOutcome};
 use super::halves::Requests;
 use crate::error::{Error, Result};
@@ -11,7 +13,7 @@ use crate::tables::engine::call::{AddCall, AddPart, GetCall, Part, get_local};
 use crate::tables::engine::registry::OpenTable;
 use crate::tables::engine::shard::Shard;
 use crate::tables::remote::compress::SavedResiduals;
-use crate::tables::remote::{RemoteRequest, RequestVerb, RowList};
+use crate::tables::remote::{RemoteRequest, ReplyPiece, RequestVerb, RowList};
 use crate::transport::Call;
 
 impl Shard for CustomCore {
@@ -93,8 +95,8 @@ impl GetCall<CustomCore> for ShardsGet<'_> {
         Ok(())
     }
 
-    fn merge(&mut self, _table: &CustomCore, part: &Part, reply: Result<Vec<u8>>) -> Result<()> {
-        let taken = reply.and_then(|reply| self.take(part, reply));
+    fn merge(&mut self, _table: &CustomCore, part: &Part, reply: Result<ReplyPiece>) -> Result<()> {
+        let taken = reply.and_then(ReplyPiece::whole).and_then(|reply| self.take(part, reply));
         self.remote = std::mem::replace(&mut self.remote, Ok(())).and(taken);
         Ok(())
     }
@@ -117,12 +119,14 @@ impl<'a> ShardsAdd<'a> {
     }
 }
 
-impl AddCall<CustomCore> for ShardsAdd<'_> {
-    fn requests(&mut self, table: &CustomCore, worker: usize) -> Vec<AddPart> {
+impl<'a> AddCall<'a, CustomCore> for ShardsAdd<'a> {
+    fn requests(&mut self, table: &CustomCore, worker: usize) -> Vec<AddPart<'a>> {
         let parts = table.split(worker, RequestVerb::CUSTOM_ADD, self.requests).into_iter();
-        let part = |(part, request): (Part, RemoteRequest)| AddPart {
+        let part = |(part, mut request): (Part, RemoteRequest)| AddPart {
             host: part.host,
+            payload: Cow::Owned(std::mem::take(&mut request.payload)),
             request,
+            unit: 1,
             residuals: SavedResiduals::default(),
         };
         parts.map(part).collect()

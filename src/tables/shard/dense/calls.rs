@@ -1,6 +1,6 @@
 //! Gets and adds of arrays and matrices, as the engine makes them: which rows each host holds, and where its reply goes.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 
 use super::core::TableCore;
 use super::row_batch::RowRef;
@@ -8,7 +8,7 @@ use super::views::{Seen, SequenceNumbers};
 use crate::error::{Error, Result};
 use crate::tables::engine::call::{AddCall, AddPart, GetCall, Part};
 use crate::tables::remote::compress::RowIds;
-use crate::tables::remote::{RemoteRequest, RequestVerb, RowList};
+use crate::tables::remote::{RemoteRequest, ReplyPiece, RequestVerb, RowList};
 use crate::tables::spec::description::TableKind;
 use crate::tables::{AddOptions, Rows};
 use crate::transport::Call;
@@ -30,46 +30,43 @@ impl HostRows {
 impl TableCore {
     /// Splits a call by the other hosts that hold its rows; under BSP, all hosts that hold rows take part.
     fn split(&self, worker: usize, verb: RequestVerb, rows: Rows) -> Vec<HostRows> {
-        let own = self.host();
-        let mut by_host: BTreeMap<usize, Vec<RowRef>> = BTreeMap::new();
-        if matches!(rows, Rows::All) || self.involves_all_hosts() {
-            let others = self.placement.hosts().into_iter().filter(|&host| host != own);
-            by_host.extend(others.map(|host| (host, Vec::new())));
-        }
+        let (own, hosts) = (self.host(), self.placement.hosts());
+        let mut by_host: Vec<Vec<RowRef>> = vec![Vec::new(); hosts.last().map_or(0, |last| last + 1)];
         if let Rows::List(list) = rows {
             for (position, &row) in list.iter().enumerate() {
                 let (host, local) = self.placement.locate(row as usize);
                 if host != own {
-                    let row_ref = RowRef { row: local as u32, position: position as u32 };
-                    by_host.entry(host).or_default().push(row_ref);
+                    by_host[host].push(RowRef { row: local as u32, position: position as u32 });
                 }
             }
         }
-        let part = |(host, row_refs): (usize, Vec<RowRef>)| {
+        let takes_part = |host: &usize| {
+            let involved = matches!(rows, Rows::All) || self.involves_all_hosts();
+            *host != own && (involved || !by_host[*host].is_empty())
+        };
+        let hosts: Vec<usize> = hosts.into_iter().filter(takes_part).collect();
+        let part = |host: usize| {
+            let row_refs = std::mem::take(&mut by_host[host]);
             let mut request = RemoteRequest::new(self.number, worker as u32, verb);
             request.rows = listed(rows, row_refs.iter().map(|row_ref| row_ref.position));
             HostRows { host, request, row_refs }
         };
-        by_host.into_iter().map(part).collect()
+        hosts.into_iter().map(part).collect()
     }
 
     /// A host's rows of a delta, in the order in which its request lists them.
-    fn delta_of(
-        &self,
-        host: usize,
-        rows: Rows,
-        row_refs: impl Iterator<Item = RowRef>,
-        delta: &[u8],
-    ) -> Vec<u8> {
+    fn delta_of<'a>(&self, host: usize, rows: Rows, row_refs: &[RowRef], delta: &'a [u8]) -> Cow<'a, [u8]> {
         let bytes = self.description.row_bytes();
         match rows {
-            Rows::All => self.part_of(host, delta).into_owned(),
+            Rows::All => self.part_of(host, delta),
+            // All rows of the list are there.
+            Rows::List(list) if list.len() == row_refs.len() => Cow::Borrowed(delta),
             Rows::List(_) => {
-                let mut part = Vec::with_capacity(row_refs.size_hint().0 * bytes);
-                row_refs.for_each(|row_ref| {
+                let mut part = Vec::with_capacity(row_refs.len() * bytes);
+                for row_ref in row_refs {
                     part.extend_from_slice(&delta[row_ref.position as usize * bytes..][..bytes]);
-                });
-                part
+                }
+                Cow::Owned(part)
             }
         }
     }
@@ -105,31 +102,50 @@ impl GetCall<TableCore> for RowsGet<'_> {
         table.read(call, worker, self.rows, self.out)
     }
 
-    fn merge(&mut self, table: &TableCore, part: &Part, reply: Result<Vec<u8>>) -> Result<()> {
-        let (reply, bytes) = (reply?, table.description.row_bytes());
+    fn merge(&mut self, table: &TableCore, part: &Part, reply: Result<ReplyPiece>) -> Result<()> {
+        let (ReplyPiece { start, bytes: values, is_last }, bytes) = (reply?, table.description.row_bytes());
+        let (first, rows) = (start / bytes, values.len() / bytes);
         let count = match self.rows {
             Rows::All => table.placement.rows_on(part.host),
             Rows::List(_) => part.positions.len(),
         };
-        if reply.len() != count * bytes {
-            let received = format!("{} bytes instead of {}", reply.len(), count * bytes);
+        let end = start + values.len();
+        let is_whole = start.is_multiple_of(bytes) && values.len().is_multiple_of(bytes);
+        if !is_whole || end > count * bytes || is_last != (end == count * bytes) {
+            let received = format!("{end} bytes instead of {}", count * bytes);
             return Err(Error::internal("get", received));
         }
         match self.rows {
             Rows::All => {
-                let mut rest = &reply[..];
+                let mut rest = &values[..];
                 for segment in table.placement.on_host(part.host) {
-                    let place = &mut self.out[segment.first * bytes..segment.end * bytes];
-                    let (values, behind) = rest.split_at(place.len());
-                    place.copy_from_slice(values);
-                    rest = behind;
+                    let before = first + (values.len() - rest.len()) / bytes;
+                    let end = segment.local + segment.end - segment.first;
+                    if (segment.local..end).contains(&before) {
+                        let (taken, behind) = rest.split_at(rest.len().min((end - before) * bytes));
+                        let place = (segment.first + before - segment.local) * bytes;
+                        self.out[place..][..taken.len()].copy_from_slice(taken);
+                        rest = behind;
+                    }
                 }
             }
             Rows::List(_) => {
-                for (&position, row) in part.positions.iter().zip(reply.chunks_exact(bytes)) {
-                    self.out[position as usize * bytes..][..bytes].copy_from_slice(row);
+                let positions = &part.positions[first..first + rows];
+                match positions {
+                    // Positions increase, so these are consecutive.
+                    [one, .., last] if (last - one) as usize == rows - 1 => {
+                        self.out[*one as usize * bytes..][..values.len()].copy_from_slice(&values);
+                    }
+                    _ => {
+                        for (&position, row) in positions.iter().zip(values.chunks_exact(bytes)) {
+                            self.out[position as usize * bytes..][..bytes].copy_from_slice(row);
+                        }
+                    }
                 }
             }
+        }
+        if let Some(remote) = table.inner.remote() {
+            remote.recycle(values);
         }
         Ok(())
     }
@@ -176,8 +192,8 @@ impl GetCall<TableCore> for ChangedGet<'_> {
         Ok(())
     }
 
-    fn merge(&mut self, table: &TableCore, part: &Part, reply: Result<Vec<u8>>) -> Result<()> {
-        let (reply, bytes) = (reply?, table.description.row_bytes());
+    fn merge(&mut self, table: &TableCore, part: &Part, reply: Result<ReplyPiece>) -> Result<()> {
+        let (reply, bytes) = (reply?.whole()?, table.description.row_bytes());
         if !reply.len().is_multiple_of(4 + bytes) {
             return Err(Error::internal("get_changed", format!("{} bytes of rows", reply.len())));
         }
@@ -206,28 +222,33 @@ pub(crate) struct RowsAdd<'a> {
     pub options: &'a AddOptions,
 }
 
-impl AddCall<TableCore> for RowsAdd<'_> {
-    fn requests(&mut self, table: &TableCore, worker: usize) -> Vec<AddPart> {
+impl<'a> AddCall<'a, TableCore> for RowsAdd<'a> {
+    fn requests(&mut self, table: &TableCore, worker: usize) -> Vec<AddPart<'a>> {
         let mut packers = table.packers();
         let parts = table.split(worker, RequestVerb::Add, self.rows).into_iter();
         parts
             .map(|HostRows { host, mut request, row_refs }| {
-                let delta = table.delta_of(host, self.rows, row_refs.iter().copied(), self.delta);
-                let local: Vec<i64> = row_refs.iter().map(|row_ref| i64::from(row_ref.row)).collect();
-                let units = match self.rows {
-                    Rows::All => RowIds::From(0),
-                    Rows::List(_) => RowIds::List(&local),
-                };
+                let delta = table.delta_of(host, self.rows, &row_refs, self.delta);
                 // An array is one row of each host.
                 let row = match table.description.kind {
                     TableKind::Array => table.placement.rows_on(host),
                     _ => table.description.cols,
                 };
                 let packer = packers.of(host, table.description.dtype, row, table.compression);
+                let local: Vec<i64> = match packer.has_feedback() {
+                    true => row_refs.iter().map(|row_ref| i64::from(row_ref.row)).collect(),
+                    false => Vec::new(),
+                };
+                let (units, unit) = match self.rows {
+                    // The server counts an add once for each stripe.
+                    Rows::All => (RowIds::From(0), table.storage.layout.stripe_rows),
+                    Rows::List(_) => (RowIds::List(&local), 1),
+                };
                 let residuals = packer.save_residuals(units, &delta);
-                (request.payload, request.packed) = packer.pack(units, &delta);
+                let (payload, packed) = packer.pack(units, delta);
+                request.packed = packed;
                 request.options = self.options.to_bytes().to_vec();
-                AddPart { host, request, residuals }
+                AddPart { host, request, payload, unit: unit * table.description.row_bytes(), residuals }
             })
             .collect()
     }
@@ -237,14 +258,12 @@ impl AddCall<TableCore> for RowsAdd<'_> {
     }
 
     fn local_request(&self, table: &TableCore, worker: usize) -> RemoteRequest {
-        let row_refs = || {
-            let list = if let Rows::List(list) = self.rows { list } else { &[] };
-            table.placement.row_refs(list, table.host())
-        };
+        let list = if let Rows::List(list) = self.rows { list } else { &[] };
+        let row_refs: Vec<RowRef> = table.placement.row_refs(list, table.host()).collect();
         let mut request = RemoteRequest::new(table.number, worker as u32, RequestVerb::Add);
-        request.rows = listed(self.rows, row_refs().map(|row_ref| row_ref.position));
+        request.rows = listed(self.rows, row_refs.iter().map(|row_ref| row_ref.position));
         request.options = self.options.to_bytes().to_vec();
-        request.payload = table.delta_of(table.host(), self.rows, row_refs(), self.delta);
+        request.payload = table.delta_of(table.host(), self.rows, &row_refs, self.delta).into_owned();
         request
     }
 }

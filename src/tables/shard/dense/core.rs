@@ -97,12 +97,12 @@ impl TableCore {
     pub(crate) fn part_of<'a>(&self, host: usize, delta: &'a [u8]) -> Cow<'a, [u8]> {
         let bytes = self.description.row_bytes();
         let segments = self.placement.on_host(host);
-        let mut parts = segments.map(|segment| &delta[segment.first * bytes..segment.end * bytes]);
-        match (parts.next(), parts.next()) {
-            (first, None) => Cow::Borrowed(first.unwrap_or(&[])),
-            (first, second) => {
-                Cow::Owned(first.into_iter().chain(second).chain(parts).flatten().copied().collect())
-            }
+        let parts: Vec<&[u8]> =
+            segments.map(|segment| &delta[segment.first * bytes..segment.end * bytes]).collect();
+        match parts.as_slice() {
+            [] => Cow::Borrowed(&[]),
+            [only] => Cow::Borrowed(only),
+            several => Cow::Owned(several.concat()),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::tables::AddOptions;
 use crate::tables::engine::call::{AddCall, AddPart, GetCall, Part};
 use crate::tables::remote::compress::RowIds;
-use crate::tables::remote::{RemoteRequest, RequestVerb, RowList};
+use crate::tables::remote::{RemoteRequest, ReplyPiece, RequestVerb, RowList};
 use crate::transport::Call;
 
 impl KeyValueCore {
@@ -51,7 +51,7 @@ impl KeyValueCore {
                 requests.push((self.server_of(part.host)?, request));
                 parts.push(part);
             }
-            remote.send(call, requests)?.collect(|index, reply| {
+            remote.send(call, requests)?.collect_whole(|index, reply| {
                 let answers = checked(reply?, &parts[index], 1)?;
                 let answers = parts[index].positions.iter().zip(answers);
                 answers.for_each(|(&position, answer)| found[position as usize] = answer != 0);
@@ -143,9 +143,9 @@ impl GetCall<KeyValueCore> for KeysGet<'_> {
         table.read(call, worker, self.keys, self.out)
     }
 
-    fn merge(&mut self, table: &KeyValueCore, part: &Part, reply: Result<Vec<u8>>) -> Result<()> {
+    fn merge(&mut self, table: &KeyValueCore, part: &Part, reply: Result<ReplyPiece>) -> Result<()> {
         let bytes = table.layout.shape.row_bytes;
-        let reply = checked(reply?, part, bytes)?;
+        let reply = checked(reply?.whole()?, part, bytes)?;
         for (&position, row) in part.positions.iter().zip(reply.chunks_exact(bytes)) {
             self.out[position as usize * bytes..][..bytes].copy_from_slice(row);
         }
@@ -160,8 +160,8 @@ pub(crate) struct KeysAdd<'a> {
     pub options: &'a AddOptions,
 }
 
-impl AddCall<KeyValueCore> for KeysAdd<'_> {
-    fn requests(&mut self, table: &KeyValueCore, worker: usize) -> Vec<AddPart> {
+impl<'a> AddCall<'a, KeyValueCore> for KeysAdd<'a> {
+    fn requests(&mut self, table: &KeyValueCore, worker: usize) -> Vec<AddPart<'a>> {
         let mut packers = table.packers();
         let (dtype, cols) = (table.description.dtype, table.description.cols);
         let parts = table.split(worker, RequestVerb::KeyAdd, self.keys, table.involves_all_hosts());
@@ -180,9 +180,10 @@ impl AddCall<KeyValueCore> for KeysAdd<'_> {
             };
             let packer = packers.of(part.host, dtype, cols, table.compression);
             let residuals = packer.save_residuals(units, &delta);
-            (request.payload, request.packed) = packer.pack(units, &delta);
+            let (payload, packed) = packer.pack(units, delta);
+            request.packed = packed;
             request.options = self.options.to_bytes().to_vec();
-            AddPart { host: part.host, request, residuals }
+            AddPart { host: part.host, request, payload, unit: 1, residuals }
         };
         parts.into_iter().map(pack).collect()
     }
