@@ -39,7 +39,7 @@ pub use world::{Group, InitOptions, Pending, Series, World};
 static VERBS: transport::VerbTable = transport::VerbTable::new(&[
     transport::VERBS,
     world::verbs::VERBS,
-    collectives::verbs::VERBS,
+    collectives::VERBS,
     halo::verbs::VERBS,
     tables::VERBS,
 ]);

@@ -4,7 +4,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::verbs;
+use super::all_gather::ALL_GATHER;
 use crate::error::{Error, Kind, Result};
 use crate::memory::DType;
 use crate::transport::Verb;
@@ -36,7 +36,7 @@ impl Group {
     /// one that is a root cause counts.
     #[doc(hidden)]
     pub fn find_failure(&self, error: Option<&Error>) -> Result<Option<RankFailure>> {
-        self.exchange_outcomes(verbs::ALL_GATHER, &[], error, &[]).map(Result::err)
+        self.exchange_outcomes(ALL_GATHER.descriptor.verb, &[], error, &[]).map(Result::err)
     }
 
     /// Exchanges the outcome of an operation, and all ranks' values if it succeeded everywhere. Values have the same length on
@@ -97,7 +97,7 @@ mod tests {
                 let own = errors[group.rank()].as_ref();
                 let report = own.map_or(Vec::new(), |error| error.to_string().repeat(group.rank()).into());
                 let value = [group.rank() as u8];
-                match group.exchange_outcomes(verbs::ALL_GATHER, &value, own, &report).unwrap() {
+                match group.exchange_outcomes(ALL_GATHER.descriptor.verb, &value, own, &report).unwrap() {
                     Ok(values) => {
                         assert_eq!(expected, None);
                         assert_eq!(values, [[0], [1], [2]]);

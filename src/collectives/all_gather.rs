@@ -2,16 +2,17 @@
 //!
 //! Over messages: every rank sends its values to all others at once; over several hosts in two levels (`levels.rs`).
 
-use std::ops::Range;
+use super::*;
 
-use super::raw::HostCall;
-use super::spec::CollectiveSpec;
-use super::verbs;
-use crate::error::Result;
-use crate::memory::{DType, Element};
-use crate::transport::arena::channel::{Channel, RawSlice};
-use crate::transport::{Call, Incoming, Outgoing, Signature};
-use crate::world::Group;
+pub(super) const ALL_GATHER: CollectiveVerb = CollectiveVerb {
+    descriptor: VerbDescriptor::new(5, "all_gather"),
+    lengths: Lengths::Gather,
+    execute: |call, buffers| match buffers {
+        Buffers::OwnPart(output, own) => call.all_gather_in_place(output, own),
+        buffers => call.all_gather(buffers.pair()?),
+    },
+    jobs: Some(|plan| (0..plan.size).flat_map(|to| plan.gather_at(to)).collect()),
+};
 
 impl Group {
     /// Concatenates the members' values, all of the same length, in rank order.
@@ -33,8 +34,34 @@ impl Group {
     }
 }
 
+impl Raw<'_> {
+    /// Concatenates the members' values in rank order; `counts` is the number of elements of each member.
+    pub fn all_gather<'b>(
+        &self,
+        input: impl Into<Buffer<'b>>,
+        output: impl Into<BufferMut<'b>>,
+        counts: &[usize],
+        dtype: DType,
+    ) -> Result<()> {
+        let spec = CollectiveSpec::new(&ALL_GATHER, dtype).counts(counts);
+        self.execute_between(&spec, Some(input.into()), Some(output.into()))
+    }
+
+    /// As [`Raw::all_gather`] in host memory, where this rank's values are already in their place in the output.
+    pub fn all_gather_in_place(&self, output: &mut [u8], counts: &[usize], dtype: DType) -> Result<()> {
+        let spec = CollectiveSpec::new(&ALL_GATHER, dtype).counts(counts);
+        // Invalid counts, which may overflow here, are rejected before the range is used.
+        let bytes =
+            |counts: &[usize]| counts.iter().fold(0usize, |sum, &n| sum.wrapping_add(n)) * dtype.size();
+        let (before, rest) = counts.split_at(self.group.rank().min(counts.len()));
+        let start = bytes(before);
+        let own = start..start.wrapping_add(bytes(&rest[..rest.len().min(1)]));
+        self.execute(&spec, Buffers::OwnPart(output, own))
+    }
+}
+
 impl HostCall<'_> {
-    pub(super) fn all_gather(&self, input: &[u8], output: &mut [u8]) -> Result<()> {
+    fn all_gather(&self, (input, output): (&[u8], &mut [u8])) -> Result<()> {
         let Some(channel) = self.group.channel() else {
             let own = self.spec.part_ranges()[self.group.rank()].clone();
             output[own].copy_from_slice(input);
@@ -52,7 +79,7 @@ impl HostCall<'_> {
     }
 
     /// This rank's part of `output`, at `own`, is already in place.
-    pub(super) fn all_gather_in_place(&self, output: &mut [u8], own: Range<usize>) -> Result<()> {
+    fn all_gather_in_place(&self, output: &mut [u8], own: Range<usize>) -> Result<()> {
         let Some(channel) = self.group.channel() else {
             return self.all_gather_across(output);
         };
@@ -97,9 +124,9 @@ impl HostCall<'_> {
         mine: &[u8],
     ) -> Result<Vec<u8>> {
         let counts = vec![mine.len(); group.size()];
-        let spec = CollectiveSpec::new(verbs::ALL_GATHER, DType::U8).counts(&counts);
+        let spec = CollectiveSpec::new(&ALL_GATHER, DType::U8).counts(&counts);
         let mut all = vec![0u8; mine.len() * group.size()];
-        HostCall { group, call, spec: &spec, signature }.all_gather(mine, &mut all)?;
+        HostCall { group, call, spec: &spec, signature }.all_gather((mine, &mut all))?;
         Ok(all)
     }
 
@@ -112,20 +139,8 @@ impl HostCall<'_> {
     }
 
     fn all_gather_by_messages(&self, bytes: &mut [u8]) -> Result<()> {
-        let group = self.group;
-        let mut mine: &[u8] = &[];
-        let mut receives = Vec::with_capacity(group.size());
-        let mut rest = bytes;
-        for (rank, &count) in self.spec.counts.iter().enumerate() {
-            let (part, after) = rest.split_at_mut(count * self.spec.dtype.size());
-            rest = after;
-            match rank == group.rank() {
-                true => mine = part,
-                false => receives.push(Incoming { from: rank, bytes: part }),
-            }
-        }
-        let others = (0..group.size()).filter(|&rank| rank != group.rank());
-        let sends = others.map(|to| Outgoing { to, bytes: mine }).collect();
-        group.exchange(self.call, &self.slot(), sends, receives)
+        let (mine, receives) = self.incoming(bytes, &self.spec.part_ranges());
+        let mine = &*mine;
+        self.group.exchange(self.call, &self.slot(), self.outgoing(|_| mine), receives)
     }
 }

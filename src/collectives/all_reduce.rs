@@ -3,13 +3,29 @@
 //! Over messages: reduce_scatter, then all_gather, folded in rank order, so the bits equal those over shared memory. Over several
 //! hosts in two levels, through the hosts' leaders.
 
-use super::balanced_counts;
+use super::cuda::{BufferOffset, DeviceJob};
 use super::levels::windows_of;
-use super::raw::HostCall;
-use super::spec::CollectiveSpec;
-use crate::error::Result;
-use crate::memory::{DType, Element, ReduceOp, half_floats, reduce};
-use crate::world::{Group, Hierarchy};
+use super::*;
+use crate::memory::{half_floats, reduce};
+use crate::world::Hierarchy;
+
+/// Parts of a fold that several devices share begin at multiples of this many bytes: no two touch the same cache line.
+const GRAIN: usize = 4096;
+
+pub(super) const ALL_REDUCE: CollectiveVerb = CollectiveVerb {
+    descriptor: VerbDescriptor::new(7, "all_reduce"),
+    lengths: Lengths::Equal,
+    execute: |call, buffers| call.all_reduce(buffers.single()?),
+    jobs: Some(|plan| {
+        let share = plan.bytes.div_ceil(plan.workers.all.len()).next_multiple_of(GRAIN);
+        let part = |(at, &worker): (usize, &usize)| {
+            let offset = (at * share).min(plan.bytes);
+            let to = (0..plan.size).map(|rank| BufferOffset { rank, offset }).collect();
+            DeviceJob::Fold { worker, offset, bytes: share.min(plan.bytes - offset), to }
+        };
+        plan.workers.all.iter().enumerate().map(part).collect()
+    }),
+};
 
 impl Group {
     /// Reduces the members' values, in place.
@@ -18,9 +34,23 @@ impl Group {
     }
 }
 
+impl Raw<'_> {
+    /// Reduces the members' values, in place.
+    #[inline]
+    pub fn all_reduce<'b>(
+        &self,
+        values: impl Into<BufferMut<'b>>,
+        dtype: DType,
+        operation: ReduceOp,
+    ) -> Result<()> {
+        let spec = CollectiveSpec::new(&ALL_REDUCE, dtype).operation(operation);
+        self.execute(&spec, Buffers::in_place(values.into()))
+    }
+}
+
 impl HostCall<'_> {
     #[inline]
-    pub(super) fn all_reduce(&self, bytes: &mut [u8]) -> Result<()> {
+    fn all_reduce(&self, bytes: &mut [u8]) -> Result<()> {
         let (group, call) = (self.group, self.call);
         let (dtype, operation) = self.spec.reduction();
         if let Some(channel) = group.channel() {

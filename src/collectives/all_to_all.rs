@@ -2,24 +2,30 @@
 //!
 //! Over messages: all sends and receives at once.
 
-use std::ops::Range;
+use super::*;
 
-use super::byte_ranges;
-use super::raw::HostCall;
-use super::verbs;
-use crate::error::Result;
-use crate::memory::Element;
-use crate::transport::arena::channel::RawSlice;
-use crate::transport::{Call, Incoming, Outgoing, Signature};
-use crate::world::Group;
+pub(super) const ALL_TO_ALL: CollectiveVerb = CollectiveVerb {
+    descriptor: VerbDescriptor::new(9, "all_to_all"),
+    lengths: Lengths::Exchange,
+    execute: |call, buffers| call.all_to_all(buffers.pair()?),
+    jobs: Some(|plan| {
+        let sent =
+            |from: usize, to: usize| plan.all_counts[2 * from * plan.size + to] as usize * plan.element;
+        let before = |from: usize, to: usize| (0..to).map(|other| sent(from, other)).sum();
+        let behind = |from: usize, to: usize| (0..from).map(|other| sent(other, to)).sum();
+        let pairs = (0..plan.size).flat_map(|to| (0..plan.size).map(move |from| (from, to)));
+        let copy = |(from, to)| plan.copy((from, before(from, to)), (to, behind(from, to)), sent(from, to));
+        pairs.map(copy).collect()
+    }),
+};
 
 impl Group {
     /// Part `r` of the input goes to rank `r`; part `r` of the output comes from it. All parts have the same length.
     pub fn all_to_all<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
         if !input.len().is_multiple_of(self.size()) {
             let expected = format!("a length that {} members can share equally", self.size());
-            let advice = "pad the input or use the varied form";
-            return Err(self.raw().reject(verbs::ALL_TO_ALL, expected, input.len().to_string(), advice));
+            let (verb, advice) = (ALL_TO_ALL.descriptor.verb, "pad the input or use the varied form");
+            return Err(self.raw().reject(verb, expected, input.len().to_string(), advice));
         }
         let counts = vec![input.len() / self.size(); self.size()];
         self.all_to_all_varied(input, &counts, output, &counts)
@@ -39,45 +45,54 @@ impl Group {
     }
 }
 
+impl Raw<'_> {
+    /// Sends a part to each member and receives one from each; a sender's count for a receiver must equal the receiver's
+    /// count for that sender.
+    pub fn all_to_all<'b>(
+        &self,
+        input: impl Into<Buffer<'b>>,
+        send_counts: &[usize],
+        output: impl Into<BufferMut<'b>>,
+        receive_counts: &[usize],
+        dtype: DType,
+    ) -> Result<()> {
+        let spec = CollectiveSpec::new(&ALL_TO_ALL, dtype).counts(send_counts);
+        let spec = CollectiveSpec { receive_counts, ..spec };
+        self.execute_between(&spec, Some(input.into()), Some(output.into()))
+    }
+}
+
 impl HostCall<'_> {
-    pub(super) fn all_to_all(&self, input: &[u8], output: &mut [u8]) -> Result<()> {
-        let (group, spec) = (self.group, self.spec);
+    fn all_to_all(&self, (input, output): (&[u8], &mut [u8])) -> Result<()> {
+        let spec = self.spec;
         let (to, from) = (spec.part_ranges(), byte_ranges(spec.receive_counts, spec.dtype.size()));
-        let Some(channel) = group.channel() else {
-            return self.all_to_all_by_messages(input, &to, output, &from);
+        if self.group.channel().is_some() {
+            self.compare()?;
+        }
+        self.exchange_parts((input, &to), (output, &from))
+    }
+
+    /// As a step of a call: sends one range of the input to each rank, and receives one range of the output from each. Ranges of the
+    /// output follow each other, and have the lengths that the senders' ranges have.
+    pub(super) fn exchange_parts(
+        &self,
+        (input, to): (&[u8], &[Range<usize>]),
+        (output, from): (&mut [u8], &[Range<usize>]),
+    ) -> Result<()> {
+        let Some(channel) = self.group.channel() else {
+            let (own, receives) = self.incoming(output, from);
+            own.copy_from_slice(&input[to[self.group.rank()].clone()]);
+            let sends = self.outgoing(|other| &input[to[other].clone()]);
+            return self.group.exchange(self.call, &self.slot(), sends, receives);
         };
-        self.compare()?;
         let copy = |start: usize, pieces: &[RawSlice]| {
-            for (piece, range) in pieces.iter().zip(&from) {
+            for (piece, range) in pieces.iter().zip(from) {
                 // SAFETY: members publish pieces of valid memory, and never of this member's output.
                 unsafe { piece.copy_to(output, range.start + start) };
             }
         };
         let (part, length) = (|member: usize| to[member].clone(), |member: usize| from[member].len());
         channel.parts(self.call, self.signature, input, part, length, copy)
-    }
-
-    fn all_to_all_by_messages(
-        &self,
-        input: &[u8],
-        to: &[Range<usize>],
-        output: &mut [u8],
-        from: &[Range<usize>],
-    ) -> Result<()> {
-        let (group, rank) = (self.group, self.group.rank());
-        output[from[rank].clone()].copy_from_slice(&input[to[rank].clone()]);
-        let outgoing = |other: usize| Outgoing { to: other, bytes: &input[to[other].clone()] };
-        let sends = (0..group.size()).filter(|&other| other != rank).map(outgoing).collect();
-        let mut rest = output;
-        let mut receives = Vec::with_capacity(group.size());
-        for (other, range) in from.iter().enumerate() {
-            let (bytes, after) = rest.split_at_mut(range.len());
-            rest = after;
-            if other != rank {
-                receives.push(Incoming { from: other, bytes });
-            }
-        }
-        group.exchange(self.call, &self.slot(), sends, receives)
     }
 
     /// Exchanges all ranks' counts, so that all ranks detect together if what one sends is not what another expects.

@@ -3,16 +3,15 @@
 //! Over messages: dissemination (Hensgen, Finkel and Manber 1988). In round k every rank sends to the rank 2^k ahead and
 //! receives from the rank 2^k behind; after log2(size) rounds it has heard from all ranks, directly or indirectly.
 
-use super::verbs;
-use crate::error::Result;
-use crate::transport::{Call, Incoming, Outgoing, Signature};
-use crate::world::Group;
+use super::*;
+
+pub(super) const BARRIER: VerbDescriptor = VerbDescriptor::new(1, "barrier");
 
 impl Group {
     /// Blocks until every member has called this.
     pub fn barrier(&self) -> Result<()> {
-        self.call(verbs::BARRIER, |call| {
-            let signature = Signature::new(verbs::BARRIER, call.number);
+        self.call(BARRIER.verb, |call| {
+            let signature = Signature::new(BARRIER.verb, call.number);
             match self.channel() {
                 Some(channel) => channel.barrier(call, signature),
                 None => self.barrier_by_messages(call, signature),
@@ -30,5 +29,12 @@ impl Group {
             distance *= 2;
         }
         Ok(())
+    }
+}
+
+impl Raw<'_> {
+    /// Blocks until every member has called this.
+    pub fn barrier(&self) -> Result<()> {
+        self.group.barrier()
     }
 }

@@ -3,12 +3,18 @@
 //! Over messages: a binomial tree; positions are counted from the root. Over several hosts, the tree connects their leaders.
 
 use super::levels::windows_of;
-use super::raw::HostCall;
-use crate::error::Result;
-use crate::memory::Element;
-use crate::transport::arena::channel::{Channel, RawSlice};
-use crate::transport::{Incoming, Outgoing};
-use crate::world::{Group, Hierarchy};
+use super::*;
+use crate::world::Hierarchy;
+
+pub(super) const BROADCAST: CollectiveVerb = CollectiveVerb {
+    descriptor: VerbDescriptor::new(2, "broadcast"),
+    lengths: Lengths::Equal,
+    execute: |call, buffers| call.broadcast(buffers.single()?),
+    jobs: Some(|plan| {
+        let others = (0..plan.size).filter(|&rank| rank != plan.root);
+        others.map(|rank| plan.copy((plan.root, 0), (rank, 0), plan.bytes)).collect()
+    }),
+};
 
 impl Group {
     /// Copies the root's values to every member.
@@ -17,8 +23,17 @@ impl Group {
     }
 }
 
+impl Raw<'_> {
+    /// Copies the root's values to every member.
+    #[inline]
+    pub fn broadcast<'b>(&self, values: impl Into<BufferMut<'b>>, dtype: DType, root: usize) -> Result<()> {
+        let spec = CollectiveSpec::new(&BROADCAST, dtype).root(root);
+        self.execute(&spec, Buffers::in_place(values.into()))
+    }
+}
+
 impl HostCall<'_> {
-    pub(super) fn broadcast(&self, bytes: &mut [u8]) -> Result<()> {
+    fn broadcast(&self, bytes: &mut [u8]) -> Result<()> {
         if let Some(channel) = self.group.channel() {
             return self.broadcast_shared(channel, bytes);
         }

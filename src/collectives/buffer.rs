@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::cuda::Span;
+use crate::error::{Error, Result};
 
 /// Memory that a call reads.
 ///
@@ -88,7 +89,7 @@ impl<'a> Buffers<'a> {
     pub fn separate(
         input: Option<Buffer<'a>>,
         output: Option<BufferMut<'a>>,
-    ) -> Result<Buffers<'a>, MixedMemory> {
+    ) -> std::result::Result<Buffers<'a>, MixedMemory> {
         Ok(match (input, output) {
             (None, None) => Buffers::Separate(&[], &mut []),
             (Some(Buffer::Host(input)), None) => Buffers::Separate(input, &mut []),
@@ -101,6 +102,16 @@ impl<'a> Buffers<'a> {
         })
     }
 
+    /// Host memory that is both input and output.
+    pub fn single(self) -> Result<&'a mut [u8]> {
+        if let Buffers::InPlace(bytes) = self { Ok(bytes) } else { Err(no_form()) }
+    }
+
+    /// A separate input and output in host memory.
+    pub fn pair(self) -> Result<(&'a [u8], &'a mut [u8])> {
+        if let Buffers::Separate(input, output) = self { Ok((input, output)) } else { Err(no_form()) }
+    }
+
     /// The lengths of input and output.
     #[inline]
     pub fn bytes(&self) -> (usize, usize) {
@@ -111,6 +122,10 @@ impl<'a> Buffers<'a> {
             Buffers::Device(input, output) => (input.bytes(), output.bytes()),
         }
     }
+}
+
+fn no_form() -> Error {
+    Error::internal("a collective", "it has no form for these buffers")
 }
 
 /// One buffer is in host memory, the other on a device.

@@ -2,12 +2,14 @@
 //!
 //! Over messages: every rank sends to the root.
 
-use super::raw::HostCall;
-use crate::error::Result;
-use crate::memory::Element;
-use crate::transport::arena::channel::RawSlice;
-use crate::transport::{Incoming, Outgoing};
-use crate::world::Group;
+use super::*;
+
+pub(super) const GATHER: CollectiveVerb = CollectiveVerb {
+    descriptor: VerbDescriptor::new(4, "gather"),
+    lengths: Lengths::Gather,
+    execute: |call, buffers| call.gather(buffers.pair()?),
+    jobs: Some(|plan| plan.gather_at(plan.root).collect()),
+};
 
 impl Group {
     /// Concatenates the members' values, all of the same length, at the root; the others pass no output.
@@ -29,8 +31,24 @@ impl Group {
     }
 }
 
+impl Raw<'_> {
+    /// Concatenates the members' values at the root; `counts` is the number of elements of each member. Only the root's
+    /// output is used.
+    pub fn gather<'b>(
+        &self,
+        input: impl Into<Buffer<'b>>,
+        output: Option<impl Into<BufferMut<'b>>>,
+        counts: &[usize],
+        dtype: DType,
+        root: usize,
+    ) -> Result<()> {
+        let spec = CollectiveSpec::new(&GATHER, dtype).counts(counts).root(root);
+        self.execute_between(&spec, Some(input.into()), output.map(Into::into))
+    }
+}
+
 impl HostCall<'_> {
-    pub(super) fn gather(&self, input: &[u8], output: &mut [u8]) -> Result<()> {
+    fn gather(&self, (input, output): (&[u8], &mut [u8])) -> Result<()> {
         let Some(channel) = self.group.channel() else {
             return self.gather_by_messages(input, output);
         };
@@ -54,16 +72,8 @@ impl HostCall<'_> {
             let send = Outgoing { to: root, bytes: input };
             return group.exchange(self.call, &slot, vec![send], Vec::new());
         }
-        let mut rest = output;
-        let mut receives = Vec::with_capacity(group.size());
-        for (from, &count) in self.spec.counts.iter().enumerate() {
-            let (bytes, after) = rest.split_at_mut(count * self.spec.dtype.size());
-            rest = after;
-            match from == root {
-                true => bytes.copy_from_slice(input),
-                false => receives.push(Incoming { from, bytes }),
-            }
-        }
+        let (own, receives) = self.incoming(output, &self.spec.part_ranges());
+        own.copy_from_slice(input);
         group.exchange(self.call, &slot, Vec::new(), receives)
     }
 }

@@ -1,5 +1,6 @@
-//! Layer 4: the collectives. One file each: its typed form, and its algorithms through shared memory and over messages, which
-//! work on every transport. Every collective but barrier is a [`spec::CollectiveSpec`] over [`Buffer`]s: [`Raw`] builds and executes it.
+//! Layer 4: the collectives. One file each: its number and name, its form on values and on bytes, and its algorithms: through shared
+//! memory, over messages, and on devices. Every collective but barrier is a [`spec::CollectiveSpec`] over [`Buffer`]s, which [`Raw`]
+//! executes.
 
 mod agreement;
 mod all_gather;
@@ -18,17 +19,36 @@ mod reduce;
 mod reduce_scatter;
 mod scatter;
 mod spec;
-pub(crate) mod verbs;
 
 pub use buffer::{Buffer, BufferMut};
 #[allow(deprecated)]
 pub use raw::Cuda;
 pub use raw::Raw;
 
+// The files of the verbs use these, too.
 use std::ops::Range;
 
-use crate::transport::{Signature, Slot};
+use crate::error::Result;
+use crate::memory::{DType, Element, ReduceOp};
+use crate::transport::arena::channel::{Channel, RawSlice};
+use crate::transport::{Call, Incoming, Outgoing, Signature, Slot, VerbDescriptor};
 use crate::world::Group;
+use buffer::Buffers;
+use raw::HostCall;
+use spec::{CollectiveSpec, CollectiveVerb, Lengths};
+
+/// The verbs, with the numbers by which ranks compare their calls: each is declared in its file.
+pub(crate) const VERBS: &[VerbDescriptor] = &[
+    all_gather::ALL_GATHER.descriptor,
+    all_reduce::ALL_REDUCE.descriptor,
+    all_to_all::ALL_TO_ALL.descriptor,
+    barrier::BARRIER,
+    broadcast::BROADCAST.descriptor,
+    gather::GATHER.descriptor,
+    reduce::REDUCE.descriptor,
+    reduce_scatter::REDUCE_SCATTER.descriptor,
+    scatter::SCATTER.descriptor,
+];
 
 impl Group {
     /// The slot of the messages of a collective with this signature.

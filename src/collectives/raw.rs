@@ -1,14 +1,13 @@
-//! The collectives on bytes, for bindings: each verb builds its descriptor, and one function executes it.
+//! The collectives on bytes, for bindings: each verb describes its call in its own file, and one function here executes it.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::buffer::{Buffer, BufferMut, Buffers};
-use super::spec::CollectiveSpec;
-use super::verbs;
-use crate::cuda::{Event, Span};
-use crate::error::{Error, Result};
-use crate::memory::{DType, ReduceOp};
-use crate::transport::{Call, Signature, Slot, Verb};
+use super::spec::{CollectiveSpec, Side};
+use crate::cuda::Event;
+use crate::error::Result;
+use crate::transport::{Call, Incoming, Outgoing, Signature, Slot, Verb};
 use crate::world::Group;
 
 /// The collectives on bytes of the host or of a CUDA device: every count is explicit and in elements.
@@ -22,7 +21,7 @@ use crate::world::Group;
 /// });
 /// ```
 ///
-/// Device memory is a [`Span`] in place of a slice. A call on it returns when the work on the device is
+/// Device memory is a [`Span`](crate::cuda::Span) in place of a slice. A call on it returns when the work on the device is
 /// done.
 ///
 /// ```
@@ -109,150 +108,29 @@ impl Raw<'_> {
         self
     }
 
-    /// Blocks until every member has called this.
-    pub fn barrier(&self) -> Result<()> {
-        self.group.barrier()
-    }
-
-    /// Copies the root's values to every member.
-    #[inline]
-    pub fn broadcast<'b>(&self, values: impl Into<BufferMut<'b>>, dtype: DType, root: usize) -> Result<()> {
-        let spec = CollectiveSpec::new(verbs::BROADCAST, dtype).root(root);
-        self.execute(&spec, Buffers::in_place(values.into()))
-    }
-
-    /// Reduces the members' values, in place.
-    #[inline]
-    pub fn all_reduce<'b>(
-        &self,
-        values: impl Into<BufferMut<'b>>,
-        dtype: DType,
-        operation: ReduceOp,
-    ) -> Result<()> {
-        let spec = CollectiveSpec::new(verbs::ALL_REDUCE, dtype).operation(operation);
-        self.execute(&spec, Buffers::in_place(values.into()))
-    }
-
-    /// Reduces the members' values into the root's buffer; the other members' buffers do not change.
-    pub fn reduce<'b>(
-        &self,
-        values: impl Into<BufferMut<'b>>,
-        dtype: DType,
-        operation: ReduceOp,
-        root: usize,
-    ) -> Result<()> {
-        let spec = CollectiveSpec::new(verbs::REDUCE, dtype).operation(operation).root(root);
-        let buffers = match values.into() {
-            // Nothing may be written to the other members' memory.
-            BufferMut::Device(span) if self.group.rank() != root => {
-                Buffers::Device(span, Span::empty(span.device()))
-            }
-            values => Buffers::in_place(values),
-        };
-        self.execute(&spec, buffers)
-    }
-
-    /// Reduces the members' inputs into the root's output; outputs of other ranks are not used.
-    pub fn reduce_to<'b>(
-        &self,
-        input: impl Into<Buffer<'b>>,
-        output: Option<impl Into<BufferMut<'b>>>,
-        dtype: DType,
-        operation: ReduceOp,
-        root: usize,
-    ) -> Result<()> {
-        let spec = CollectiveSpec::new(verbs::REDUCE, dtype).operation(operation).root(root);
-        let output = output.filter(|_| self.group.rank() == root).map(Into::into);
-        self.execute(&spec, self.pair(verbs::REDUCE, Some(input.into()), output)?)
-    }
-
-    /// Concatenates the members' values in rank order; `counts` is the number of elements of each member.
-    pub fn all_gather<'b>(
-        &self,
-        input: impl Into<Buffer<'b>>,
-        output: impl Into<BufferMut<'b>>,
-        counts: &[usize],
-        dtype: DType,
-    ) -> Result<()> {
-        let spec = CollectiveSpec::new(verbs::ALL_GATHER, dtype).counts(counts);
-        self.execute(&spec, self.pair(verbs::ALL_GATHER, Some(input.into()), Some(output.into()))?)
-    }
-
-    /// As [`Raw::all_gather`] in host memory, where this rank's values are already in their place in the output.
-    pub fn all_gather_in_place(&self, output: &mut [u8], counts: &[usize], dtype: DType) -> Result<()> {
-        let spec = CollectiveSpec::new(verbs::ALL_GATHER, dtype).counts(counts);
-        // Invalid counts, which may overflow here, are rejected before the range is used.
-        let bytes =
-            |counts: &[usize]| counts.iter().fold(0usize, |sum, &n| sum.wrapping_add(n)) * dtype.size();
-        let (before, rest) = counts.split_at(self.group.rank().min(counts.len()));
-        let start = bytes(before);
-        let own = start..start.wrapping_add(bytes(&rest[..rest.len().min(1)]));
-        self.execute(&spec, Buffers::OwnPart(output, own))
-    }
-
-    /// Concatenates the members' values at the root; `counts` is the number of elements of each member. Only the root's
-    /// output is used.
-    pub fn gather<'b>(
-        &self,
-        input: impl Into<Buffer<'b>>,
-        output: Option<impl Into<BufferMut<'b>>>,
-        counts: &[usize],
-        dtype: DType,
-        root: usize,
-    ) -> Result<()> {
-        let spec = CollectiveSpec::new(verbs::GATHER, dtype).counts(counts).root(root);
-        let output = output.filter(|_| self.group.rank() == root).map(Into::into);
-        self.execute(&spec, self.pair(verbs::GATHER, Some(input.into()), output)?)
-    }
-
-    /// Distributes parts of the root's values; `counts` is the number of elements of each part. Only the root's input is
-    /// used.
-    pub fn scatter<'b>(
-        &self,
-        input: Option<impl Into<Buffer<'b>>>,
-        counts: &[usize],
-        output: impl Into<BufferMut<'b>>,
-        dtype: DType,
-        root: usize,
-    ) -> Result<()> {
-        let spec = CollectiveSpec::new(verbs::SCATTER, dtype).counts(counts).root(root);
-        let input = input.filter(|_| self.group.rank() == root).map(Into::into);
-        self.execute(&spec, self.pair(verbs::SCATTER, input, Some(output.into()))?)
-    }
-
-    /// Reduces the members' inputs, and gives every member its part of the result; `counts` is the number of elements of
-    /// each part.
-    pub fn reduce_scatter<'b>(
-        &self,
-        input: impl Into<Buffer<'b>>,
-        output: impl Into<BufferMut<'b>>,
-        counts: &[usize],
-        dtype: DType,
-        operation: ReduceOp,
-    ) -> Result<()> {
-        let spec = CollectiveSpec::new(verbs::REDUCE_SCATTER, dtype).counts(counts).operation(operation);
-        self.execute(&spec, self.pair(verbs::REDUCE_SCATTER, Some(input.into()), Some(output.into()))?)
-    }
-
-    /// Sends a part to each member and receives one from each; a sender's count for a receiver must equal the receiver's
-    /// count for that sender.
-    pub fn all_to_all<'b>(
-        &self,
-        input: impl Into<Buffer<'b>>,
-        send_counts: &[usize],
-        output: impl Into<BufferMut<'b>>,
-        receive_counts: &[usize],
-        dtype: DType,
-    ) -> Result<()> {
-        let spec = CollectiveSpec::new(verbs::ALL_TO_ALL, dtype).counts(send_counts);
-        let spec = CollectiveSpec { receive_counts, ..spec };
-        self.execute(&spec, self.pair(verbs::ALL_TO_ALL, Some(input.into()), Some(output.into()))?)
-    }
-
     /// The name of a call.
     #[inline]
     pub(super) fn name_of(&self, spec: &CollectiveSpec) -> Verb {
-        self.name.unwrap_or(spec.verb)
+        self.name.unwrap_or(spec.verb.descriptor.verb)
+    }
+
+    /// Makes a call with a separate output.
+    pub(super) fn execute_between<'b>(
+        &self,
+        spec: &CollectiveSpec,
+        input: Option<Buffer<'b>>,
+        output: Option<BufferMut<'b>>,
+    ) -> Result<()> {
+        let has = |side| spec.has(side, self.group.rank());
+        let input = input.filter(|_| has(Side::Input));
+        let output = output.filter(|_| has(Side::Output));
+        let buffers = Buffers::separate(input, output).map_err(|_| {
+            let expected = "arrays that are all in CUDA memory, or all in host memory";
+            let received = "an output in a different memory space from its input";
+            let advice = "move some of them: x.to(device), or x.cpu()";
+            self.reject(self.name_of(spec), expected, received, advice)
+        })?;
+        self.execute(spec, buffers)
     }
 
     /// Makes a call.
@@ -266,7 +144,7 @@ impl Raw<'_> {
             let (bytes, deterministic) = (buffers.bytes().0, group.is_deterministic());
             let own = || spec.signature(name, call.number, bytes, deterministic);
             let signature = self.enclosing.unwrap_or_else(own);
-            HostCall { group, call, spec, signature }.execute(buffers)
+            (spec.verb.execute)(&HostCall { group, call, spec, signature }, buffers)
         })
     }
 }
@@ -281,22 +159,6 @@ pub(super) struct HostCall<'a> {
 }
 
 impl HostCall<'_> {
-    fn execute(&self, buffers: Buffers) -> Result<()> {
-        match (self.spec.verb, buffers) {
-            (verbs::ALL_REDUCE, Buffers::InPlace(bytes)) => self.all_reduce(bytes),
-            (verbs::BROADCAST, Buffers::InPlace(bytes)) => self.broadcast(bytes),
-            (verbs::REDUCE, Buffers::InPlace(bytes)) => self.reduce(bytes),
-            (verbs::REDUCE, Buffers::Separate(input, output)) => self.reduce_to(input, output),
-            (verbs::ALL_GATHER, Buffers::Separate(input, output)) => self.all_gather(input, output),
-            (verbs::ALL_GATHER, Buffers::OwnPart(output, own)) => self.all_gather_in_place(output, own),
-            (verbs::GATHER, Buffers::Separate(input, output)) => self.gather(input, output),
-            (verbs::SCATTER, Buffers::Separate(input, output)) => self.scatter(input, output),
-            (verbs::REDUCE_SCATTER, Buffers::Separate(input, output)) => self.reduce_scatter(input, output),
-            (verbs::ALL_TO_ALL, Buffers::Separate(input, output)) => self.all_to_all(input, output),
-            (verb, _) => Err(Error::internal(verb.name(), "it has no form for these buffers")),
-        }
-    }
-
     /// Whether this rank is the root.
     pub fn is_root(&self) -> bool {
         self.spec.root == Some(self.group.rank())
@@ -305,5 +167,29 @@ impl HostCall<'_> {
     /// The slot of the call's messages.
     pub fn slot(&self) -> Slot {
         self.group.slot(self.signature)
+    }
+
+    /// A message to every other rank.
+    pub fn outgoing<'b>(&self, part: impl Fn(usize) -> &'b [u8]) -> Vec<Outgoing<'b>> {
+        let others = (0..self.group.size()).filter(|&rank| rank != self.group.rank());
+        others.map(|to| Outgoing { to, bytes: part(to) }).collect()
+    }
+
+    /// This rank's range of `bytes`, and a message from every other rank to its range. The ranges follow each other.
+    pub fn incoming<'b>(
+        &self,
+        mut bytes: &'b mut [u8],
+        ranges: &[Range<usize>],
+    ) -> (&'b mut [u8], Vec<Incoming<'b>>) {
+        let (mut own, mut receives): (&mut [u8], _) = (&mut [], Vec::with_capacity(ranges.len()));
+        for (from, range) in ranges.iter().enumerate() {
+            let (part, rest) = bytes.split_at_mut(range.len());
+            bytes = rest;
+            match from == self.group.rank() {
+                true => own = part,
+                false => receives.push(Incoming { from, bytes: part }),
+            }
+        }
+        (own, receives)
     }
 }

@@ -2,14 +2,19 @@
 //!
 //! Over messages: reduce_scatter, then the root gathers the parts.
 
-use super::balanced_counts;
-use super::raw::HostCall;
-use super::spec::CollectiveSpec;
-use crate::error::Result;
-use crate::memory::{Element, ReduceOp, reduce};
-use crate::transport::arena::channel::RawSlice;
-use crate::transport::{Incoming, Outgoing};
-use crate::world::Group;
+use super::*;
+use crate::cuda::Span;
+use crate::memory::reduce;
+
+pub(super) const REDUCE: CollectiveVerb = CollectiveVerb {
+    descriptor: VerbDescriptor::new(6, "reduce"),
+    lengths: Lengths::Equal,
+    execute: |call, buffers| match buffers {
+        Buffers::InPlace(bytes) => call.reduce(bytes),
+        buffers => call.reduce_to(buffers.pair()?),
+    },
+    jobs: Some(|plan| vec![plan.fold(plan.root, &(0..plan.bytes))]),
+};
 
 impl Group {
     /// Reduces the members' values into the root's buffer; the other members' buffers do not change.
@@ -39,14 +44,48 @@ impl Group {
     }
 }
 
+impl Raw<'_> {
+    /// Reduces the members' values into the root's buffer; the other members' buffers do not change.
+    pub fn reduce<'b>(
+        &self,
+        values: impl Into<BufferMut<'b>>,
+        dtype: DType,
+        operation: ReduceOp,
+        root: usize,
+    ) -> Result<()> {
+        let spec = CollectiveSpec::new(&REDUCE, dtype).operation(operation).root(root);
+        let buffers = match values.into() {
+            // Nothing may be written to the other members' memory.
+            BufferMut::Device(span) if self.group.rank() != root => {
+                Buffers::Device(span, Span::empty(span.device()))
+            }
+            values => Buffers::in_place(values),
+        };
+        self.execute(&spec, buffers)
+    }
+
+    /// Reduces the members' inputs into the root's output; outputs of other ranks are not used.
+    pub fn reduce_to<'b>(
+        &self,
+        input: impl Into<Buffer<'b>>,
+        output: Option<impl Into<BufferMut<'b>>>,
+        dtype: DType,
+        operation: ReduceOp,
+        root: usize,
+    ) -> Result<()> {
+        let spec = CollectiveSpec::new(&REDUCE, dtype).operation(operation).root(root);
+        self.execute_between(&spec, Some(input.into()), output.map(Into::into))
+    }
+}
+
 impl HostCall<'_> {
-    pub(super) fn reduce(&self, bytes: &mut [u8]) -> Result<()> {
+    fn reduce(&self, bytes: &mut [u8]) -> Result<()> {
         let input = RawSlice { pointer: bytes.as_mut_ptr(), bytes: bytes.len() };
         // SAFETY: the output is the input, which is borrowed for writing.
         unsafe { self.reduce_between(input, bytes.as_mut_ptr()) }
     }
 
-    pub(super) fn reduce_to(&self, input: &[u8], output: &mut [u8]) -> Result<()> {
+    fn reduce_to(&self, (input, output): (&[u8], &mut [u8])) -> Result<()> {
         // SAFETY: at the root both have the same length, and a shared and a mutable borrow do not overlap.
         unsafe { self.reduce_between(RawSlice::of(input), output.as_mut_ptr()) }
     }
@@ -90,16 +129,9 @@ impl HostCall<'_> {
             return group.exchange(self.call, &self.slot(), vec![send], Vec::new());
         }
         // SAFETY: the caller vouches for the output, and the input, which may be the same memory, is no longer used.
-        let mut rest = unsafe { std::slice::from_raw_parts_mut(output, input.bytes) };
-        let mut receives = Vec::with_capacity(group.size());
-        for (from, range) in part_ranges.iter().enumerate() {
-            let (bytes, after) = rest.split_at_mut(range.len());
-            rest = after;
-            match from == root {
-                true => bytes.copy_from_slice(&part),
-                false => receives.push(Incoming { from, bytes }),
-            }
-        }
+        let output = unsafe { std::slice::from_raw_parts_mut(output, input.bytes) };
+        let (own, receives) = self.incoming(output, &part_ranges);
+        own.copy_from_slice(&part);
         group.exchange(self.call, &self.slot(), Vec::new(), receives)
     }
 }

@@ -3,14 +3,15 @@
 //! Over messages: every rank receives its part from all ranks and folds them in rank order; over several hosts in two levels
 //! (`levels.rs`), where the order depends on which ranks share a host.
 
-use std::ops::Range;
+use super::*;
+use crate::memory::reduce;
 
-use super::raw::HostCall;
-use crate::error::Result;
-use crate::memory::{DType, Element, ReduceOp, reduce};
-use crate::transport::arena::channel::{Channel, RawSlice};
-use crate::transport::{Incoming, Outgoing};
-use crate::world::Group;
+pub(super) const REDUCE_SCATTER: CollectiveVerb = CollectiveVerb {
+    descriptor: VerbDescriptor::new(8, "reduce_scatter"),
+    lengths: Lengths::Scatter,
+    execute: |call, buffers| call.reduce_scatter(buffers.pair()?),
+    jobs: Some(|plan| plan.parts.iter().enumerate().map(|(rank, part)| plan.fold(rank, part)).collect()),
+};
 
 impl Group {
     /// Reduces the members' inputs, and gives every member an equal part of the result, in rank order.
@@ -38,8 +39,24 @@ impl Group {
     }
 }
 
+impl Raw<'_> {
+    /// Reduces the members' inputs, and gives every member its part of the result; `counts` is the number of elements of
+    /// each part.
+    pub fn reduce_scatter<'b>(
+        &self,
+        input: impl Into<Buffer<'b>>,
+        output: impl Into<BufferMut<'b>>,
+        counts: &[usize],
+        dtype: DType,
+        operation: ReduceOp,
+    ) -> Result<()> {
+        let spec = CollectiveSpec::new(&REDUCE_SCATTER, dtype).counts(counts).operation(operation);
+        self.execute_between(&spec, Some(input.into()), Some(output.into()))
+    }
+}
+
 impl HostCall<'_> {
-    pub(super) fn reduce_scatter(&self, input: &[u8], output: &mut [u8]) -> Result<()> {
+    fn reduce_scatter(&self, (input, output): (&[u8], &mut [u8])) -> Result<()> {
         match self.group.channel() {
             Some(channel) => {
                 let reduction = self.spec.reduction();
@@ -92,19 +109,14 @@ impl HostCall<'_> {
         let (group, part_ranges) = (self.group, self.spec.part_ranges());
         let (dtype, operation) = self.spec.reduction();
         let mine = &part_ranges[group.rank()];
-        let others = || (0..group.size()).filter(|&rank| rank != group.rank());
         let mut arrived = vec![0u8; mine.len() * (group.size() - 1)];
-        let send = |to: usize| {
-            // SAFETY: the part lies inside the input, for which the caller vouches.
-            let bytes = unsafe {
-                std::slice::from_raw_parts(input.add(part_ranges[to].start), part_ranges[to].len())
-            };
-            Outgoing { to, bytes }
-        };
-        let sends = others().map(send).collect();
+        // SAFETY: the parts lie inside the input, for which the caller vouches.
+        let part =
+            |range: &Range<usize>| unsafe { std::slice::from_raw_parts(input.add(range.start), range.len()) };
+        let sends = self.outgoing(|to| part(&part_ranges[to]));
         let mut rest = &mut arrived[..];
         let mut receives = Vec::with_capacity(group.size());
-        for from in others() {
+        for from in (0..group.size()).filter(|&rank| rank != group.rank()) {
             let (bytes, after) = rest.split_at_mut(mine.len());
             rest = after;
             receives.push(Incoming { from, bytes });

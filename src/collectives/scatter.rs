@@ -2,12 +2,17 @@
 //!
 //! Over messages: the root sends to every rank.
 
-use super::raw::HostCall;
-use crate::error::Result;
-use crate::memory::Element;
-use crate::transport::arena::channel::RawSlice;
-use crate::transport::{Incoming, Outgoing};
-use crate::world::Group;
+use super::*;
+
+pub(super) const SCATTER: CollectiveVerb = CollectiveVerb {
+    descriptor: VerbDescriptor::new(3, "scatter"),
+    lengths: Lengths::Scatter,
+    execute: |call, buffers| call.scatter(buffers.pair()?),
+    jobs: Some(|plan| {
+        let ranks = plan.parts.iter().enumerate();
+        ranks.map(|(to, part)| plan.copy((plan.root, part.start), (to, 0), part.len())).collect()
+    }),
+};
 
 impl Group {
     /// Distributes equal parts of the root's values in rank order; the others pass no input.
@@ -29,8 +34,24 @@ impl Group {
     }
 }
 
+impl Raw<'_> {
+    /// Distributes parts of the root's values; `counts` is the number of elements of each part. Only the root's input is
+    /// used.
+    pub fn scatter<'b>(
+        &self,
+        input: Option<impl Into<Buffer<'b>>>,
+        counts: &[usize],
+        output: impl Into<BufferMut<'b>>,
+        dtype: DType,
+        root: usize,
+    ) -> Result<()> {
+        let spec = CollectiveSpec::new(&SCATTER, dtype).counts(counts).root(root);
+        self.execute_between(&spec, input.map(Into::into), Some(output.into()))
+    }
+}
+
 impl HostCall<'_> {
-    pub(super) fn scatter(&self, input: &[u8], output: &mut [u8]) -> Result<()> {
+    fn scatter(&self, (input, output): (&[u8], &mut [u8])) -> Result<()> {
         let (rank, root) = (self.group.rank(), self.spec.root_rank());
         let Some(channel) = self.group.channel() else {
             return self.scatter_by_messages(input, output);
@@ -52,8 +73,7 @@ impl HostCall<'_> {
         }
         let part_ranges = self.spec.part_ranges();
         output.copy_from_slice(&input[part_ranges[root].clone()]);
-        let others = (0..group.size()).filter(|&rank| rank != root);
-        let sends = others.map(|to| Outgoing { to, bytes: &input[part_ranges[to].clone()] }).collect();
+        let sends = self.outgoing(|to| &input[part_ranges[to].clone()]);
         group.exchange(self.call, &slot, sends, Vec::new())
     }
 }

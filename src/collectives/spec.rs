@@ -1,28 +1,61 @@
-//! What a collective is called with: one descriptor for every verb, in host memory and on devices.
+//! What a collective is, and what it is called with: one descriptor for every verb, in host memory and on devices.
 
 use std::ops::Range;
 
+use super::buffer::Buffers;
 use super::byte_ranges;
-use super::verbs;
+use super::cuda::{DeviceJob, JobPlan};
+use super::raw::HostCall;
+use crate::error::Result;
 use crate::memory::{DType, ReduceOp};
-use crate::transport::{Signature, Verb};
+use crate::transport::{Signature, Verb, VerbDescriptor};
+
+/// A collective: a constant in the file of its verb.
+pub(super) struct CollectiveVerb {
+    pub descriptor: VerbDescriptor,
+    pub lengths: Lengths,
+    /// The algorithm on host memory.
+    pub execute: fn(&HostCall, Buffers) -> Result<()>,
+    /// The jobs on device memory; without them, calls on devices go through host memory.
+    pub jobs: Option<fn(&JobPlan) -> Vec<DeviceJob>>,
+}
+
+/// How many elements the input and the output have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lengths {
+    /// Equally many in both, on all ranks.
+    Equal,
+    /// The rank's part, and all parts.
+    Gather,
+    /// All parts, and the rank's part.
+    Scatter,
+    /// A part for each rank, and one from each.
+    Exchange,
+}
+
+/// One of the two buffers of a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Input,
+    Output,
+}
 
 /// One collective, as one rank calls it. Counts are in elements.
 #[derive(Clone, Copy)]
 pub(super) struct CollectiveSpec<'a> {
-    pub verb: Verb,
+    pub verb: &'static CollectiveVerb,
     pub dtype: DType,
     pub operation: Option<ReduceOp>,
     pub root: Option<usize>,
-    /// The number of elements of each rank's part; in all_to_all, of the part for each rank.
+    /// The number of elements of each rank's part; in [`Lengths::Exchange`], of the part for each rank.
     pub counts: &'a [usize],
-    /// In all_to_all, the number of elements from each rank.
+    /// In [`Lengths::Exchange`], the number of elements from each rank.
     pub receive_counts: &'a [usize],
 }
 
 impl<'a> CollectiveSpec<'a> {
     /// A collective without operation, root and parts.
-    pub fn new(verb: Verb, dtype: DType) -> CollectiveSpec<'a> {
+    pub fn new(verb: &'static CollectiveVerb, dtype: DType) -> CollectiveSpec<'a> {
         CollectiveSpec { verb, dtype, operation: None, root: None, counts: &[], receive_counts: &[] }
     }
 
@@ -48,14 +81,19 @@ impl<'a> CollectiveSpec<'a> {
         self.root.unwrap_or(0)
     }
 
+    /// Whether this buffer is the one that only the root has: the output, or the input of scatter. A broadcast has but one.
+    pub fn is_at_root(&self, side: Side) -> bool {
+        self.root.is_some() && (side == Side::Input) == (self.verb.lengths == Lengths::Scatter)
+    }
+
+    /// Whether a rank has this buffer.
+    pub fn has(&self, side: Side, rank: usize) -> bool {
+        self.root == Some(rank) || !self.is_at_root(side)
+    }
+
     /// The byte range of each rank's part.
     pub fn part_ranges(&self) -> Vec<Range<usize>> {
         byte_ranges(self.counts, self.dtype.size())
-    }
-
-    /// Whether `counts` partitions the elements, in the same way on all ranks.
-    fn has_parts(&self) -> bool {
-        matches!(self.verb, verbs::ALL_GATHER | verbs::GATHER | verbs::SCATTER | verbs::REDUCE_SCATTER)
     }
 
     /// What all ranks must agree on, for call `number`, which users know as `name`. `bytes` is the length of this rank's
@@ -63,12 +101,12 @@ impl<'a> CollectiveSpec<'a> {
     #[inline]
     pub fn signature(&self, name: Verb, number: u64, bytes: usize, deterministic: bool) -> Signature {
         let signature = Signature::new(name, number);
-        let mut signature = match self.verb {
-            verbs::ALL_TO_ALL => signature.of(self.dtype, Signature::VARIES),
-            _ if self.has_parts() => {
+        let mut signature = match self.verb.lengths {
+            Lengths::Equal => signature.of(self.dtype, (bytes / self.dtype.size()) as u64),
+            Lengths::Exchange => signature.of(self.dtype, Signature::VARIES),
+            Lengths::Gather | Lengths::Scatter => {
                 signature.of(self.dtype, self.counts.iter().sum::<usize>() as u64).parts(self.counts)
             }
-            _ => signature.of(self.dtype, (bytes / self.dtype.size()) as u64),
         };
         if let Some(operation) = self.operation {
             signature = signature.operation(operation).deterministic(deterministic);

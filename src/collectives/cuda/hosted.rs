@@ -2,9 +2,9 @@
 
 use super::super::Raw;
 use super::super::buffer::Buffers;
+use super::super::spec::Lengths;
 use super::jobs::DeviceCollective;
 use super::session::{DeviceSession, ensure_capacity};
-use crate::collectives::verbs;
 use crate::cuda::PinnedMemory;
 use crate::error::Result;
 
@@ -26,7 +26,7 @@ impl Raw<'_> {
         });
         // The other ranks are about to make the call below, and would wait for this rank.
         let (input, output) = begun.inspect_err(|error| self.group.revoke_with(error))?;
-        let in_place = matches!(spec.verb, verbs::ALL_REDUCE | verbs::BROADCAST);
+        let in_place = spec.verb.lengths == Lengths::Equal && collective.input == collective.output;
         let from = if in_place { input.address() } else { output.address() };
         let (given, result) = (&mut input[..input_bytes], &mut output[..output_bytes]);
         self.execute(

@@ -22,13 +22,15 @@ mod windows;
 use std::sync::Arc;
 
 use super::Raw;
+use super::barrier::BARRIER;
+use super::broadcast::BROADCAST;
 use super::spec::CollectiveSpec;
-use crate::collectives::verbs;
 use crate::cuda::{Device, Span};
 use crate::error::Result;
 use crate::memory::DType;
 use crate::transport::{Call, Signature, Verb};
 use jobs::DeviceCollective;
+pub(super) use jobs::{BufferOffset, DeviceJob, JobPlan};
 use path::Path;
 use rendezvous::Rendezvous;
 use session::DeviceSession;
@@ -39,10 +41,11 @@ impl Raw<'_> {
     pub fn path(&self, device: u32) -> Result<&'static str> {
         let group = self.group;
         let nothing = Span::empty(device);
-        let device = self.device(verbs::BARRIER, &nothing, &nothing)?;
-        group.call(verbs::BARRIER, |call| {
-            let signature = Signature::new(verbs::BARRIER, call.number).on_device(true);
-            let spec = CollectiveSpec::new(verbs::BARRIER, DType::U8);
+        let device = self.device(BARRIER.verb, &nothing, &nothing)?;
+        group.call(BARRIER.verb, |call| {
+            let signature = Signature::new(BARRIER.verb, call.number).on_device(true);
+            // Any verb will do: only the path is agreed on.
+            let spec = CollectiveSpec::new(&BROADCAST, DType::U8);
             let collective = DeviceCollective { spec, input: nothing, output: nothing };
             let rendezvous = Rendezvous { group, call, signature };
             Ok(DeviceSession::join(&rendezvous, &device, &collective)?.0.path.name())
@@ -80,10 +83,11 @@ impl Raw<'_> {
     pub(super) fn execute_on_device(&self, spec: &CollectiveSpec, input: Span, output: Span) -> Result<()> {
         let group = self.group;
         let collective = DeviceCollective { spec: *spec, input, output };
-        let device = self.device(spec.verb, &input, &output)?;
-        let left = group.call(spec.verb, |call| {
+        let verb = spec.verb.descriptor.verb;
+        let device = self.device(verb, &input, &output)?;
+        let left = group.call(verb, |call| {
             let bytes = input.bytes().max(output.bytes());
-            let signature = spec.signature(spec.verb, call.number, bytes, group.is_deterministic());
+            let signature = spec.signature(verb, call.number, bytes, group.is_deterministic());
             let rendezvous = Rendezvous { group, call, signature: signature.on_device(true) };
             // Other ranks will read this memory.
             self.wait_for_memory(&device, call)?;
@@ -91,6 +95,7 @@ impl Raw<'_> {
             rendezvous.lend(|| {
                 let (session, descriptors, counts) = DeviceSession::join(&rendezvous, &device, &collective)?;
                 match session.path {
+                    _ if spec.verb.jobs.is_none() => Ok(Some(session)),
                     Path::Direct | Path::Ipc => {
                         direct::execute(&rendezvous, &session, &collective, (&descriptors, &counts))?;
                         rendezvous.barrier()?;

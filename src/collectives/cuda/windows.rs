@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use super::jobs::{BufferOffset, DeviceCollective, DeviceJob, Workers};
-use crate::collectives::verbs;
 
 /// One pass over the data: every rank publishes bytes of its source, and works on what other ranks publish.
 pub(super) struct Stage {
@@ -62,11 +61,13 @@ pub(super) fn common(one: &Range<usize>, other: &Range<usize>) -> Option<Range<u
     (!both.is_empty()).then_some(both)
 }
 
-/// The stages of a collective. Every rank works for itself, because it cannot access other ranks' memory. An all_reduce is a
-/// reduce_scatter and an all_gather, unless there are only two ranks: then each reads all of the other's data.
+/// The stages of a collective. Every rank works for itself, because it cannot access other ranks' memory. Folds for all ranks, as in
+/// all_reduce, are folds for one rank each and copies to the others, unless there are only two ranks: then each reads all of the
+/// other's data.
 pub(super) fn stages(collective: &DeviceCollective, size: usize, counts: &[u64]) -> Vec<Stage> {
     let jobs = collective.jobs(size, &Workers::each(size), counts);
-    if collective.spec.verb != verbs::ALL_REDUCE {
+    let is_for_one = |job: &DeviceJob| !matches!(job, DeviceJob::Fold { to, .. } if to.len() > 1);
+    if jobs.iter().all(is_for_one) {
         return vec![Stage::new(size, jobs, false)];
     }
     let at = |rank: usize, offset: usize| BufferOffset { rank, offset };
@@ -74,7 +75,7 @@ pub(super) fn stages(collective: &DeviceCollective, size: usize, counts: &[u64])
         let bytes = collective.input.bytes();
         let whole =
             (0..size).map(|worker| DeviceJob::Fold { worker, offset: 0, bytes, to: vec![at(worker, 0)] });
-        return vec![Stage::new(size, whole.filter(|_| bytes > 0).collect(), false)];
+        return vec![Stage::new(size, whole.collect(), false)];
     }
     let parts = jobs.into_iter().filter_map(|job| match job {
         DeviceJob::Fold { worker, offset, bytes, .. } => Some((worker, offset, bytes)),
@@ -104,13 +105,20 @@ pub(super) fn stages(collective: &DeviceCollective, size: usize, counts: &[u64])
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::spec::CollectiveSpec;
     use super::*;
+    use crate::collectives::all_reduce::ALL_REDUCE;
+    use crate::collectives::broadcast::BROADCAST;
+    use crate::collectives::reduce::REDUCE;
+    use crate::collectives::scatter::SCATTER;
+    use crate::collectives::spec::{CollectiveSpec, CollectiveVerb};
     use crate::cuda::Span;
     use crate::memory::{DType, ReduceOp};
-    use crate::transport::Verb;
 
-    fn collective(verb: Verb, counts: &[usize], bytes: usize) -> DeviceCollective<'_> {
+    fn collective<'a>(
+        verb: &'static CollectiveVerb,
+        counts: &'a [usize],
+        bytes: usize,
+    ) -> DeviceCollective<'a> {
         let spec = CollectiveSpec::new(verb, DType::U8).operation(ReduceOp::Sum).root(0).counts(counts);
         // SAFETY: the address is never dereferenced.
         let span = unsafe { Span::lent(0, 4096, bytes) };
@@ -119,26 +127,26 @@ mod tests {
 
     #[test]
     fn only_what_others_need_is_shown() {
-        let stage = stages(&collective(verbs::REDUCE, &[], 100), 3, &[]).remove(0);
+        let stage = stages(&collective(&REDUCE, &[], 100), 3, &[]).remove(0);
         assert_eq!(stage.published, [0..0, 0..100, 0..100], "the root keeps its own");
-        let stage = stages(&collective(verbs::SCATTER, &[10, 20, 30], 60), 3, &[]).remove(0);
+        let stage = stages(&collective(&SCATTER, &[10, 20, 30], 60), 3, &[]).remove(0);
         assert_eq!(stage.published, [10..60, 0..0, 0..0], "only the root shows, and only others' parts");
         assert_eq!((stage.windows(20), stage.published_window(0, 20, 2)), (3, 50..60));
         assert_eq!(stage.published_window(0, 20, 9), 60..60);
-        let stage = stages(&collective(verbs::BROADCAST, &[], 0), 2, &[]).remove(0);
+        let stage = stages(&collective(&BROADCAST, &[], 0), 2, &[]).remove(0);
         assert_eq!(stage.windows(20), 1, "ranks meet once even for nothing");
-        let stage = stages(&collective(verbs::REDUCE, &[], 100), 1, &[]).remove(0);
+        let stage = stages(&collective(&REDUCE, &[], 100), 1, &[]).remove(0);
         assert!(stage.published[0].is_empty() && stage.windows(20) == 5, "one rank folds all of its own");
     }
 
     #[test]
     fn a_sum_for_many_is_made_in_parts_and_collected() {
-        let passes = stages(&collective(verbs::ALL_REDUCE, &[], 3 * 4096), 3, &[]);
+        let passes = stages(&collective(&ALL_REDUCE, &[], 3 * 4096), 3, &[]);
         assert_eq!(passes.len(), 2);
         assert_eq!(passes[0].published, [0..12288, 0..12288, 0..8192]);
         assert_eq!(passes[1].published, [0..4096, 4096..8192, 8192..12288]);
         assert!(passes[1].from_output && passes[1].jobs.len() == 6);
-        let passes = stages(&collective(verbs::ALL_REDUCE, &[], 3 * 4096), 2, &[]);
+        let passes = stages(&collective(&ALL_REDUCE, &[], 3 * 4096), 2, &[]);
         assert_eq!((passes.len(), passes[0].published.clone()), (1, vec![0..12288, 0..12288]));
     }
 

@@ -11,20 +11,9 @@ Example:
 
 from typing import TYPE_CHECKING, Any
 
+from unisono import collectives
 from unisono._native import __version__
-from unisono.collectives import (
-    all_gather,
-    all_reduce,
-    all_to_all,
-    barrier,
-    broadcast,
-    gather,
-    recv,
-    reduce,
-    reduce_scatter,
-    scatter,
-    send,
-)
+from unisono.collectives import *  # noqa: F403
 from unisono.devices import pick_device
 from unisono.errors import (
     Error,
@@ -80,30 +69,20 @@ __all__ = [
     "UsageError",
     "World",
     "__version__",
-    "all_gather",
-    "all_reduce",
-    "all_to_all",
-    "barrier",
-    "broadcast",
     "empty",
     "finish",
     "flush",
-    "gather",
     "init",
     "load",
     "local_grid",
     "normal",
     "pick_device",
-    "recv",
-    "reduce",
-    "reduce_scatter",
     "save",
-    "scatter",
-    "send",
     "shutdown",
     "uniform",
     "world",
 ]
+__all__ += collectives.__all__
 
 
 def __dir__() -> list[str]:

@@ -1,188 +1,373 @@
-"""The collectives on the default world; `unisono.Group` has them as methods, which explain the arguments."""
+"""The collectives: methods of groups, and functions on the default world."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
-from unisono.arrays import Array
-from unisono.world import world
+from numpy import ndarray
 
+from unisono._native import Group as NativeGroup
+from unisono.arrays import Array, in_memory, take_over, written
+from unisono.default_world import on_world
+from unisono.errors import UsageError
+from unisono.messages import finish_write, no_result, recv, send
+from unisono.pending import Pending
 
-def barrier(*, wait: bool = True, timeout: float | None = None) -> Any:
-    """Waits until every rank has reached this call; see `Group.barrier`.
-
-    Example:
-        >>> import unisono as uni
-        >>> world = uni.init()
-        >>> uni.barrier(timeout=60)
-    """
-    return world().barrier(wait=wait, timeout=timeout)
+T = TypeVar("T")
 
 
-def broadcast(x: Array, root: int = 0, *, wait: bool = True, timeout: float | None = None) -> Any:
-    """Copies the root's array to every rank, in place; see `Group.broadcast`.
+class Collectives:
+    """The collectives of a group."""
 
-    Example:
-        >>> import numpy as np, unisono as uni
-        >>> world = uni.init()
-        >>> uni.broadcast(np.arange(3))
-        array([0, 1, 2])
-    """
-    return world().broadcast(x, root, wait=wait, timeout=timeout)
+    _native: NativeGroup
+    rank: int
+
+    def _counted(self, prepare: Callable[..., T], *arguments: Any) -> T:
+        """Prepares a collective. If that fails, the call counts: the other ranks may be making it."""
+        try:
+            return prepare(*arguments)
+        except BaseException:
+            self._native.skip_call()
+            raise
+
+    def barrier(self, *, wait: bool = True, timeout: float | None = None) -> Any:
+        """Waits until every rank has reached this call.
+
+        Args:
+            wait: Whether to wait here; otherwise a `Pending` is returned.
+            timeout: Seconds until the call times out.
+
+        Returns:
+            None.
+
+        Example:
+            >>> import unisono as uni
+            >>> world = uni.init()
+            >>> uni.barrier(timeout=60)
+        """
+        outcome = self._native.barrier(wait, timeout)
+        return outcome if wait else Pending(outcome, "barrier", no_result)
+
+    def broadcast(self, x: Array, root: int = 0, *, wait: bool = True, timeout: float | None = None) -> Any:
+        """Copies the root's array to every rank.
+
+        Args:
+            x: The array, of the same type and size on every rank; written in place.
+            root: The rank that has the values.
+            wait: Whether to wait here; otherwise a `Pending` is returned.
+            timeout: Seconds until the call times out.
+
+        Returns:
+            `x`.
+
+        Example:
+            >>> import numpy as np, unisono as uni
+            >>> world = uni.init()
+            >>> uni.broadcast(np.arange(3))
+            array([0, 1, 2])
+        """
+        lent = x if type(x) is ndarray else self._counted(in_memory, x)
+        outcome = self._native.broadcast(lent, root, wait, timeout)
+        if not wait:
+            return Pending(outcome, "broadcast", partial(finish_write, x, lent))
+        return x if lent is x else written(x, lent)
+
+    def all_reduce(
+        self,
+        x: Array,
+        op: str = "sum",
+        *,
+        wait: bool = True,
+        timeout: float | None = None,
+        deterministic: bool = False,
+    ) -> Any:
+        """Combines the arrays of all ranks element-wise; every rank gets the same bits.
+
+        Args:
+            x: The array, of the same type and size on every rank; written in place.
+            op: "sum", "avg" (not for integers), "prod", "min" or "max".
+            wait: Whether to wait here; otherwise a `Pending` is returned.
+            timeout: Seconds until the call times out.
+            deterministic: Whether the bits must also be the same on every transport.
+
+        Returns:
+            `x`.
+
+        Example:
+            >>> import numpy as np, unisono as uni
+            >>> world = uni.init()
+            >>> uni.all_reduce(np.ones(2), op="avg")
+            array([1., 1.])
+        """
+        lent = x if type(x) is ndarray else self._counted(in_memory, x)
+        outcome = self._native.all_reduce(lent, op, wait, timeout, deterministic)
+        if not wait:
+            return Pending(outcome, "all_reduce", partial(finish_write, x, lent))
+        return x if lent is x else written(x, lent)
+
+    def reduce(
+        self,
+        x: Array,
+        op: str = "sum",
+        root: int = 0,
+        *,
+        wait: bool = True,
+        timeout: float | None = None,
+        deterministic: bool = False,
+    ) -> Any:
+        """Combines the arrays of all ranks element-wise, at the root.
+
+        Args:
+            x: The array, of the same type and size on every rank; written in place at the root, only read
+                on the others.
+            op: "sum", "avg" (not for integers), "prod", "min" or "max".
+            root: The rank that gets the result.
+            wait: Whether to wait here; otherwise a `Pending` is returned.
+            timeout: Seconds until the call times out.
+            deterministic: Whether the bits must also be the same on every transport.
+
+        Returns:
+            `x` at the root, None on the others.
+
+        Example:
+            >>> import numpy as np, unisono as uni
+            >>> world = uni.init()
+            >>> uni.reduce(np.array([3, 4]), op="max")
+            array([3, 4])
+        """
+        lent = x if type(x) is ndarray else self._counted(in_memory, x)
+        outcome = self._native.reduce(lent, op, root, wait, timeout, deterministic)
+        if not wait:
+            return Pending(
+                outcome, "reduce", partial(finish_write, x, lent) if self.rank == root else no_result
+            )
+        if self.rank != root:
+            return None
+        return x if lent is x else written(x, lent)
+
+    def gather(
+        self,
+        x: Array,
+        root: int = 0,
+        *,
+        varied: bool = False,
+        out: Array | None = None,
+        wait: bool = True,
+        timeout: float | None = None,
+    ) -> Any:
+        """Gathers the arrays of all ranks at the root.
+
+        Args:
+            x: This rank's part.
+            root: The rank that gets all parts.
+            varied: Whether parts may differ in the length of their first axis; they are then concatenated.
+            out: At the root, an array of the result's shape and type that takes it, instead of a new one.
+            wait: Whether to wait here; otherwise a `Pending` is returned.
+            timeout: Seconds until the call times out.
+
+        Returns:
+            At the root `out` or a new array: the parts stacked on a new first axis, or concatenated if
+            `varied`. None on the others.
+
+        Example:
+            >>> import numpy as np, unisono as uni
+            >>> world = uni.init()
+            >>> uni.gather(np.zeros((2, 3))).shape
+            (1, 2, 3)
+        """
+        outcome = self._native.gather(x, root, varied, out, wait, timeout)
+        return _finish(outcome, "gather", x, out if self.rank == root else None, wait)
+
+    def all_gather(
+        self,
+        x: Array,
+        *,
+        varied: bool = False,
+        out: Array | None = None,
+        wait: bool = True,
+        timeout: float | None = None,
+    ) -> Any:
+        """Gathers the arrays of all ranks on every rank.
+
+        Args:
+            x: This rank's part.
+            varied: Whether parts may differ in the length of their first axis; they are then concatenated.
+            out: An array of the result's shape and type that takes it, instead of a new one.
+            wait: Whether to wait here; otherwise a `Pending` is returned.
+            timeout: Seconds until the call times out.
+
+        Returns:
+            `out` or a new array: the parts stacked on a new first axis, or concatenated if `varied`.
+
+        Example:
+            >>> import numpy as np, unisono as uni
+            >>> world = uni.init()
+            >>> uni.all_gather(np.zeros((2, 3)), varied=True).shape
+            (2, 3)
+        """
+        outcome = self._native.all_gather(x, varied, out, wait, timeout)
+        return _finish(outcome, "all_gather", x, out, wait)
+
+    def scatter(
+        self,
+        x: Array | None = None,
+        root: int = 0,
+        *,
+        out: Array | None = None,
+        wait: bool = True,
+        timeout: float | None = None,
+    ) -> Any:
+        """Splits the root's array along its first axis, as evenly as possible: the first ranks get one more.
+
+        Args:
+            x: The full array at the root. The other ranks learn its type and shape from the root and pass
+                None, or a tensor to get a tensor.
+            root: The rank that has the array.
+            out: An array of the shape and type of this rank's rows that takes them, instead of a new one.
+            wait: Whether to wait here; otherwise a `Pending` is returned.
+            timeout: Seconds until the call times out.
+
+        Returns:
+            This rank's rows, in `out` or a new array.
+
+        Example:
+            >>> import numpy as np, unisono as uni
+            >>> world = uni.init()
+            >>> uni.scatter(np.arange(3) if world.rank == 0 else None)
+            array([0, 1, 2])
+        """
+        outcome = self._native.scatter(x, root, out, wait, timeout)
+        return _finish(outcome, "scatter", x, out, wait)
+
+    def reduce_scatter(
+        self,
+        x: Array,
+        op: str = "sum",
+        *,
+        out: Array | None = None,
+        wait: bool = True,
+        timeout: float | None = None,
+        deterministic: bool = False,
+    ) -> Any:
+        """Combines the arrays of all ranks; each rank gets its share of the rows, split as in `scatter`.
+
+        Args:
+            x: The array, of the same type and shape on every rank; only read.
+            op: "sum", "avg" (not for integers), "prod", "min" or "max".
+            out: An array of the shape and type of this rank's rows that takes them, instead of a new one.
+            wait: Whether to wait here; otherwise a `Pending` is returned.
+            timeout: Seconds until the call times out.
+            deterministic: Whether the bits must also be the same on every transport.
+
+        Returns:
+            This rank's rows of the result, in `out` or a new array.
+
+        Example:
+            >>> import numpy as np, unisono as uni
+            >>> world = uni.init()
+            >>> uni.reduce_scatter(np.arange(4.0))
+            array([0., 1., 2., 3.])
+        """
+        outcome = self._native.reduce_scatter(x, op, out, wait, timeout, deterministic)
+        return _finish(outcome, "reduce_scatter", x, out, wait)
+
+    def all_to_all(
+        self,
+        x: Array | Sequence[Array],
+        *,
+        splits: Sequence[int] | None = None,
+        out_splits: Sequence[int] | None = None,
+        out: Array | None = None,
+        wait: bool = True,
+        timeout: float | None = None,
+    ) -> Any:
+        """Sends a part to every rank and receives one from each.
+
+        Args:
+            x: An array whose first axis is split into blocks, block i for rank i; or a list with one array
+                for each rank, of any shapes and one type.
+            splits: The number of rows in the block for each rank; by default all blocks are equal.
+            out_splits: The number of rows in the block from each rank; needed with `splits`.
+            out: For an array, one of the result's shape and type that takes it, instead of a new one.
+            wait: Whether to wait here; otherwise a `Pending` is returned.
+            timeout: Seconds until the call times out.
+
+        Returns:
+            `out` or a new array, block i from rank i; or a list of arrays, array i from rank i.
+
+        Example:
+            >>> import numpy as np, unisono as uni
+            >>> world = uni.init()
+            >>> uni.all_to_all([np.arange(2)])
+            [array([0, 1])]
+        """
+        if not isinstance(x, (list, tuple)):
+            return self._all_to_all_blocks(x, splits, out_splits, out, wait, timeout)
+        if splits is not None or out_splits is not None or out is not None:
+            self._native.skip_call()
+            raise UsageError(
+                "all_to_all: expected an array with `splits` and `out`, received a list of arrays; "
+                "pass the list alone"
+            )
+        parts = list(x)
+        outcome = self._native.all_to_all_varied(parts, wait, timeout)
+        finish: Callable[[Any], Any] = lambda made: [  # noqa: E731
+            _new(one, part) for one, part in zip(made, parts, strict=True)
+        ]
+        return finish(outcome) if wait else Pending(outcome, "all_to_all", finish)
+
+    def _all_to_all_blocks(
+        self,
+        x: Any,
+        splits: Sequence[int] | None,
+        out_splits: Sequence[int] | None,
+        out: Array | None,
+        wait: bool,
+        timeout: float | None,
+    ) -> Any:
+        if (splits is None) != (out_splits is None):
+            self._native.skip_call()
+            raise UsageError(
+                "all_to_all: expected `splits` and `out_splits` together, received one of them; pass both"
+            )
+        rows = None if splits is None or out_splits is None else (list(splits), list(out_splits))
+        outcome = self._native.all_to_all(x, rows, out, wait, timeout)
+        return _finish(outcome, "all_to_all", x, out, wait)
 
 
-def all_reduce(
-    x: Array,
-    op: str = "sum",
-    *,
-    wait: bool = True,
-    timeout: float | None = None,
-    deterministic: bool = False,
-) -> Any:
-    """Combines the arrays of all ranks, in place on every rank; see `Group.all_reduce`.
-
-    Example:
-        >>> import numpy as np, unisono as uni
-        >>> world = uni.init()
-        >>> uni.all_reduce(np.ones(2), op="avg")
-        array([1., 1.])
-    """
-    return world().all_reduce(x, op, wait=wait, timeout=timeout, deterministic=deterministic)
+def _finish(outcome: Any, operation: str, x: object, out: Any | None, wait: bool) -> Any:
+    """The result of a collective that fills the caller's `out` or, without one, a new array like `x`."""
+    finish = partial(_new, like=x) if out is None else partial(finish_write, out, out)
+    return finish(outcome) if wait else Pending(outcome, operation, finish)
 
 
-def reduce(
-    x: Array,
-    op: str = "sum",
-    root: int = 0,
-    *,
-    wait: bool = True,
-    timeout: float | None = None,
-    deterministic: bool = False,
-) -> Any:
-    """Combines the arrays of all ranks, in place at the root; None elsewhere; see `Group.reduce`.
-
-    Example:
-        >>> import numpy as np, unisono as uni
-        >>> world = uni.init()
-        >>> uni.reduce(np.array([3, 4]), op="max")
-        array([3, 4])
-    """
-    return world().reduce(x, op, root, wait=wait, timeout=timeout, deterministic=deterministic)
+def _new(memory: Any | None, like: object) -> Any:
+    """The new array that a collective returns, or None if it returns none."""
+    return None if memory is None else take_over(memory, like)
 
 
-def gather(
-    x: Array,
-    root: int = 0,
-    *,
-    varied: bool = False,
-    out: Array | None = None,
-    wait: bool = True,
-    timeout: float | None = None,
-) -> Any:
-    """Stacks the arrays of all ranks on a new first axis at the root; None elsewhere; see `Group.gather`.
+all_gather = on_world(Collectives.all_gather)
+all_reduce = on_world(Collectives.all_reduce)
+all_to_all = on_world(Collectives.all_to_all)
+barrier = on_world(Collectives.barrier)
+broadcast = on_world(Collectives.broadcast)
+gather = on_world(Collectives.gather)
+reduce = on_world(Collectives.reduce)
+reduce_scatter = on_world(Collectives.reduce_scatter)
+scatter = on_world(Collectives.scatter)
 
-    Example:
-        >>> import numpy as np, unisono as uni
-        >>> world = uni.init()
-        >>> uni.gather(np.zeros((2, 3))).shape
-        (1, 2, 3)
-    """
-    return world().gather(x, root, varied=varied, out=out, wait=wait, timeout=timeout)
-
-
-def all_gather(
-    x: Array,
-    *,
-    varied: bool = False,
-    out: Array | None = None,
-    wait: bool = True,
-    timeout: float | None = None,
-) -> Any:
-    """Stacks the arrays of all ranks on a new first axis on every rank; see `Group.all_gather`.
-
-    Example:
-        >>> import numpy as np, unisono as uni
-        >>> world = uni.init()
-        >>> uni.all_gather(np.zeros((2, 3)), varied=True).shape
-        (2, 3)
-    """
-    return world().all_gather(x, varied=varied, out=out, wait=wait, timeout=timeout)
-
-
-def scatter(
-    x: Array | None = None,
-    root: int = 0,
-    *,
-    out: Array | None = None,
-    wait: bool = True,
-    timeout: float | None = None,
-) -> Any:
-    """Splits the root's array along its first axis, as evenly as possible; see `Group.scatter`.
-
-    Example:
-        >>> import numpy as np, unisono as uni
-        >>> world = uni.init()
-        >>> uni.scatter(np.arange(3) if world.rank == 0 else None)
-        array([0, 1, 2])
-    """
-    return world().scatter(x, root, out=out, wait=wait, timeout=timeout)
-
-
-def reduce_scatter(
-    x: Array,
-    op: str = "sum",
-    *,
-    out: Array | None = None,
-    wait: bool = True,
-    timeout: float | None = None,
-    deterministic: bool = False,
-) -> Any:
-    """Combines the arrays of all ranks; each rank gets its share of the rows; see `Group.reduce_scatter`.
-
-    Example:
-        >>> import numpy as np, unisono as uni
-        >>> world = uni.init()
-        >>> uni.reduce_scatter(np.arange(4.0))
-        array([0., 1., 2., 3.])
-    """
-    return world().reduce_scatter(x, op, out=out, wait=wait, timeout=timeout, deterministic=deterministic)
-
-
-def all_to_all(
-    x: Array | Sequence[Array],
-    *,
-    splits: Sequence[int] | None = None,
-    out_splits: Sequence[int] | None = None,
-    out: Array | None = None,
-    wait: bool = True,
-    timeout: float | None = None,
-) -> Any:
-    """Sends a block of rows, or one array of a list, to every rank; see `Group.all_to_all`.
-
-    Example:
-        >>> import numpy as np, unisono as uni
-        >>> world = uni.init()
-        >>> uni.all_to_all([np.arange(2)])
-        [array([0, 1])]
-    """
-    return world().all_to_all(x, splits=splits, out_splits=out_splits, out=out, wait=wait, timeout=timeout)
-
-
-def send(x: Array, to: int, tag: int = 0, *, wait: bool = True, timeout: float | None = None) -> Any:
-    """Sends an array to one rank, which calls `recv`; see `Group.send`.
-
-    Example:
-        >>> import numpy as np, unisono as uni
-        >>> world = uni.init()
-        >>> pending = uni.send(np.arange(2), to=world.rank, wait=False)
-        >>> uni.recv(np.zeros(2, dtype=int), source=world.rank)
-        array([0, 1])
-        >>> pending.wait()
-    """
-    return world().send(x, to, tag, wait=wait, timeout=timeout)
-
-
-def recv(x: Array, source: int, tag: int = 0, *, wait: bool = True, timeout: float | None = None) -> Any:
-    """Receives an array from one rank, which calls `send`; see `Group.recv` and the example at `send`."""
-    return world().recv(x, source, tag, wait=wait, timeout=timeout)
+__all__ = [
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "barrier",
+    "broadcast",
+    "gather",
+    "recv",
+    "reduce",
+    "reduce_scatter",
+    "scatter",
+    "send",
+]

@@ -12,7 +12,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from unisono import _native
+from unisono import default_world as default
 from unisono.arrays import bfloat16, name_of, take_over
+from unisono.default_world import joined as joined
+from unisono.default_world import world as world
 from unisono.errors import UsageError
 from unisono.group import Group
 from unisono.pending import Pending
@@ -75,7 +78,7 @@ class World(Group):
 
     def leave(self) -> None:
         """Leaves the world: later calls on it are errors. A second call does nothing."""
-        if self is _default:
+        if self is default.current:
             shutdown()
             return
         try:
@@ -213,8 +216,6 @@ def _extents(shape: Any) -> list[int]:
 
 _tables_lock = threading.Lock()
 _lock = threading.Lock()
-_default: World | None = None
-_left_a_job = False
 
 
 def init(timeout: float | None = None, role: str | None = None) -> World:
@@ -238,58 +239,28 @@ def init(timeout: float | None = None, role: str | None = None) -> World:
         >>> uni.init() is uni.init()
         True
     """
-    global _default
     with _lock:
-        if _default is not None and _default._world.is_forked:
-            if _default.size > 1:
+        if default.current is not None and default.current._world.is_forked:
+            if default.current.size > 1:
                 raise UsageError(
                     "init: expected a process of its own for each rank, received a child that was forked "
-                    f"from rank {_default.rank}; start ranks with a launcher: unisono run -n 4 -- program.py"
+                    f"from rank {default.current.rank}; start ranks with a launcher: "
+                    "unisono run -n 4 -- program.py"
                 )
-            _default = None
-        if _left_a_job:
+            default.current = None
+        if default.left_a_job:
             raise UsageError(
                 "init: expected a process that has not joined its job before, received one that has left it; "
                 "call unisono.shutdown() only when all work is done"
             )
-        if _default is None:
-            _default = World(_native.World.init(timeout))
+        if default.current is None:
+            default.current = World(_native.World.init(timeout))
         elif timeout is not None:
-            _default._world.set_timeout(timeout)
+            default.current._world.set_timeout(timeout)
         role = role or os.environ.get("UNISONO_ROLE") or None
         if role is not None:
-            _default._tables(role)
-        return _default
-
-
-def world() -> World:
-    """The default world.
-
-    Returns:
-        The world that `init` returned.
-
-    Raises:
-        UsageError: `init` was not called, or `shutdown` was.
-    """
-    if _default is None and _left_a_job:
-        raise UsageError(
-            "unisono: there is no world: shutdown() was called, and a rank joins its job once; "
-            "call unisono.shutdown() only when all work is done"
-        )
-    if _default is None:
-        raise UsageError(
-            "unisono: there is no world: init() was not called, or shutdown() was; call unisono.init() first"
-        )
-    return _default
-
-
-def joined() -> World | None:
-    """The default world, if there is one.
-
-    Returns:
-        The world that `init` returned, or None.
-    """
-    return _default
+            default.current._tables(role)
+        return default.current
 
 
 def shutdown() -> None:
@@ -307,13 +278,12 @@ def _at_exit() -> None:
 
 
 def _end(flush: bool) -> None:
-    global _default, _left_a_job
     with _lock:
-        ending, _default = _default, None
+        ending, default.current = default.current, None
         if ending is not None:
             # Other ranks may still be in their last call: a new world in the same shared memory would
             # interfere.
-            _left_a_job = ending.size > 1
+            default.left_a_job = ending.size > 1
             try:
                 ending._leave_tables(flush)
             finally:

@@ -4,7 +4,6 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use super::fake::{self, Arriving, RANK, SIZE};
-use crate::collectives::verbs;
 use crate::testing::{call, fuzz, mutate};
 use crate::transport::mpi::engine::{ExchangeFailure, MpiEngine};
 use crate::transport::mpi::identity::ProcessIdentity;
@@ -26,7 +25,7 @@ fn user() -> Slot {
 }
 
 fn collective() -> Slot {
-    slot(Slot::COLLECTIVE, verbs::BROADCAST)
+    slot(Slot::COLLECTIVE, Verb::from_number(2))
 }
 
 fn request() -> Slot {
