@@ -176,10 +176,12 @@ impl RemoteRequest {
         Ok(payload)
     }
 
-    /// As [`RemoteRequest::delta`], but in pieces whose lengths are multiples of `unit`, except that of the last.
+    /// As [`RemoteRequest::delta`], but in pieces of the same length, which is a multiple of `unit`; the last may be shorter.
     pub fn delta_pieces(&self, dtype: DType, bytes: usize, unit: usize) -> Result<Vec<Cow<'_, [u8]>>> {
         let fits = !self.packed
-            && self.pieces.iter().all(|piece| piece.len().is_multiple_of(unit))
+            && self.pieces.iter().all(|piece| piece.len().is_multiple_of(unit) && !piece.is_empty())
+            && self.all_pieces().is_sorted_by(|one, next| one.len() >= next.len())
+            && self.pieces.first().map(Vec::len) == self.pieces.last().map(Vec::len)
             && self.all_pieces().map(<[u8]>::len).sum::<usize>() == bytes;
         match fits {
             true => Ok(self.all_pieces().map(Cow::Borrowed).collect()),

@@ -5,6 +5,7 @@ use std::ops::Deref;
 
 use super::placement::RowPlacement;
 use super::replica::Replica;
+use super::row_batch::DeltaRows;
 use super::storage::Storage;
 use super::views::Views;
 use crate::error::{Error, Result};
@@ -88,7 +89,8 @@ impl TableCore {
                 _ => Ok(()),
             },
             Rows::List(list) => {
-                self.storage.add_list(call, self.placement.row_refs(list, self.host()), delta, &context)
+                let row_refs = self.placement.row_refs(list, self.host());
+                self.storage.add_list(call, row_refs, DeltaRows::new(&[delta], bytes), &context)
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Lists of rows, sorted by the stripes that hold them, so that each lock is acquired once.
 
+use std::borrow::Cow;
 use std::sync::Mutex;
 
 /// One row of a list: its local index, and its position in the caller's list.
@@ -7,6 +8,42 @@ use std::sync::Mutex;
 pub(crate) struct RowRef {
     pub row: u32,
     pub position: u32,
+}
+
+/// The rows of a delta, in pieces that all have the same number of rows, except the last.
+#[derive(Clone, Copy)]
+pub(crate) struct DeltaRows<'a> {
+    pieces: &'a [&'a [u8]],
+    row_bytes: usize,
+    piece_rows: usize,
+}
+
+impl<'a> DeltaRows<'a> {
+    pub fn new(pieces: &'a [&'a [u8]], row_bytes: usize) -> DeltaRows<'a> {
+        let piece_rows = match pieces {
+            [first, _, ..] => first.len() / row_bytes,
+            _ => usize::MAX,
+        };
+        DeltaRows { pieces, row_bytes, piece_rows }
+    }
+
+    /// The row at this position of the list.
+    #[inline(always)]
+    pub fn row(&self, position: usize) -> &'a [u8] {
+        let (piece, row) = match self.pieces {
+            [_] => (0, position),
+            _ => (position / self.piece_rows, position % self.piece_rows),
+        };
+        &self.pieces[piece][row * self.row_bytes..][..self.row_bytes]
+    }
+
+    /// All rows as one piece.
+    pub fn joined(&self) -> Cow<'a, [u8]> {
+        match self.pieces {
+            [only] => Cow::Borrowed(only),
+            pieces => Cow::Owned(pieces.concat()),
+        }
+    }
 }
 
 /// The stripes of a table, as the sort needs them.

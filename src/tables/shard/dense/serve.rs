@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::core::TableCore;
-use super::row_batch::RowRef;
+use super::row_batch::{DeltaRows, RowRef};
 use super::views::SequenceNumbers;
 use crate::error::{Error, Result};
 use crate::tables::AddOptions;
@@ -56,7 +56,9 @@ struct RowsReader {
 
 impl RowsReader {
     fn next_rows(&self) -> usize {
-        (PIECE_BYTES / self.table.description.row_bytes()).max(1).min(self.rows - self.read)
+        // The rows of a list are in many stripes, each of which is locked once for every piece.
+        let bytes = if self.row_refs.is_some() { 4 * PIECE_BYTES } else { PIECE_BYTES };
+        (bytes / self.table.description.row_bytes()).max(1).min(self.rows - self.read)
     }
 }
 
@@ -167,22 +169,22 @@ impl TableCore {
             (_, Some(_)) => rows.max(1) * bytes,
         };
         let pieces = request.delta_pieces(dtype, rows * bytes, unit)?;
+        let pieces: Vec<&[u8]> = pieces.iter().map(|piece| &**piece).collect();
         let context = UpdateContext { worker, step: 0, options: &options };
-        let mut first = 0;
-        self.add_local(call, worker, Turn::Granted, || {
-            pieces.iter().try_for_each(|piece| {
-                let rows = piece.len() / bytes;
-                let start = first;
-                first += rows;
-                match &row_refs {
-                    Some(row_refs) => {
-                        self.storage.add_list(call, in_piece(row_refs, start, rows), piece, &context)
-                    }
-                    None => self.storage.add(call, start, piece, &context, &|row| {
-                        piece[row * bytes..][..bytes].iter().all(|&byte| byte == 0)
-                    }),
-                }
-            })
+        self.add_local(call, worker, Turn::Granted, || match &row_refs {
+            Some(row_refs) => {
+                let delta = DeltaRows::new(&pieces, bytes);
+                self.storage.add_list(call, row_refs.iter().copied(), delta, &context)
+            }
+            None => {
+                let mut first = 0;
+                pieces.iter().try_for_each(|piece| {
+                    let skip = |row: usize| piece[row * bytes..][..bytes].iter().all(|&byte| byte == 0);
+                    self.storage.add(call, first, piece, &context, &skip)?;
+                    first += piece.len() / bytes;
+                    Ok(())
+                })
+            }
         })
     }
 }
@@ -200,9 +202,9 @@ mod tests {
     const ROWS: usize = 30_000;
     const COLS: usize = 61;
 
-    /// Rows in no order, some of them twice.
+    /// Rows in no order, each of them twice or more.
     fn list() -> Vec<i64> {
-        (0..ROWS + 100).map(|index| (index * 7919 % ROWS) as i64).collect()
+        (0..2 * ROWS + 100).map(|index| (index * 7919 % ROWS) as i64).collect()
     }
 
     fn delta(rows: usize, seed: usize) -> Vec<f32> {

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::layout::TableLayout;
-use super::row_batch::{BatchBuffer, RowRef, Stripes};
+use super::row_batch::{BatchBuffer, DeltaRows, RowRef, Stripes};
 use super::versions::Versions;
 use super::views::Seen;
 use crate::error::Result;
@@ -81,14 +81,6 @@ impl Storage {
         Stripes { rows: self.layout.stripe_rows, count, first: count * (worker % workers) / workers }
     }
 
-    /// Prefetches a row and its position in the caller's buffer, which begins at `list`.
-    #[inline(always)]
-    fn prefetch_row(&self, row_ref: &RowRef, list: *const u8) {
-        let bytes = self.layout.shape.row_bytes;
-        prefetch(self.row(row_ref.row as usize, 1), bytes);
-        prefetch(list.wrapping_add(row_ref.position as usize * bytes), bytes);
-    }
-
     /// Copies consecutive rows.
     pub fn get(&self, call: &Call, worker: usize, first: usize, out: &mut [u8]) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
@@ -130,7 +122,10 @@ impl Storage {
         self.batch_buffer.by_stripe(row_refs, self.stripes_from(worker), |group| {
             let _guard = self.lock(call, group.stripe)?;
             let start = out.as_ptr();
-            let ahead = |row_ref: &RowRef| self.prefetch_row(row_ref, start);
+            let ahead = |row_ref: &RowRef| {
+                prefetch(self.row(row_ref.row as usize, 1), bytes);
+                prefetch(start.wrapping_add(row_ref.position as usize * bytes), bytes);
+            };
             group.each(ahead, |row_ref| {
                 let target = &mut out[row_ref.position as usize * bytes..][..bytes];
                 // SAFETY: the row is in this stripe, whose lock is held; the destination is a separate slice.
@@ -168,7 +163,8 @@ impl Storage {
                 return self.device_add(call, shard, delta, context, || ());
             }
             let row = |row: usize| RowRef { row: (first + row) as u32, position: row as u32 };
-            return self.add_list(call, (0..rows).filter(|&row| !skip(row)).map(row), delta, context);
+            let row_refs = (0..rows).filter(|&row| !skip(row)).map(row);
+            return self.add_list(call, row_refs, DeltaRows::new(&[delta], bytes), context);
         }
         for stripe in self.stripes(first, rows, context.worker) {
             let (from, to) = self.rows_of(stripe);
@@ -192,24 +188,23 @@ impl Storage {
         &self,
         call: &Call,
         row_refs: impl Iterator<Item = RowRef> + Clone,
-        delta: &[u8],
+        delta: DeltaRows,
         context: &UpdateContext,
     ) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
         let versions = self.versions();
         if let Some(shard) = &self.shard {
-            return self.device_add_list(call, shard, row_refs, delta, context, || ());
+            return self.device_add_list(call, shard, row_refs, &delta.joined(), context, || ());
         }
         self.batch_buffer.by_stripe(row_refs, self.stripes_from(context.worker), |group| {
             let _guard = self.lock(call, group.stripe)?;
-            let ahead = |row_ref: &RowRef| self.prefetch_row(row_ref, delta.as_ptr());
+            let ahead = |row_ref: &RowRef| {
+                prefetch(self.row(row_ref.row as usize, 1), bytes);
+                prefetch(delta.row(row_ref.position as usize).as_ptr(), bytes);
+            };
             group.each(ahead, |row_ref| {
                 versions.iter().for_each(|versions| versions.change(row_ref.row as usize));
-                self.update(
-                    row_ref.row as usize,
-                    &delta[row_ref.position as usize * bytes..][..bytes],
-                    context,
-                );
+                self.update(row_ref.row as usize, delta.row(row_ref.position as usize), context);
             });
             Ok(())
         })
