@@ -2,7 +2,7 @@
 
 use super::Raw;
 use super::buffer::Buffers;
-use super::spec::{CollectiveSpec, Lengths, Side};
+use super::spec::{BufferSide, CollectiveSpec, Lengths};
 use crate::error::{Error, Result};
 use crate::memory::{DType, ReduceOp};
 use crate::transport::Verb;
@@ -50,8 +50,8 @@ impl Raw<'_> {
                 }
             }
         };
-        self.check_length(spec, (Side::Input, "an input"), input, input_count)?;
-        self.check_length(spec, (Side::Output, "an output"), output, output_count)?;
+        self.check_length(spec, (BufferSide::Input, "an input"), input, input_count)?;
+        self.check_length(spec, (BufferSide::Output, "an output"), output, output_count)?;
         if spec.verb.lengths == Lengths::Exchange && spec.counts[rank] != spec.receive_counts[rank] {
             let expected = format!("{} elements from oneself", spec.counts[rank]);
             let advice = "what a rank sends itself it also receives";
@@ -83,7 +83,7 @@ impl Raw<'_> {
     fn check_length(
         &self,
         spec: &CollectiveSpec,
-        (side, what): (Side, &str),
+        (side, what): (BufferSide, &str),
         bytes: usize,
         count: usize,
     ) -> Result<()> {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::buffer::{Buffer, BufferMut, Buffers};
-use super::spec::{CollectiveSpec, Side};
+use super::spec::{BufferSide, CollectiveSpec};
 use crate::cuda::Event;
 use crate::error::Result;
 use crate::transport::{Call, Incoming, Outgoing, Signature, Slot, Verb};
@@ -122,8 +122,8 @@ impl Raw<'_> {
         output: Option<BufferMut<'b>>,
     ) -> Result<()> {
         let has = |side| spec.has(side, self.group.rank());
-        let input = input.filter(|_| has(Side::Input));
-        let output = output.filter(|_| has(Side::Output));
+        let input = input.filter(|_| has(BufferSide::Input));
+        let output = output.filter(|_| has(BufferSide::Output));
         let buffers = Buffers::separate(input, output).map_err(|_| {
             let expected = "arrays that are all in CUDA memory, or all in host memory";
             let received = "an output in a different memory space from its input";

@@ -35,7 +35,7 @@ pub(super) enum Lengths {
 
 /// One of the two buffers of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum BufferSide {
     Input,
     Output,
 }
@@ -82,12 +82,12 @@ impl<'a> CollectiveSpec<'a> {
     }
 
     /// Whether this buffer is the one that only the root has: the output, or the input of scatter. A broadcast has but one.
-    pub fn is_at_root(&self, side: Side) -> bool {
-        self.root.is_some() && (side == Side::Input) == (self.verb.lengths == Lengths::Scatter)
+    pub fn is_at_root(&self, side: BufferSide) -> bool {
+        self.root.is_some() && (side == BufferSide::Input) == (self.verb.lengths == Lengths::Scatter)
     }
 
     /// Whether a rank has this buffer.
-    pub fn has(&self, side: Side, rank: usize) -> bool {
+    pub fn has(&self, side: BufferSide, rank: usize) -> bool {
         self.root == Some(rank) || !self.is_at_root(side)
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 const SMALLEST: usize = 128 << 10;
 /// The most memory that is kept.
 const MAX_BYTES: usize = 128 << 20;
-/// Memory that nobody has asked for in this time is freed.
+/// Memory that was not used for this long is freed.
 const KEPT: Duration = Duration::from_secs(1);
 
 /// Buffers without a message.

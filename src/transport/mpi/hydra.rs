@@ -7,8 +7,8 @@ use std::fs;
 
 const SIGUSR1: c_int = 10;
 
+// SAFETY: the C library's own declaration, with a handler in place of the type that also has special values.
 unsafe extern "C" {
-    /// Of the C library.
     fn signal(number: c_int, handler: extern "C" fn(c_int)) -> usize;
 }
 
