@@ -246,9 +246,12 @@ class Round:
 
     def may_vanish(self, rank):
         """Whether a rank may end without a note: it was lost itself, or its launcher or its MPI ended it."""
-        fault = self.fault
+        fault, slots = self.fault, self.fault.layout[1]
         lost = rank == fault.rank and fault.kind in ("kill", "stop")
-        return lost or not fault.survives or "Abort(" in self.printed()
+        # MPICH's launcher ends the other ranks of a host where one has died.
+        beside = fault.kind == "kill" and rank // slots == fault.rank // slots
+        ended = "Abort(" in self.printed() or (beside and fault.launcher.startswith("mpich"))
+        return lost or not fault.survives or ended
 
     def endings(self):
         """Returns each rank's ending in a word."""
