@@ -143,6 +143,27 @@ proptest! {
     }
 
     #[test]
+    fn scan_is_the_fold_of_the_ranks_up_to_each(
+        ranks in 1usize..=6, hosts in 1usize..=3, count in 0usize..20_000, seed: u64,
+    ) {
+        let rows = inputs(ranks, count, seed);
+        let wide = floats(&rows);
+        let check = |group: &unisono::Group| {
+            let rank = group.rank();
+            let mut values = rows[rank].clone();
+            group.scan(&mut values, ReduceOp::Prod).unwrap();
+            assert!(values == fold(&rows[..=rank], i32::wrapping_mul));
+            let mut values = wide[rank].clone();
+            group.scan(&mut values, ReduceOp::Sum).unwrap();
+            let expected = fold(&wide[..=rank], |a, b| a + b);
+            assert!(values.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits()));
+        };
+        // Through shared memory, and over messages.
+        spawn(ranks, |group| check(&group));
+        spawn_on_hosts(ranks, hosts.min(ranks), |world| check(world.group()));
+    }
+
+    #[test]
     fn halves_are_combined_in_single_precision_between_hosts(
         ranks in 2usize..=7, hosts in 1usize..=4, count in 0usize..3000, seed: u64,
     ) {

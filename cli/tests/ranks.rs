@@ -106,6 +106,7 @@ fn bench_measures_and_checks_every_verb() {
         "all_gather",
         "reduce",
         "reduce_scatter",
+        "scan",
         "all_to_all",
     ];
     for word in

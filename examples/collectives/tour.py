@@ -79,6 +79,11 @@ def reduce_scatter(x):
     return uni.reduce_scatter(blocks), size * (rank + 1)
 
 
+def scan(x):
+    """Adds the arrays of the ranks up to each."""
+    return uni.scan(x), everyone[: rank + 1].sum()
+
+
 def all_to_all(x):
     """Sends block r of every array to rank r."""
     return uni.all_to_all(x[: blocks.size]), blocks
@@ -106,7 +111,7 @@ def group(x):
 
 STOPS = [
     *(barrier, broadcast, scatter, gather, all_gather, reduce, all_reduce, all_reduce_shared),
-    *(reduce_scatter, all_to_all, send_and_recv, pending, group),
+    *(reduce_scatter, scan, all_to_all, send_and_recv, pending, group),
 ]
 
 

@@ -6,7 +6,7 @@ from drawing import FAINT, GREY, RANKS, SUM, WIDTH, Drawing
 
 LETTERS = "abc"
 # The blocks of each rank before and after, named by their rank's letter and their index in its array.
-# "S" is a combination over all ranks, "" an array to be filled, and None a rank without an array.
+# "S" combines all ranks, "a+b" some; "" is an array to be filled, and None a rank without an array.
 Blocks = list[list[str] | None]
 VERBS: list[tuple[str, Blocks, Blocks]] = [
     ("broadcast", [["a"], ["b"], ["c"]], [["a"], ["a"], ["a"]]),
@@ -20,6 +20,7 @@ VERBS: list[tuple[str, Blocks, Blocks]] = [
         [["a0", "a1", "a2"], ["b0", "b1", "b2"], ["c0", "c1", "c2"]],
         [["S0"], ["S1"], ["S2"]],
     ),
+    ("scan", [["a"], ["b"], ["c"]], [["a"], ["a+b"], ["S"]]),
     (
         "all_to_all",
         [["a0", "a1", "a2"], ["b0", "b1", "b2"], ["c0", "c1", "c2"]],
@@ -38,7 +39,7 @@ def blocks(canvas: Drawing, x: float, y: float, of_ranks: Blocks) -> None:
         if row is None:
             canvas.words(x + SIDE / 2, top + SIDE / 2, "-", 12, "middle", "#aab")
         for number, name in enumerate(row or []):
-            is_sum = name.startswith("S")
+            is_sum = name.startswith("S") or "+" in name
             color = "white" if not name else SUM if is_sum else RANKS[LETTERS.index(name[0])]
             if not name:
                 canvas.box(x + 1, top + 1, SIDE - 2, SIDE - 2, "white", "#aab 1")
@@ -51,7 +52,8 @@ def blocks(canvas: Drawing, x: float, y: float, of_ranks: Blocks) -> None:
 def draw() -> str:
     """Draws all verbs that move data, three per row."""
     wide, tall, gap = (WIDTH - 40) / 3, 148.0, 10.0
-    canvas = Drawing(WIDTH, 3 * (tall + gap) + 50)
+    bottom = -(-len(VERBS) // 3) * (tall + gap)
+    canvas = Drawing(WIDTH, bottom + 50)
     for number, (name, before, after) in enumerate(VERBS):
         x, y = 10 + number % 3 * (wide + gap), 10 + number // 3 * (tall + gap)
         canvas.panel(x, y, wide, tall, FAINT)
@@ -61,7 +63,7 @@ def draw() -> str:
         blocks(canvas, x + 62, y + 48, before)
         canvas.arrow((x + 146, y + 48 + ROW + SIDE / 2), (x + 172, y + 48 + ROW + SIDE / 2))
         blocks(canvas, x + 186, y + 48, after)
-    below = 3 * (tall + gap) + 28
+    below = bottom + 28
     for rank in range(3):
         canvas.box(16 + rank * 18, below - 8, 16, 16, RANKS[rank])
     canvas.words(80, below, "the rank that a value comes from; the root is rank 0", 12, color=GREY)

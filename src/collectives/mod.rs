@@ -17,6 +17,7 @@ mod message;
 mod raw;
 mod reduce;
 mod reduce_scatter;
+mod scan;
 mod scatter;
 mod spec;
 
@@ -47,6 +48,7 @@ pub(crate) const VERBS: &[VerbDescriptor] = &[
     gather::GATHER.descriptor,
     reduce::REDUCE.descriptor,
     reduce_scatter::REDUCE_SCATTER.descriptor,
+    scan::SCAN.descriptor,
     scatter::SCATTER.descriptor,
 ];
 

@@ -59,6 +59,11 @@ impl Case<'_> {
         group.raw().all_reduce(buffer.span(), dtype, operation).unwrap();
         self.same(&format!("all_reduce ({operation})"), &buffer, &expected);
 
+        let (mut prefix, buffer) = (input.clone(), self.device(&input));
+        group.raw().scan(&mut prefix, dtype, operation).unwrap();
+        group.raw().scan(buffer.span(), dtype, operation).unwrap();
+        self.same("scan", &buffer, &prefix);
+
         let buffer = self.device(&input);
         group.raw().reduce(buffer.span(), dtype, operation, root).unwrap();
         self.same("reduce", &buffer, if group.rank() == root { &expected } else { &input });

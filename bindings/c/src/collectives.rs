@@ -143,6 +143,43 @@ pub extern "C" fn unisono_start_reduce(
     start("reduce", group, pending, |args, call| reduce(args, call, (values, count, dtype, op, root)))
 }
 
+fn scan(
+    args: &FfiArgs,
+    _call: &CallGuard,
+    (values, count, dtype, op): (*mut c_void, usize, i32, i32),
+) -> Result<impl Job + use<>> {
+    let (dtype, op) = (args.dtype(dtype)?, args.operation(op)?);
+    let mut values = CallerBuffer::output(args.output(values, count, dtype)?);
+    Ok(move |group: &Group| group.raw().scan(&mut values, dtype, op).map(|()| values))
+}
+
+/// Reduces the values of the members up to this one, in place: rank 0 keeps its values, and the last rank gets the result of
+/// unisono_all_reduce.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_scan(
+    group: GroupHandle,
+    values: *mut c_void,
+    count: usize,
+    dtype: i32,
+    op: i32,
+) -> i32 {
+    make("scan", group, |args, call| scan(args, call, (values, count, dtype, op)))
+}
+
+/// Starts unisono_scan in the background: its buffers must not be accessed until unisono_pending_wait reports that the call
+/// has ended.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_start_scan(
+    group: GroupHandle,
+    values: *mut c_void,
+    count: usize,
+    dtype: i32,
+    op: i32,
+    pending: *mut PendingHandle,
+) -> i32 {
+    start("scan", group, pending, |args, call| scan(args, call, (values, count, dtype, op)))
+}
+
 fn gather(
     args: &FfiArgs,
     call: &CallGuard,

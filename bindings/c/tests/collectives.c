@@ -24,9 +24,10 @@ static void facts(void) {
 /* Value i of rank r. */
 static double value(int r, int i) { return (r + 1) * 10 + i % 7; }
 
-static double combined(int op, int i) {
+/* Value i of the first ranks, reduced. */
+static double combined(int op, int i, int ranks) {
     double result = value(0, i);
-    for (int r = 1; r < size; r++) {
+    for (int r = 1; r < ranks; r++) {
         double x = value(r, i);
         switch (op) {
         case UNISONO_SUM:
@@ -36,7 +37,7 @@ static double combined(int op, int i) {
         case UNISONO_MAX: result = x > result ? x : result; break;
         }
     }
-    return op == UNISONO_AVG ? result / size : result;
+    return op == UNISONO_AVG ? result / ranks : result;
 }
 
 static int near_to(double one, double other) {
@@ -45,26 +46,28 @@ static int near_to(double one, double other) {
 }
 
 static void reductions(void) {
-    static float f32[COUNT];
+    static float f32[COUNT], prefix[COUNT];
     static double f64[COUNT];
     static int32_t i32[COUNT];
     static int64_t i64[COUNT];
     for (int op = UNISONO_SUM; op <= UNISONO_MAX; op++) {
         for (int i = 0; i < COUNT; i++) {
-            f32[i] = (float)value(rank, i);
+            f32[i] = prefix[i] = (float)value(rank, i);
             f64[i] = value(rank, i);
             i32[i] = (int32_t)value(rank, i);
             i64[i] = (int64_t)value(rank, i);
         }
         OK(unisono_all_reduce(UNISONO_WORLD, f32, COUNT, UNISONO_F32, op));
+        OK(unisono_scan(UNISONO_WORLD, prefix, COUNT, UNISONO_F32, op));
         OK(unisono_reduce(UNISONO_WORLD, f64, COUNT, UNISONO_F64, op, size - 1));
         if (op != UNISONO_AVG) {
             OK(unisono_all_reduce(UNISONO_WORLD, i32, COUNT, UNISONO_I32, op));
             OK(unisono_all_reduce(UNISONO_WORLD, i64, COUNT, UNISONO_I64, op));
         }
         for (int i = 0; i < COUNT; i++) {
-            double expected = combined(op, i);
+            double expected = combined(op, i, size);
             CHECK(near_to(f32[i], expected));
+            CHECK(near_to(prefix[i], combined(op, i, rank + 1)));
             CHECK(near_to(f64[i], rank == size - 1 ? expected : value(rank, i)));
             if (op != UNISONO_AVG) {
                 CHECK(i32[i] == (int32_t)expected && i64[i] == (int64_t)expected);
@@ -141,14 +144,14 @@ static void count_done(void *number) { calls_done += *(int64_t *)number; }
 
 /* All collectives in the background at once: they run in the order in which they were started. */
 static void background(void) {
-    enum { PART = 3, VERBS = 8 };
+    enum { PART = 3, VERBS = 9 };
     unisono_pending pending[VERBS];
-    int64_t sums[PART], roots[PART], copies[PART], part[PART], maxima[PART], one = 1;
+    int64_t sums[PART], prefix[PART], roots[PART], copies[PART], part[PART], maxima[PART], one = 1;
     int64_t *all = (int64_t *)malloc(sizeof(int64_t) * PART * (size_t)size);
     int64_t *back = (int64_t *)malloc(sizeof(int64_t) * PART * (size_t)size);
     int64_t *again = (int64_t *)malloc(sizeof(int64_t) * PART * (size_t)size);
     CHECK(all != NULL && back != NULL && again != NULL);
-    for (int i = 0; i < PART; i++) sums[i] = roots[i] = copies[i] = rank * 100 + i;
+    for (int i = 0; i < PART; i++) sums[i] = prefix[i] = roots[i] = copies[i] = rank * 100 + i;
     const unisono_group world = UNISONO_WORLD;
     OK(unisono_start_all_reduce(world, sums, PART, UNISONO_I64, UNISONO_SUM, &pending[0]));
     OK(unisono_start_reduce(world, roots, PART, UNISONO_I64, UNISONO_MAX, 0, &pending[1]));
@@ -158,6 +161,7 @@ static void background(void) {
     OK(unisono_start_scatter(world, rank == 0 ? again : NULL, part, PART, UNISONO_I64, 0, &pending[5]));
     OK(unisono_start_reduce_scatter(world, all, maxima, PART, UNISONO_I64, UNISONO_MAX, &pending[6]));
     OK(unisono_start_broadcast(world, copies, PART, UNISONO_I64, size - 1, &pending[7]));
+    OK(unisono_start_scan(world, prefix, PART, UNISONO_I64, UNISONO_SUM, &pending[8]));
     OK(unisono_pending_on_done(pending[7], count_done, &one));
     FAILS(unisono_pending_on_done(pending[7], NULL, &one), UNISONO_USAGE, "a function to call");
     FAILS(unisono_start_broadcast(world, copies, PART, UNISONO_I64, 0, NULL), UNISONO_USAGE, "a place for the handle");
@@ -165,6 +169,7 @@ static void background(void) {
     FAILS(unisono_pending_on_done(pending[7], count_done, &one), UNISONO_USAGE, "freed");
     for (int i = 0; i < PART; i++) {
         CHECK(sums[i] == 100 * size * (size - 1) / 2 + size * i);
+        CHECK(prefix[i] == 50 * (rank + 1) * rank + (rank + 1) * i);
         CHECK(roots[i] == (rank == 0 ? size - 1 : rank) * 100 + i);
         CHECK(part[i] == rank * 100 + i && maxima[i] == rank * 100 + i && copies[i] == (size - 1) * 100 + i);
         for (int r = 0; r < size; r++) {

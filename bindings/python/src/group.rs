@@ -285,6 +285,19 @@ impl Group {
         })
     }
 
+    fn scan(
+        &self,
+        x: Arg<'_, '_>,
+        op: Arg<'_, '_>,
+        wait: Arg<'_, '_>,
+        timeout: Arg<'_, '_>,
+    ) -> PyResult<Py<PyAny>> {
+        self.collective("scan", CallArgs::new(wait, timeout), |operation| {
+            let (op, x) = (parse_reduce_op(op, operation)?, AnyArray::in_place(x, operation)?);
+            Ok(in_place::in_place(x, move |raw, x, dtype| raw.scan(x, dtype, op)))
+        })
+    }
+
     fn gather(
         &self,
         x: Arg<'_, '_>,

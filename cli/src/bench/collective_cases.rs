@@ -22,6 +22,7 @@ pub(crate) enum Collective {
     AllGather,
     Reduce,
     ReduceScatter,
+    Scan,
     AllToAll,
     SendRecv,
 }
@@ -77,9 +78,11 @@ impl Work {
         let whole = part * ranks;
         let (input, output) = match verb {
             Collective::Barrier => (0, 0),
-            Collective::AllReduce | Collective::Broadcast | Collective::Reduce | Collective::SendRecv => {
-                (elements, 0)
-            }
+            Collective::AllReduce
+            | Collective::Broadcast
+            | Collective::Reduce
+            | Collective::Scan
+            | Collective::SendRecv => (elements, 0),
             Collective::Scatter => (if rank == 0 { whole } else { 0 }, part),
             Collective::Gather => (part, if rank == 0 { whole } else { 0 }),
             Collective::AllGather => (part, whole),
@@ -101,6 +104,8 @@ impl Work {
         let growth = (self.group.size() as f64).log10();
         if self.verb == Collective::AllReduce && growth > 0.0 {
             ((30.0 / growth) as usize).max(1)
+        } else if self.verb == Collective::Scan {
+            10
         } else {
             1000
         }
@@ -136,6 +141,7 @@ impl Work {
             Collective::ReduceScatter => {
                 raw.reduce_scatter(input.bytes(), output.bytes_mut(), counts, TYPE, ReduceOp::Sum)
             }
+            Collective::Scan => raw.scan(input.bytes_mut(), TYPE, ReduceOp::Sum),
             Collective::AllToAll => raw.all_to_all(input.bytes(), counts, output.bytes_mut(), counts, TYPE),
             Collective::SendRecv => match (self.group.rank(), self.group.rank() ^ 1) {
                 // With an odd number of ranks, the last one has no partner.
@@ -166,6 +172,11 @@ impl Work {
             Collective::Reduce if rank == 0 => whole(&self.input, 1.0 + calls as f32 * (sum_of_ranks - 1.0)),
             Collective::Reduce => whole(&self.input, own),
             Collective::ReduceScatter => matches(self.output.bytes(), rank * part, sum_of_ranks),
+            Collective::Scan => {
+                // Prefix sums of 1, 2, 3, … are binomial coefficients.
+                let factors = (1..=rank).map(|i| (calls + 1 + i) as f64 / i as f64);
+                whole(&self.input, factors.product::<f64>() as f32)
+            }
             Collective::AllToAll => {
                 let values: &[f32] = bytemuck::cast_slice(self.output.bytes());
                 let mut parts = values.chunks(part.max(1)).enumerate();

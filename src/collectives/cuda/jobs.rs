@@ -80,13 +80,8 @@ pub(in crate::collectives) struct JobPlan<'a> {
 impl JobPlan<'_> {
     /// A copy from a rank's input to a rank's output, each with an offset.
     pub fn copy(&self, from: (usize, usize), to: (usize, usize), bytes: usize) -> DeviceJob {
-        let buffer_offset = |(rank, offset)| BufferOffset { rank, offset };
-        DeviceJob::Copy {
-            worker: self.workers.of[to.0],
-            from: buffer_offset(from),
-            to: buffer_offset(to),
-            bytes,
-        }
+        let [from, to] = [from, to].map(|(rank, offset)| BufferOffset { rank, offset });
+        DeviceJob::Copy { worker: self.workers.of[to.rank], from, to, bytes }
     }
 
     /// Copies of all ranks' parts to one rank.

@@ -39,6 +39,10 @@ fn one_round(group: &Group, x: &mut [f32]) -> Result<()> {
     group.all_reduce(x, ReduceOp::Sum)?;
     assert_same("all_reduce in the arena", x, &sum);
     fill(x);
+    group.scan(x, ReduceOp::Sum)?;
+    let prefix = |index: usize| (0..=rank).map(|rank| value(rank, index)).sum();
+    assert_same("scan in the arena", x, &(0..COUNT).map(prefix).collect::<Vec<f32>>());
+    fill(x);
     let mut found = vec![0.0; COUNT];
     group.reduce_to(x, (rank == 0).then_some(&mut found[..]), ReduceOp::Sum, 0)?;
     assert_same("the input of reduce_to in the arena", x, &of(rank));

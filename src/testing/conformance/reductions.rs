@@ -5,14 +5,14 @@ use crate::error::Result;
 use crate::memory::ReduceOp;
 use crate::world::Group;
 
-/// The reduction of all ranks' values, computed naively.
-fn combined<T: Exact>(group: &Group, count: usize, operation: ReduceOp) -> Vec<T> {
-    let all: Vec<Vec<T>> = (0..group.size()).map(|rank| input(rank, count, operation)).collect();
+/// The reduction of the first ranks' values, computed naively.
+fn combined<T: Exact>(ranks: usize, count: usize, operation: ReduceOp) -> Vec<T> {
+    let all: Vec<Vec<T>> = (0..ranks).map(|rank| input(rank, count, operation)).collect();
     let fold = |index: usize| {
         let column = || all.iter().map(|row: &Vec<T>| row[index].whole());
         T::small(match operation {
             ReduceOp::Sum => column().sum::<i64>(),
-            ReduceOp::Avg => column().sum::<i64>() / group.size() as i64,
+            ReduceOp::Avg => column().sum::<i64>() / ranks as i64,
             ReduceOp::Prod => column().product(),
             ReduceOp::Min => column().min().unwrap_or(0),
             ReduceOp::Max => column().max().unwrap_or(0),
@@ -41,12 +41,16 @@ pub(super) fn all<T: Exact>(group: &Group, count: usize) -> Result<()> {
             assert!(rejected.is_err(), "the mean of {} must be rejected", T::DTYPE);
             continue;
         }
-        let expected = combined::<T>(group, count, operation);
+        let expected = combined::<T>(group.size(), count, operation);
         let mine = input::<T>(group.rank(), count, operation);
 
         let mut found = mine.clone();
         group.all_reduce(&mut found, operation)?;
         assert_same("all_reduce", &found, &expected);
+
+        let mut found = mine.clone();
+        group.scan(&mut found, operation)?;
+        assert_same("scan", &found, &combined(group.rank() + 1, count, operation));
 
         for root in [0, group.size() - 1] {
             let mut found = mine.clone();

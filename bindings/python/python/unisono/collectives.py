@@ -147,6 +147,31 @@ class Collectives:
             return None
         return x if lent is x else written(x, lent)
 
+    def scan(self, x: Array, op: str = "sum", *, wait: bool = True, timeout: float | None = None) -> Any:
+        """Combines the arrays of the ranks up to this one element-wise, as `MPI_Scan` does.
+
+        Args:
+            x: The array, of the same type and size on every rank; written in place.
+            op: "sum", "avg" (not for integers), "prod", "min" or "max".
+            wait: Whether to wait here; otherwise a `Pending` is returned.
+            timeout: Seconds until the call times out.
+
+        Returns:
+            `x`. Rank 0 keeps its values; the last rank gets what `all_reduce` returns. The bits are the same
+            on every transport.
+
+        Example:
+            >>> import numpy as np, unisono as uni
+            >>> world = uni.init()
+            >>> rows = np.array([5])
+            >>> first_row = uni.scan(rows.copy()) - rows
+        """
+        lent = x if type(x) is ndarray else self._counted(in_memory, x)
+        outcome = self._native.scan(lent, op, wait, timeout)
+        if not wait:
+            return Pending(outcome, "scan", partial(finish_write, x, lent))
+        return x if lent is x else written(x, lent)
+
     def gather(
         self,
         x: Array,
@@ -356,6 +381,7 @@ broadcast = on_world(Collectives.broadcast)
 gather = on_world(Collectives.gather)
 reduce = on_world(Collectives.reduce)
 reduce_scatter = on_world(Collectives.reduce_scatter)
+scan = on_world(Collectives.scan)
 scatter = on_world(Collectives.scatter)
 
 __all__ = [
@@ -368,6 +394,7 @@ __all__ = [
     "recv",
     "reduce",
     "reduce_scatter",
+    "scan",
     "scatter",
     "send",
 ]

@@ -60,6 +60,9 @@ class Suite:
                     x = self.arrays.put(parts[rank])
                     assert group.all_reduce(x, op, deterministic=deterministic) is x
                     self.same(x, whole, ("all_reduce", what), loose)
+                x = self.arrays.put(parts[rank])
+                assert group.scan(x, op) is x
+                self.same(x, group.scan(parts[rank].copy(), op), ("scan", what))
                 for root in range(group.size):
                     x = self.arrays.put(parts[rank])
                     result = group.reduce(x, op, root)

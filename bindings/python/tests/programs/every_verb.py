@@ -37,6 +37,9 @@ def reductions(group, shape, dtype):
             x = part(group.rank, shape, dtype)
             assert group.all_reduce(x, op, deterministic=deterministic) is x
             same(x, whole)
+        x = part(group.rank, shape, dtype)
+        assert group.scan(x, op) is x
+        same(x, fold(parts[: group.rank + 1].astype("float64"), axis=0).astype(dtype))
         for root in range(group.size):
             x = part(group.rank, shape, dtype)
             result = group.reduce(x, op, root)
