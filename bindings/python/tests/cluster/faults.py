@@ -158,7 +158,7 @@ class Round:
             **variables,
         }
         arguments = [str(PROGRAMS[0] / "random_calls.py"), str(fault.seed), str(RUN_SECONDS), str(TIMEOUT)]
-        self.size = ranks
+        self.size, self.output = ranks, None
         self.job = Job(hosts.cluster, [*command, *arguments], folder, variables)
 
     def note(self, rank):
@@ -183,10 +183,8 @@ class Round:
         remaining = lambda: {one: pid for one, pid in hosts.ranks().items() if others.get(one) == pid}  # noqa: E731
         if not await_that(lambda: not remaining(), limit):
             for rank, pid in remaining().items():
-                what = Path(f"/proc/{pid}/wchan").read_text()
-                problems.append(
-                    f"rank {rank} has not ended {limit} s after the fault: {self.note(rank)!r}, in {what}"
-                )
+                late = f"rank {rank} (process {pid}) has not ended {limit} s after the fault"
+                problems.append(f"{late}: {self.note(rank)!r}")
         self.took = time.monotonic() - begin
         if fault.kind == "stop" and fault.rank in pids and pids[fault.rank] in hosts.processes():
             kill(pids[fault.rank], signal.SIGKILL)
@@ -200,7 +198,7 @@ class Round:
             problems.append(f"processes are left: {[describe(pid) for pid in hosts.processes()]}")
         hosts.kill_all()
         problems += [f"left behind: {one}" for one in hosts.left()]
-        problems += self.judge(pids)
+        problems += self.judge()
         if problems:
             problems.append(self.printed())
         return problems
@@ -225,7 +223,7 @@ class Round:
                 time.sleep(fault.seconds)
                 cluster.restore(fault.host)
 
-    def judge(self, pids):
+    def judge(self):
         """Returns what is wrong with the ranks' results and errors."""
         fault, problems = self.fault, []
         for rank in range(self.size):
@@ -248,17 +246,22 @@ class Round:
 
     def may_vanish(self, rank):
         """Whether a rank may end without a note: it was lost itself, or its launcher or its MPI ended it."""
-        fault = self.fault
+        fault, slots = self.fault, self.fault.layout[1]
         lost = rank == fault.rank and fault.kind in ("kill", "stop")
-        return lost or not fault.survives or fault.launcher.startswith("mpich")
+        # MPICH's launcher ends the other ranks of a host where one has died.
+        beside = fault.kind == "kill" and rank // slots == fault.rank // slots
+        ended = "Abort(" in self.printed() or (beside and fault.launcher.startswith("mpich"))
+        return lost or not fault.survives or ended
 
     def endings(self):
         """Returns each rank's ending in a word."""
         return [self.note(rank).split(":")[0] or "nothing" for rank in range(self.size)]
 
     def printed(self):
-        """Returns what the job has printed."""
-        return self.job.printed()
+        """Returns what the job has printed; it ends with the job."""
+        if self.output is None:
+            self.output = self.job.printed()
+        return self.output
 
 
 def describe(pid):

@@ -14,7 +14,7 @@ from faults import Fault, Hosts, Round, await_that
 
 # `make soak` tries more, with other seeds.
 FAULTS = int(os.environ.get("UNISONO_FAULTS", "4"))
-SEED = int(os.environ.get("UNISONO_FAULTS_SEED", "2"))
+SEED = int(os.environ.get("UNISONO_FAULTS_SEED", "15"))
 # Jobs at a time: most of a job is waiting.
 JOBS = 2
 
