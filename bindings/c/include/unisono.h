@@ -318,6 +318,27 @@ int32_t unisono_start_reduce(unisono_group group,
                              unisono_pending *pending);
 
 /**
+ * Reduces the values of the members up to this one, in place: rank 0 keeps its values, and the last rank gets the result of
+ * unisono_all_reduce.
+ */
+int32_t unisono_scan(unisono_group group,
+                     void *values,
+                     size_t count,
+                     int32_t dtype,
+                     int32_t op);
+
+/**
+ * Starts unisono_scan in the background: its buffers must not be accessed until unisono_pending_wait reports that the call
+ * has ended.
+ */
+int32_t unisono_start_scan(unisono_group group,
+                           void *values,
+                           size_t count,
+                           int32_t dtype,
+                           int32_t op,
+                           unisono_pending *pending);
+
+/**
  * Gathers `count` values of every member at the root, in rank order; only the root's output is used, the others may
  * pass NULL.
  */
