@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from numpy import ndarray
 
 from unisono._native import Group as NativeGroup
-from unisono.arrays import Array, in_memory, take_over, written
+from unisono.arrays import Array, in_memory, written
 from unisono.default_world import on_world
 from unisono.errors import UsageError
 from unisono.messages import finish_write, no_result, recv, send
@@ -23,6 +23,7 @@ class Collectives:
 
     _native: NativeGroup
     rank: int
+    _new_array: Callable[[Any | None, object], Any]
 
     def _counted(self, prepare: Callable[..., T], *arguments: Any) -> T:
         """Prepares a collective. If that fails, the call counts: the other ranks may be making it."""
@@ -31,6 +32,12 @@ class Collectives:
         except BaseException:
             self._native.skip_call()
             raise
+
+    def _finish(self, outcome: Any, operation: str, x: object, out: Any | None, wait: bool) -> Any:
+        """The result of a collective that fills the caller's `out` or, without one, a new array like `x`."""
+        new: Callable[[Any], Any] = lambda memory: self._new_array(memory, x)  # noqa: E731
+        finish = new if out is None else partial(finish_write, out, out)
+        return finish(outcome) if wait else Pending(outcome, operation, finish)
 
     def barrier(self, *, wait: bool = True, timeout: float | None = None) -> Any:
         """Waits until every rank has reached this call.
@@ -203,7 +210,7 @@ class Collectives:
             (1, 2, 3)
         """
         outcome = self._native.gather(x, root, varied, out, wait, timeout)
-        return _finish(outcome, "gather", x, out if self.rank == root else None, wait)
+        return self._finish(outcome, "gather", x, out if self.rank == root else None, wait)
 
     def all_gather(
         self,
@@ -233,7 +240,7 @@ class Collectives:
             (2, 3)
         """
         outcome = self._native.all_gather(x, varied, out, wait, timeout)
-        return _finish(outcome, "all_gather", x, out, wait)
+        return self._finish(outcome, "all_gather", x, out, wait)
 
     def scatter(
         self,
@@ -264,7 +271,7 @@ class Collectives:
             array([0, 1, 2])
         """
         outcome = self._native.scatter(x, root, out, wait, timeout)
-        return _finish(outcome, "scatter", x, out, wait)
+        return self._finish(outcome, "scatter", x, out, wait)
 
     def reduce_scatter(
         self,
@@ -296,7 +303,7 @@ class Collectives:
             array([0., 1., 2., 3.])
         """
         outcome = self._native.reduce_scatter(x, op, out, wait, timeout, deterministic)
-        return _finish(outcome, "reduce_scatter", x, out, wait)
+        return self._finish(outcome, "reduce_scatter", x, out, wait)
 
     def all_to_all(
         self,
@@ -339,7 +346,7 @@ class Collectives:
         parts = list(x)
         outcome = self._native.all_to_all_varied(parts, wait, timeout)
         finish: Callable[[Any], Any] = lambda made: [  # noqa: E731
-            _new(one, part) for one, part in zip(made, parts, strict=True)
+            self._new_array(one, part) for one, part in zip(made, parts, strict=True)
         ]
         return finish(outcome) if wait else Pending(outcome, "all_to_all", finish)
 
@@ -359,18 +366,7 @@ class Collectives:
             )
         rows = None if splits is None or out_splits is None else (list(splits), list(out_splits))
         outcome = self._native.all_to_all(x, rows, out, wait, timeout)
-        return _finish(outcome, "all_to_all", x, out, wait)
-
-
-def _finish(outcome: Any, operation: str, x: object, out: Any | None, wait: bool) -> Any:
-    """The result of a collective that fills the caller's `out` or, without one, a new array like `x`."""
-    finish = partial(_new, like=x) if out is None else partial(finish_write, out, out)
-    return finish(outcome) if wait else Pending(outcome, operation, finish)
-
-
-def _new(memory: Any | None, like: object) -> Any:
-    """The new array that a collective returns, or None if it returns none."""
-    return None if memory is None else take_over(memory, like)
+        return self._finish(outcome, "all_to_all", x, out, wait)
 
 
 all_gather = on_world(Collectives.all_gather)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from unisono import _native
+from unisono.arrays import take_over
 from unisono.collectives import Collectives
 from unisono.messages import Messages
 from unisono.on_device import current
@@ -48,6 +49,10 @@ class Group(Collectives, Messages):
 
     def __repr__(self) -> str:
         return f"<unisono.Group {self._native.name}, rank {self.rank} of {self.size}>"
+
+    def _new_array(self, memory: Any | None, like: object) -> Any:
+        """The new array that a collective returns, of the caller's library; None if it returns none."""
+        return None if memory is None else take_over(memory, like)
 
     def _rejected(self, error: E) -> E:
         """The error of a collective that was rejected; the call counts: the other ranks may be making it."""

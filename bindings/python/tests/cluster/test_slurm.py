@@ -203,7 +203,7 @@ def test_srun_ends_the_others_if_told_to(submit):
     options = ["--mpi=pmi2", "--kill-on-bad-exit=1"]
     step = ["srun", "-N2", "-n2", *options, *program("lost_rank.py", "kill", "recv")]
     job = submit(*step, mpi="mpich").wait(DEADLINE)
-    assert job.status != 0 and "Job step aborted" in job.output, job.output
+    assert job.status != 0 and "Terminated" in job.output, job.output
 
 
 def test_a_rank_that_dies_on_one_node_is_named(submit):
