@@ -8,7 +8,7 @@ if importlib.util.find_spec("jax") is None:
     pytest.skip("no JAX here: pip install jax", allow_module_level=True)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("ranks", [1, 3])
 def test_arrays_and_trees(run_framework, ranks):
     job = run_framework(ranks, "jax_suite.py", JAX_PLATFORMS="cpu").check()
     assert len(job.notes) == ranks
