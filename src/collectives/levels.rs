@@ -28,13 +28,7 @@ impl HostCall<'_> {
     /// host share what they have received.
     pub(super) fn all_gather_in_levels(&self, levels: &Hierarchy, bytes: &mut [u8]) -> Result<()> {
         let (index, size, ranges) = (levels.local.rank(), levels.local.size(), self.spec.part_ranges());
-        let mut parts: Vec<&mut [u8]> = Vec::with_capacity(ranges.len());
-        let mut rest = &mut *bytes;
-        for range in &ranges {
-            let (part, after) = rest.split_at_mut(range.len());
-            parts.push(part);
-            rest = after;
-        }
+        let mut parts = disjoint_ranges(bytes, &ranges);
         let mine = std::mem::take(&mut parts[self.group.rank()]);
         let (mut sends, mut receives) = (Vec::new(), Vec::new());
         for ranks in self.other_hosts(levels) {
@@ -44,16 +38,25 @@ impl HostCall<'_> {
             }
         }
         self.group.exchange(self.call, &self.slot(), sends, receives)?;
-        let Some(channel) = levels.local.channel() else { return Ok(()) };
-        let output = bytes.as_mut_ptr();
-        for ranks in rounds(levels) {
-            let ranges = for_each_local(levels, ranks, &ranges);
-            let own = &ranges[index];
+        let local = HostCall { group: &levels.local, ..*self };
+        rounds(levels)
+            .try_for_each(|ranks| local.all_gather_ranges(&for_each_local(levels, ranks, &ranges), bytes))
+    }
+
+    /// As a step on one host: every rank gets the range of each rank. The ranges are disjoint and ascend, apart from empty ones.
+    fn all_gather_ranges(&self, ranges: &[Range<usize>], bytes: &mut [u8]) -> Result<()> {
+        let own = ranges[self.group.rank()].clone();
+        if let Some(channel) = self.group.channel() {
+            let output = bytes.as_mut_ptr();
             let input = RawSlice { pointer: output.wrapping_add(own.start), bytes: own.len() };
             // SAFETY: all ranges are inside `bytes`, and the input is this rank's.
-            unsafe { self.all_gather_through(channel, &ranges, input, output)? };
+            return unsafe { self.all_gather_through(channel, ranges, input, output) };
         }
-        Ok(())
+        let mut parts = disjoint_ranges(bytes, ranges);
+        let mine = &*std::mem::take(&mut parts[self.group.rank()]);
+        let others = parts.into_iter().enumerate().filter(|(from, _)| *from != self.group.rank());
+        let receives = others.map(|(from, bytes)| Incoming { from, bytes }).collect();
+        self.group.exchange(self.call, &self.slot(), self.outgoing(|_| mine), receives)
     }
 
     /// The ranks of a host reduce their values; each rank then sends partial sums to one rank of every other host, and reduces
@@ -103,16 +106,12 @@ impl HostCall<'_> {
             Some(wide) => (bytemuck::cast_slice(wide), DType::F32),
             None => (input, stored),
         };
+        let local = HostCall { group: &levels.local, ..*self };
         let (mut mine, mut sums) = (Vec::new(), Vec::new());
         for ranks in rounds(levels) {
             let ranges = for_each_local(levels, ranks, &windows);
             let mut sum = vec![0; ranges[index].len()];
-            match levels.local.channel() {
-                Some(channel) => {
-                    self.reduce_scatter_through(channel, input, &ranges, (dtype, within), &mut sum)?
-                }
-                None => sum.copy_from_slice(&input[ranges[index].clone()]),
-            }
+            local.reduce_scatter_ranges(input, &ranges, (dtype, within), &mut sum)?;
             match ranks.get(index) {
                 Some(&rank) if rank == own => mine = sum,
                 Some(&rank) => sums.push((rank, sum)),
@@ -172,16 +171,44 @@ fn for_each_local(levels: &Hierarchy, ranks: &[usize], ranges: &[Range<usize>]) 
         .collect()
 }
 
+/// These ranges of the buffer, which are disjoint and ascend, apart from empty ones.
+fn disjoint_ranges<'a>(bytes: &'a mut [u8], ranges: &[Range<usize>]) -> Vec<&'a mut [u8]> {
+    let (mut rest, mut at) = (bytes, 0);
+    let range = |range: &Range<usize>| -> &'a mut [u8] {
+        if range.is_empty() {
+            return &mut [];
+        }
+        let (part, after) = std::mem::take(&mut rest)[range.start - at..].split_at_mut(range.len());
+        (rest, at) = (after, range.end);
+        part
+    };
+    ranges.iter().map(range).collect()
+}
+
 #[cfg(all(test, not(unisono_loom)))]
 mod tests {
     use half::f16;
 
     use crate::memory::ReduceOp;
     use crate::testing;
+    use crate::transport::ArenaBuffer;
+    use crate::world::World;
 
     /// The host of each rank: even and uneven numbers of ranks, ranks of a host that follow each other or do not.
     const LAYOUTS: [&[usize]; 6] =
         [&[0, 0, 1, 1], &[0, 1, 0, 1], &[0, 0, 0, 1], &[0, 1, 1, 1], &[0, 1, 1, 0, 2], &[0, 0, 1, 1, 1, 2]];
+
+    /// Runs `body` on this layout twice: the ranks of a host share memory, or exchange messages, because their arena has no room for
+    /// a channel.
+    fn spawn(layout: &[usize], body: impl Fn(&World) + Sync) {
+        testing::spawn_placed(layout, &body);
+        testing::spawn_placed(layout, |world| {
+            let sizes = (13..40).rev().map(|power| 1 << power);
+            let fill = |bytes| std::iter::from_fn(move || world.empty(bytes).ok());
+            let _full: Vec<ArenaBuffer> = sizes.flat_map(fill).collect();
+            body(world);
+        });
+    }
 
     fn value(rank: usize, index: usize) -> i64 {
         (rank * 31 + index * 7) as i64 % 50 - 20
@@ -200,7 +227,7 @@ mod tests {
                 let part =
                     |rank: usize| (0..counts[rank]).map(|index| value(rank, index)).collect::<Vec<i64>>();
                 let expected: Vec<i64> = (0..layout.len()).flat_map(part).collect();
-                testing::spawn_placed(layout, |world| {
+                spawn(layout, |world| {
                     let mut all = vec![0; expected.len()];
                     world.group().all_gather_varied(&part(world.rank()), &mut all, &counts).unwrap();
                     assert!(all == expected, "{layout:?}, {counts:?}");
@@ -217,7 +244,7 @@ mod tests {
                 let total: usize = counts.iter().sum();
                 let sum = |index: usize| (0..ranks).map(|rank| value(rank, index)).sum::<i64>();
                 let expected: Vec<i64> = (0..total).map(sum).collect();
-                testing::spawn_placed(layout, |world| {
+                spawn(layout, |world| {
                     let (group, rank) = (world.group(), world.rank());
                     let mine: Vec<i64> = (0..total).map(|index| value(rank, index)).collect();
                     let start: usize = counts[..rank].iter().sum();
@@ -239,7 +266,7 @@ mod tests {
     #[test]
     fn means_of_half_types_are_those_of_one_host() {
         for layout in LAYOUTS {
-            testing::spawn_placed(layout, |world| {
+            spawn(layout, |world| {
                 let (group, ranks) = (world.group(), layout.len());
                 let mut values = vec![f16::from_f32(30000.0 + 32.0 * world.rank() as f32); 2 * ranks];
                 let mean = f16::from_f32(30000.0 + 16.0 * (ranks - 1) as f32);

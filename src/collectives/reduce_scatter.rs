@@ -87,6 +87,23 @@ impl HostCall<'_> {
         channel.parts(self.call, self.signature, input, part, |_| bytes, fold)
     }
 
+    /// As a step on one host: reduces one range of the input for each member.
+    pub(super) fn reduce_scatter_ranges(
+        &self,
+        input: &[u8],
+        ranges: &[Range<usize>],
+        reduction: (DType, ReduceOp),
+        output: &mut [u8],
+    ) -> Result<()> {
+        match self.group.channel() {
+            Some(channel) => self.reduce_scatter_through(channel, input, ranges, reduction, output),
+            // SAFETY: the ranges lie inside the input, and the output has the length of this member's.
+            None => unsafe {
+                self.reduce_scatter_by_messages(input.as_ptr(), ranges, reduction, output.as_mut_ptr())
+            },
+        }
+    }
+
     /// As a call over messages, also between hosts. This rank's reduced part goes to `output`, which has the length of that part
     /// and may be that part of the input.
     ///
@@ -96,24 +113,30 @@ impl HostCall<'_> {
     pub(super) unsafe fn reduce_scatter_across(&self, input: *const u8, output: *mut u8) -> Result<()> {
         let levels = if self.group.is_deterministic() { None } else { self.group.hierarchy(self.call)? };
         let Some(levels) = levels else {
+            let (ranges, reduction) = (self.spec.part_ranges(), self.spec.reduction());
             // SAFETY: passed on from the caller.
-            return unsafe { self.reduce_scatter_by_messages(input, output) };
+            return unsafe { self.reduce_scatter_by_messages(input, &ranges, reduction, output) };
         };
         // SAFETY: passed on from the caller.
         unsafe { self.reduce_scatter_in_levels(levels, input, output) }
     }
 
     /// # Safety
-    /// As [`HostCall::reduce_scatter_across`].
-    unsafe fn reduce_scatter_by_messages(&self, input: *const u8, output: *mut u8) -> Result<()> {
-        let (group, part_ranges) = (self.group, self.spec.part_ranges());
-        let (dtype, operation) = self.spec.reduction();
-        let mine = &part_ranges[group.rank()];
+    /// As [`HostCall::reduce_scatter_across`], for these ranges of the input.
+    unsafe fn reduce_scatter_by_messages(
+        &self,
+        input: *const u8,
+        ranges: &[Range<usize>],
+        (dtype, operation): (DType, ReduceOp),
+        output: *mut u8,
+    ) -> Result<()> {
+        let group = self.group;
+        let mine = &ranges[group.rank()];
         let mut arrived = vec![0u8; mine.len() * (group.size() - 1)];
         // SAFETY: the parts lie inside the input, for which the caller vouches.
         let part =
             |range: &Range<usize>| unsafe { std::slice::from_raw_parts(input.add(range.start), range.len()) };
-        let sends = self.outgoing(|to| part(&part_ranges[to]));
+        let sends = self.outgoing(|to| part(&ranges[to]));
         let mut rest = &mut arrived[..];
         let mut receives = Vec::with_capacity(group.size());
         for from in (0..group.size()).filter(|&rank| rank != group.rank()) {
