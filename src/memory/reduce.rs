@@ -1,15 +1,12 @@
 //! The reduction kernel: folds several buffers into one, in the given order, and writes the result to several destinations.
 //!
 //! The order is part of the contract: ranks pass their buffers in rank order, so every rank gets the same bits. Sources are
-//! read once and destinations written once, block by block, with the running values in the L1 cache.
+//! read once and destinations written once, with the running values in registers.
 
 use half::{bf16, f16};
 
 use super::numbers::{Accumulator, StoredNumber};
 use super::{DType, ReduceOp};
-
-/// Elements in one block: small enough to stay in the L1 cache, large enough to hide the loop's overhead.
-const BLOCK: usize = 1024;
 
 /// Sources, destinations, and the number of elements.
 struct FoldJob<'a> {
@@ -101,92 +98,56 @@ unsafe fn by_operation<T: StoredNumber>(operation: ReduceOp, job: &FoldJob) {
 /// As [`combine`], with elements of type `T`.
 #[inline(always)]
 unsafe fn fold<T: StoredNumber>(job: &FoldJob, operation: impl Fn(T::Wide, T::Wide) -> T::Wide) {
-    // SAFETY: passed on from the caller.
-    unsafe {
-        match (job.sources, job.destinations) {
-            (&[a, b], &[one]) => fold_pair::<T, 1>(job, [a, b], [one], operation),
-            (&[a, b], &[one, other]) => fold_pair::<T, 2>(job, [a, b], [one, other], operation),
-            _ => fold_blocks::<T>(job, 0, operation),
-        }
-    }
-}
-
-/// Elements that are kept in registers at once.
-const LANES: usize = 32;
-
-/// Two sources, the most common case: through registers. All lanes are read before any is written, so that the compiler may
-/// use wide registers although a destination may be a source.
-///
-/// # Safety
-/// As [`combine`], with elements of type `T`.
-#[inline(always)]
-unsafe fn fold_pair<T: StoredNumber, const D: usize>(
-    job: &FoldJob,
-    [a, b]: [*const u8; 2],
-    destinations: [*mut u8; D],
-    operation: impl Fn(T::Wide, T::Wide) -> T::Wide,
-) {
+    let Some((first, others)) = job.sources.split_first() else { return };
     let mut start = 0;
     while start + LANES <= job.count {
         // SAFETY: all lanes are below `job.count`, for which the caller vouches.
-        unsafe {
-            let a: [T; LANES] = a.cast::<T>().add(start).cast::<[T; LANES]>().read_unaligned();
-            let b: [T; LANES] = b.cast::<T>().add(start).cast::<[T; LANES]>().read_unaligned();
-            let mut result = a;
-            for lane in 0..LANES {
-                let mut value = operation(a[lane].widen(), b[lane].widen());
-                if job.divisor > 1 {
-                    value = value.divide(job.divisor);
-                }
-                result[lane] = T::narrow(value);
-            }
-            for destination in destinations {
-                destination.cast::<T>().add(start).cast::<[T; LANES]>().write_unaligned(result);
-            }
-        }
+        unsafe { fold_lanes::<T, LANES>(job, (*first, others), start, &operation) };
         start += LANES;
     }
-    // SAFETY: passed on from the caller.
-    unsafe { fold_blocks::<T>(job, start, operation) }
+    for index in start..job.count {
+        // SAFETY: the index is below `job.count`, for which the caller vouches.
+        unsafe { fold_lanes::<T, 1>(job, (*first, others), index, &operation) };
+    }
 }
 
-/// Any number of sources and destinations, from element `start` on: through a block in the L1 cache.
+/// Elements that are folded at once. Fewer leave the loop's overhead visible; more do not fit into the vector registers.
+const LANES: usize = 64;
+
+/// Folds `LANES` elements from `start` on. All sources are read before any destination is written, so that the compiler may use
+/// wide registers although a destination may be a source.
 ///
 /// # Safety
-/// As [`combine`], with elements of type `T`.
+/// As [`combine`], with elements of type `T`; all lanes are inside the buffers.
 #[inline(always)]
-unsafe fn fold_blocks<T: StoredNumber>(
+unsafe fn fold_lanes<T: StoredNumber, const LANES: usize>(
     job: &FoldJob,
-    mut start: usize,
-    operation: impl Fn(T::Wide, T::Wide) -> T::Wide,
+    (first, others): (*const u8, &[*const u8]),
+    start: usize,
+    operation: &impl Fn(T::Wide, T::Wide) -> T::Wide,
 ) {
-    let Some((first, others)) = job.sources.split_first() else { return };
-    let mut running = [T::Wide::default(); BLOCK];
-    while start < job.count {
-        let running = &mut running[..BLOCK.min(job.count - start)];
-        // SAFETY: `start + i` is below `job.count`, for which the caller vouches.
-        unsafe {
-            let source = first.cast::<T>().add(start);
-            for (i, value) in running.iter_mut().enumerate() {
-                *value = source.add(i).read_unaligned().widen();
-            }
-            for other in others {
-                let source = other.cast::<T>().add(start);
-                for (i, value) in running.iter_mut().enumerate() {
-                    *value = operation(*value, source.add(i).read_unaligned().widen());
-                }
-            }
-            if job.divisor > 1 {
-                running.iter_mut().for_each(|value| *value = value.divide(job.divisor));
-            }
-            for destination in job.destinations {
-                let destination = destination.cast::<T>().add(start);
-                for (i, value) in running.iter().enumerate() {
-                    destination.add(i).write_unaligned(T::narrow(*value));
-                }
-            }
+    let mut values = [T::Wide::default(); LANES];
+    let mut other_values = [T::Wide::default(); LANES];
+    // SAFETY: guaranteed by the caller.
+    let read =
+        |source: *const u8| unsafe { source.cast::<T>().add(start).cast::<[T; LANES]>().read_unaligned() };
+    T::widen_all(&read(first), &mut values);
+    for &other in others {
+        T::widen_all(&read(other), &mut other_values);
+        for (value, other) in values.iter_mut().zip(&other_values) {
+            *value = operation(*value, *other);
         }
-        start += running.len();
+    }
+    if job.divisor > 1 {
+        for value in &mut values {
+            *value = value.divide(job.divisor);
+        }
+    }
+    let mut result = [T::default(); LANES];
+    T::narrow_all(&values, &mut result);
+    for destination in job.destinations {
+        // SAFETY: guaranteed by the caller.
+        unsafe { destination.cast::<T>().add(start).cast::<[T; LANES]>().write_unaligned(result) };
     }
 }
 

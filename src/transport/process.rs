@@ -22,7 +22,8 @@ pub(crate) enum Liveness {
     Unknown,
 }
 
-/// Whether the process that started at `started` (0 if unknown) is still running. A zombie is not.
+/// Whether the process that started at `started` (0 if unknown) is still running. A zombie is not, unless only its first thread has
+/// ended and others are running.
 pub(crate) fn liveness(pid: u32, started: u64) -> Liveness {
     let text = match fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(text) => text,
@@ -30,8 +31,15 @@ pub(crate) fn liveness(pid: u32, started: u64) -> Liveness {
         // signal does not.
         Err(_) => return if exists(pid) { Liveness::Unknown } else { Liveness::Dead },
     };
-    match (field(&text, 0), field(&text, START_TIME).and_then(|time| time.parse::<u64>().ok())) {
-        (Some("Z" | "X"), _) => Liveness::Dead,
+    liveness_in(&text, started)
+}
+
+/// As [`liveness`], from the text of /proc/PID/stat.
+fn liveness_in(text: &str, started: u64) -> Liveness {
+    let number = |index: usize| field(text, index).and_then(|value| value.parse::<u64>().ok());
+    match (field(text, 0), number(START_TIME)) {
+        (Some("X"), _) => Liveness::Dead,
+        (Some("Z"), _) if number(THREADS).is_none_or(|threads| threads <= 1) => Liveness::Dead,
         (Some(_), Some(found)) if started == 0 || started == found => Liveness::Alive,
         (Some(_), Some(_)) => Liveness::Dead,
         _ => Liveness::Unknown,
@@ -70,7 +78,10 @@ pub(crate) fn parent(pid: u32) -> Option<u32> {
     stat_field(pid, 1)?.parse().ok()
 }
 
-/// Index of the start time in /proc/PID/stat.
+/// Index of the number of threads in /proc/PID/stat, as counted by [`field`].
+const THREADS: usize = 17;
+
+/// Index of the start time.
 const START_TIME: usize = 19;
 
 fn stat_field(pid: u32, index: usize) -> Option<String> {
@@ -100,5 +111,19 @@ mod tests {
         }
         child.wait().unwrap();
         assert_eq!(liveness(child.id(), started), Liveness::Dead);
+    }
+
+    #[test]
+    fn a_process_whose_first_thread_has_ended_lives_on_in_the_others() {
+        let stat = |state: &str, threads: usize| {
+            format!("7 (a (b) c) {state} 1 7 7 0 -1 4227084 0 0 0 0 0 0 0 0 20 0 {threads} 0 1234 0 0")
+        };
+        assert_eq!(liveness_in(&stat("Z", 1), 1234), Liveness::Dead);
+        assert_eq!(liveness_in(&stat("Z", 0), 1234), Liveness::Dead);
+        assert_eq!(liveness_in(&stat("Z", 2), 1234), Liveness::Alive);
+        assert_eq!(liveness_in(&stat("Z", 2), 99), Liveness::Dead, "another process with the same id");
+        assert_eq!(liveness_in(&stat("X", 2), 1234), Liveness::Dead);
+        assert_eq!(liveness_in(&stat("S", 1), 1234), Liveness::Alive);
+        assert_eq!(liveness_in("7 (cut", 1234), Liveness::Unknown);
     }
 }
