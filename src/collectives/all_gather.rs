@@ -133,7 +133,9 @@ impl HostCall<'_> {
     /// As a call over messages, also between hosts. Part `rank` of `bytes` is already in place.
     pub(super) fn all_gather_across(&self, bytes: &mut [u8]) -> Result<()> {
         match self.group.hierarchy(self.call)? {
+            Some(levels) if rails::has_rails(levels) => self.all_gather_over_rails(levels, bytes),
             Some(levels) => self.all_gather_in_levels(levels, bytes),
+            None if self.has_many_hosts(None) => self.all_gather_flat(bytes),
             None => self.all_gather_by_messages(bytes),
         }
     }

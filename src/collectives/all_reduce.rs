@@ -57,11 +57,16 @@ impl HostCall<'_> {
             return channel.all_reduce(call, self.signature, bytes, dtype, operation);
         }
         // With two levels, the order of the sum depends on which ranks share a host.
-        if !group.is_deterministic()
-            && let Some(levels) = group.hierarchy(call)?
-        {
-            return windows_of(bytes.len())
+        let levels = group.hierarchy(call)?;
+        if let Some(levels) = levels.filter(|_| !group.is_deterministic()) {
+            if rails::may_all_reduce_over_rails(levels, bytes.len()) {
+                return self.all_reduce_over_rails(levels, bytes);
+            }
+            return windows_of(levels, bytes.len())
                 .try_for_each(|window| self.all_reduce_in_levels(levels, &mut bytes[window]));
+        }
+        if let Some(result) = self.all_reduce_flat(levels, bytes) {
+            return result;
         }
         let transport = group.transport();
         transport

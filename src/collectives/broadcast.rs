@@ -39,6 +39,7 @@ impl HostCall<'_> {
         }
         match self.group.hierarchy(self.call)? {
             Some(levels) => self.broadcast_in_levels(levels, bytes),
+            None if self.may_broadcast_in_parts(bytes.len()) => self.broadcast_in_parts(bytes),
             None => self.broadcast_by_messages(bytes),
         }
     }
@@ -65,7 +66,7 @@ impl HostCall<'_> {
         let root_on_host = levels.hosts[root_host].iter().position(|&rank| rank == root).unwrap_or(0);
         let host_is_first = levels.host_of[group.rank()] == root_host && !root_leads;
         let local = || group.step_of(self.call, &levels.local);
-        for window in windows_of(bytes.len()) {
+        for window in windows_of(levels, bytes.len()) {
             let bytes = &mut bytes[window];
             if host_is_first {
                 local().raw().steps_of(self.signature).broadcast(&mut *bytes, dtype, root_on_host)?;

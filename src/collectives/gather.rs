@@ -50,7 +50,13 @@ impl Raw<'_> {
 impl HostCall<'_> {
     fn gather(&self, (input, output): (&[u8], &mut [u8])) -> Result<()> {
         let Some(channel) = self.group.channel() else {
-            return self.gather_by_messages(input, output);
+            return match self.group.hierarchy(self.call)? {
+                Some(levels) if self.has_many_hosts(Some(levels)) => {
+                    self.gather_over_rails(levels, input, output)
+                }
+                None if self.has_many_hosts(None) => self.gather_flat(input, output),
+                _ => self.gather_by_messages(input, output),
+            };
         };
         let (part_ranges, is_root) = (self.spec.part_ranges(), self.is_root());
         let copy = |start: usize, pieces: &[RawSlice]| {

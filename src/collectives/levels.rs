@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use super::raw::HostCall;
+use super::{circulant::FEW_HOSTS, disjoint_mut};
 use crate::error::Result;
 use crate::memory::{DType, ReduceOp, half_floats, reduce};
 use crate::transport::arena::channel::RawSlice;
@@ -18,9 +19,17 @@ use crate::world::Hierarchy;
 /// the cache, in memory that the allocator keeps.
 const WINDOW: usize = 1 << 20;
 
-/// The windows of a buffer that goes through the leaders. An empty buffer has one window, too: the ranks compare their calls.
-pub(super) fn windows_of(bytes: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..bytes.max(1)).step_by(WINDOW).map(move |start| start..bytes.min(start + WINDOW))
+/// The same for many hosts: enough that the steps between them cost little beside the bytes.
+pub(super) const LONG_WINDOW: usize = 16 << 20;
+
+/// The windows of a buffer that goes through the leaders.
+pub(super) fn windows_of(levels: &Hierarchy, bytes: usize) -> impl Iterator<Item = Range<usize>> {
+    windows(bytes, if levels.hosts.len() > FEW_HOSTS { LONG_WINDOW } else { WINDOW })
+}
+
+/// The windows of `step` bytes of a buffer. An empty buffer has one window, too: the ranks compare their calls.
+pub(super) fn windows(bytes: usize, step: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..bytes.max(1)).step_by(step).map(move |start| start..bytes.min(start + step))
 }
 
 impl HostCall<'_> {
@@ -28,7 +37,7 @@ impl HostCall<'_> {
     /// host share what they have received.
     pub(super) fn all_gather_in_levels(&self, levels: &Hierarchy, bytes: &mut [u8]) -> Result<()> {
         let (index, size, ranges) = (levels.local.rank(), levels.local.size(), self.spec.part_ranges());
-        let mut parts = disjoint_ranges(bytes, &ranges);
+        let mut parts = disjoint_mut(bytes, &ranges);
         let mine = std::mem::take(&mut parts[self.group.rank()]);
         let (mut sends, mut receives) = (Vec::new(), Vec::new());
         for ranks in self.other_hosts(levels) {
@@ -43,7 +52,7 @@ impl HostCall<'_> {
             .try_for_each(|ranks| local.all_gather_ranges(&for_each_local(levels, ranks, &ranges), bytes))
     }
 
-    /// As a step on one host: every rank gets the range of each rank. The ranges are disjoint and ascend, apart from empty ones.
+    /// As a step on one host: every rank gets the range of each rank. The ranges are disjoint.
     fn all_gather_ranges(&self, ranges: &[Range<usize>], bytes: &mut [u8]) -> Result<()> {
         let own = ranges[self.group.rank()].clone();
         if let Some(channel) = self.group.channel() {
@@ -52,7 +61,7 @@ impl HostCall<'_> {
             // SAFETY: all ranges are inside `bytes`, and the input is this rank's.
             return unsafe { self.all_gather_through(channel, ranges, input, output) };
         }
-        let mut parts = disjoint_ranges(bytes, ranges);
+        let mut parts = disjoint_mut(bytes, ranges);
         let mine = &*std::mem::take(&mut parts[self.group.rank()]);
         let others = parts.into_iter().enumerate().filter(|(from, _)| *from != self.group.rank());
         let receives = others.map(|(from, bytes)| Incoming { from, bytes }).collect();
@@ -74,7 +83,7 @@ impl HostCall<'_> {
         let mine = ranges[self.group.rank()].len();
         let length = ranges.last().map_or(0, |last| last.end);
         let longest = ranges.iter().map(Range::len).max().unwrap_or(0);
-        for Range { start, end } in windows_of(longest) {
+        for Range { start, end } in windows(longest, WINDOW) {
             let window = |range: &Range<usize>| {
                 let at = |offset: usize| range.end.min(range.start + offset);
                 at(start)..at(end)
@@ -142,14 +151,14 @@ impl HostCall<'_> {
 }
 
 /// The reduced values of one window, as f32 if they are stored in a half type.
-struct WindowSum {
-    bytes: Vec<u8>,
-    stored: DType,
-    is_wide: bool,
+pub(super) struct WindowSum {
+    pub bytes: Vec<u8>,
+    pub stored: DType,
+    pub is_wide: bool,
 }
 
 impl WindowSum {
-    fn store(self, output: &mut [u8]) {
+    pub fn store(self, output: &mut [u8]) {
         if self.is_wide {
             let values = self.bytes.as_chunks().0.iter().map(|&bytes| f32::from_ne_bytes(bytes));
             half_floats::from_single(&values.collect::<Vec<f32>>(), output, self.stored);
@@ -171,43 +180,22 @@ fn for_each_local(levels: &Hierarchy, ranks: &[usize], ranges: &[Range<usize>]) 
         .collect()
 }
 
-/// These ranges of the buffer, which are disjoint and ascend, apart from empty ones.
-fn disjoint_ranges<'a>(bytes: &'a mut [u8], ranges: &[Range<usize>]) -> Vec<&'a mut [u8]> {
-    let (mut rest, mut at) = (bytes, 0);
-    let range = |range: &Range<usize>| -> &'a mut [u8] {
-        if range.is_empty() {
-            return &mut [];
-        }
-        let (part, after) = std::mem::take(&mut rest)[range.start - at..].split_at_mut(range.len());
-        (rest, at) = (after, range.end);
-        part
-    };
-    ranges.iter().map(range).collect()
-}
-
 #[cfg(all(test, not(unisono_loom)))]
 mod tests {
     use half::f16;
 
     use crate::memory::ReduceOp;
     use crate::testing;
-    use crate::transport::ArenaBuffer;
     use crate::world::World;
 
     /// The host of each rank: even and uneven numbers of ranks, ranks of a host that follow each other or do not.
     const LAYOUTS: [&[usize]; 6] =
         [&[0, 0, 1, 1], &[0, 1, 0, 1], &[0, 0, 0, 1], &[0, 1, 1, 1], &[0, 1, 1, 0, 2], &[0, 0, 1, 1, 1, 2]];
 
-    /// Runs `body` on this layout twice: the ranks of a host share memory, or exchange messages, because their arena has no room for
-    /// a channel.
+    /// Runs `body` on this layout twice: the ranks of a host share memory, or exchange messages.
     fn spawn(layout: &[usize], body: impl Fn(&World) + Sync) {
         testing::spawn_placed(layout, &body);
-        testing::spawn_placed(layout, |world| {
-            let sizes = (13..40).rev().map(|power| 1 << power);
-            let fill = |bytes| std::iter::from_fn(move || world.empty(bytes).ok());
-            let _full: Vec<ArenaBuffer> = sizes.flat_map(fill).collect();
-            body(world);
-        });
+        testing::spawn_without_channels(layout, &body);
     }
 
     fn value(rank: usize, index: usize) -> i64 {

@@ -7,13 +7,17 @@ mod all_gather;
 mod all_reduce;
 mod all_to_all;
 mod barrier;
+mod binomial;
 mod broadcast;
 mod buffer;
 mod check;
+mod circulant;
 mod cuda;
+mod flat;
 mod gather;
 mod levels;
 mod message;
+mod rails;
 mod raw;
 mod reduce;
 mod reduce_scatter;
@@ -22,6 +26,10 @@ mod scatter;
 mod spec;
 
 pub use buffer::{Buffer, BufferMut};
+#[cfg(all(test, not(unisono_loom)))]
+pub(crate) use circulant::GATHER_LIMIT;
+#[cfg(all(test, not(unisono_loom)))]
+pub(crate) use flat::SCATTER_LIMIT;
 #[allow(deprecated)]
 pub use raw::Cuda;
 pub use raw::Raw;
@@ -72,4 +80,23 @@ fn byte_ranges(counts: &[usize], element: usize) -> Vec<Range<usize>> {
 /// `count` elements divided as evenly as possible: the first ranks get one more.
 fn balanced_counts(count: usize, size: usize) -> Vec<usize> {
     (0..size).map(|rank| count / size + usize::from(rank < count % size)).collect()
+}
+
+/// Borrows several ranges that do not overlap, in the given order.
+fn disjoint_mut<'a, 'r>(
+    bytes: &'a mut [u8],
+    ranges: impl IntoIterator<Item = &'r Range<usize>>,
+) -> Vec<&'a mut [u8]> {
+    let mut ordered: Vec<(usize, &Range<usize>)> = ranges.into_iter().enumerate().collect();
+    ordered.sort_by_key(|(_, range)| (range.start, range.end));
+    let mut parts: Vec<(usize, &mut [u8])> = Vec::with_capacity(ordered.len());
+    let (mut rest, mut start) = (bytes, 0);
+    for (index, range) in ordered {
+        let (_, from_here) = rest.split_at_mut(range.start - start);
+        let (part, after) = from_here.split_at_mut(range.len());
+        parts.push((index, part));
+        (rest, start) = (after, range.end);
+    }
+    parts.sort_by_key(|(index, _)| *index);
+    parts.into_iter().map(|(_, part)| part).collect()
 }

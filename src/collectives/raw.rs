@@ -169,9 +169,10 @@ impl HostCall<'_> {
         self.group.slot(self.signature)
     }
 
-    /// A message to every other rank.
+    /// A message to every other rank. Every rank begins with another receiver: none is the first of all senders.
     pub fn outgoing<'b>(&self, part: impl Fn(usize) -> &'b [u8]) -> Vec<Outgoing<'b>> {
-        let others = (0..self.group.size()).filter(|&rank| rank != self.group.rank());
+        let rank = self.group.rank();
+        let others = (rank + 1..self.group.size()).chain(0..rank);
         others.map(|to| Outgoing { to, bytes: part(to) }).collect()
     }
 

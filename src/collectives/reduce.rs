@@ -97,8 +97,16 @@ impl HostCall<'_> {
         let root = self.spec.root_rank();
         let (dtype, operation) = self.spec.reduction();
         let Some(channel) = self.group.channel() else {
+            let levels =
+                if self.group.is_deterministic() { None } else { self.group.hierarchy(self.call)? };
             // SAFETY: passed on from the caller.
-            return unsafe { self.reduce_across(input, output) };
+            return unsafe {
+                match levels {
+                    Some(levels) if rails::has_rails(levels) => self.reduce_over_rails(levels, input, output),
+                    None if self.may_reduce_flat() => self.reduce_flat(input, output),
+                    _ => self.reduce_across(input, output),
+                }
+            };
         };
         let fold = |start: usize, pieces: &[RawSlice]| {
             let sources: Vec<*const u8> = pieces.iter().map(|piece| piece.pointer).collect();

@@ -112,13 +112,18 @@ impl HostCall<'_> {
     /// overlap, except that `output` may be exactly this rank's part of `input`.
     pub(super) unsafe fn reduce_scatter_across(&self, input: *const u8, output: *mut u8) -> Result<()> {
         let levels = if self.group.is_deterministic() { None } else { self.group.hierarchy(self.call)? };
-        let Some(levels) = levels else {
-            let (ranges, reduction) = (self.spec.part_ranges(), self.spec.reduction());
-            // SAFETY: passed on from the caller.
-            return unsafe { self.reduce_scatter_by_messages(input, &ranges, reduction, output) };
-        };
+        let (ranges, reduction) = (|| self.spec.part_ranges(), self.spec.reduction());
         // SAFETY: passed on from the caller.
-        unsafe { self.reduce_scatter_in_levels(levels, input, output) }
+        unsafe {
+            match levels {
+                Some(levels) if rails::has_rails(levels) => {
+                    self.reduce_scatter_over_rails(levels, input, output)
+                }
+                Some(levels) => self.reduce_scatter_in_levels(levels, input, output),
+                None if self.may_reduce_flat() => self.reduce_scatter_flat(input, output),
+                None => self.reduce_scatter_by_messages(input, &ranges(), reduction, output),
+            }
+        }
     }
 
     /// # Safety

@@ -54,7 +54,13 @@ impl HostCall<'_> {
     fn scatter(&self, (input, output): (&[u8], &mut [u8])) -> Result<()> {
         let (rank, root) = (self.group.rank(), self.spec.root_rank());
         let Some(channel) = self.group.channel() else {
-            return self.scatter_by_messages(input, output);
+            return match self.group.hierarchy(self.call)? {
+                Some(levels) if self.has_many_hosts(Some(levels)) => {
+                    self.scatter_over_rails(levels, input, output)
+                }
+                None if self.has_many_hosts(None) => self.scatter_flat(input, output),
+                _ => self.scatter_by_messages(input, output),
+            };
         };
         let part_ranges = self.spec.part_ranges();
         let part = |member: usize| if rank == root { part_ranges[member].clone() } else { 0..0 };

@@ -1,9 +1,12 @@
 //! Layer 1: element types, reductions and copies over plain memory. It knows no ranks.
 
+mod copy;
 mod dtype;
 pub(crate) mod each;
 mod element;
 pub(crate) mod half_floats;
+#[cfg(all(test, not(unisono_loom)))]
+pub(crate) mod meter;
 mod nan;
 mod numbers;
 mod operation;
@@ -14,6 +17,7 @@ mod state;
 pub(crate) mod stream;
 pub(crate) mod strided;
 
+pub(crate) use copy::copy;
 pub use dtype::DType;
 pub use element::Element;
 pub(crate) use nan::contains_nan;

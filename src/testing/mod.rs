@@ -1,7 +1,11 @@
 //! Test support: ranks as threads, the suite that every transport must pass, and damaged inputs for fuzzing.
 
 pub mod conformance;
+#[cfg(all(test, not(unisono_loom)))]
+pub(crate) mod counting;
 mod mutate;
+#[cfg(all(test, not(unisono_loom)))]
+mod scaling;
 
 #[cfg(test)]
 pub(crate) use mutate::fuzz;
@@ -36,6 +40,27 @@ pub fn spawn_on_hosts<R: Send>(size: usize, hosts: usize, body: impl Fn(&World) 
 #[cfg(test)]
 pub(crate) fn spawn_placed<R: Send>(hosts: &[usize], body: impl Fn(&World) -> R + Sync) -> Vec<R> {
     run(World::threads_placed(hosts).expect("a world of threads can be made"), body)
+}
+
+/// As [`spawn_placed`], in an arena that is full: no group gets a channel in shared memory.
+#[cfg(all(test, not(unisono_loom)))]
+pub(crate) fn spawn_without_channels<R: Send>(hosts: &[usize], body: impl Fn(&World) -> R + Sync) -> Vec<R> {
+    spawn_placed(hosts, |world| {
+        let sizes = (13..40).rev().map(|power| 1 << power);
+        let fill = |bytes| std::iter::from_fn(move || world.empty(bytes).ok());
+        let _full: Vec<crate::transport::ArenaBuffer> = sizes.flat_map(fill).collect();
+        body(world)
+    })
+}
+
+/// As [`spawn_placed`], with a tally of the messages between hosts.
+#[cfg(all(test, not(unisono_loom)))]
+pub(crate) fn spawn_tallied<R: Send>(
+    hosts: &[usize],
+    tally: &crate::transport::counting::Tally,
+    body: impl Fn(&World) -> R + Sync,
+) -> Vec<R> {
+    run(World::threads_tallied(hosts, tally).expect("a world of threads can be made"), body)
 }
 
 /// A call of this rank on a world, for tests below the level of groups, with a timeout of one minute.

@@ -3,6 +3,8 @@
 
 pub(crate) mod arena;
 mod call;
+#[cfg(all(test, not(unisono_loom)))]
+pub(crate) mod counting;
 mod exchanges;
 pub(crate) mod hosts;
 pub(crate) mod local;
@@ -75,6 +77,12 @@ pub(crate) trait Transport: NonblockingTransport + Send + Sync {
         _bytes: &mut [u8],
         _kind: (DType, ReduceOp),
     ) -> Option<Result<()>> {
+        None
+    }
+
+    /// The channel of a group whose members share a host of a modelled machine.
+    #[cfg(all(test, not(unisono_loom)))]
+    fn counted_channel(&self, _context: u32, _members: &[usize]) -> Option<arena::channel::Channel> {
         None
     }
 

@@ -1,5 +1,7 @@
 //! Two-level structure of a group over several hosts: the members of each host, and the hosts' leaders.
 
+use std::collections::HashMap;
+
 use super::Group;
 use crate::error::Result;
 use crate::transport::{Call, Slot};
@@ -24,25 +26,27 @@ impl Group {
         if let Some(known) = self.core.hierarchy.get() {
             return Ok(known.as_ref());
         }
-        let hosts = &self.core.world.hosts;
-        let host = |rank: usize| hosts[self.core.members[rank]];
-        let leader_of =
-            |rank: usize| (0..self.size()).find(|&other| host(other) == host(rank)).unwrap_or(rank);
-        let leaders: Vec<usize> = (0..self.size()).filter(|&rank| leader_of(rank) == rank).collect();
-        let created = if leaders.len() == 1 || leaders.len() == self.size() {
+        let mut index_of: HashMap<usize, usize> = HashMap::new();
+        let mut hosts: Vec<Vec<usize>> = Vec::new();
+        let mut host_of = Vec::with_capacity(self.size());
+        for (rank, &member) in self.core.members.iter().enumerate() {
+            let host = *index_of.entry(self.core.world.hosts[member]).or_insert(hosts.len());
+            if host == hosts.len() {
+                hosts.push(Vec::new());
+            }
+            hosts[host].push(rank);
+            host_of.push(host);
+        }
+        let created = if hosts.len() == 1 || hosts.len() == self.size() {
             None
         } else {
-            let host_ranks: Vec<usize> =
-                (0..self.size()).filter(|&rank| host(rank) == host(self.rank())).collect();
-            let local = self.create_subgroup(call, &host_ranks, Slot::CREATE_LEVELS)?;
-            let leads = leaders.contains(&self.rank());
-            let leader_group =
+            let leaders: Vec<usize> = hosts.iter().map(|ranks| ranks[0]).collect();
+            let own_host = &hosts[host_of[self.rank()]];
+            let local = self.create_subgroup(call, own_host, Slot::CREATE_LEVELS)?;
+            let leads = own_host[0] == self.rank();
+            let leaders =
                 if leads { Some(self.create_subgroup(call, &leaders, Slot::CREATE_LEVELS)?) } else { None };
-            let position = |rank: usize| leaders.iter().position(|&leader| leader == leader_of(rank));
-            let host_of: Vec<usize> = (0..self.size()).filter_map(position).collect();
-            let mut hosts = vec![Vec::new(); leaders.len()];
-            host_of.iter().enumerate().for_each(|(rank, &host)| hosts[host].push(rank));
-            Some(Hierarchy { local, leaders: leader_group, host_of, hosts })
+            Some(Hierarchy { local, leaders, host_of, hosts })
         };
         Ok(self.core.hierarchy.get_or_init(|| created).as_ref())
     }

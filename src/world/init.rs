@@ -135,7 +135,7 @@ impl World {
 
     /// Blocks until all ranks have joined. A restarted rank resumes after this barrier, which the other ranks have
     /// already left.
-    fn initial_barrier(&self, deadline: Instant) -> Result<()> {
+    pub(super) fn initial_barrier(&self, deadline: Instant) -> Result<()> {
         let process = self.state().endpoint.as_ref().map(|endpoint| &endpoint.own_slot().process);
         if process.is_some_and(|process| process.has_joined()) {
             return Ok(());
@@ -178,7 +178,7 @@ impl World {
         Ok(local::create(hosts.len())?.into_iter().map(world).collect())
     }
 
-    fn new(joined: Joined, launcher: &'static str, timeout: Duration) -> World {
+    pub(super) fn new(joined: Joined, launcher: &'static str, timeout: Duration) -> World {
         let Joined { transport, endpoint, hosts, names, host_ranks, host } = joined;
         let rank = transport.rank();
         let local_rank = host_ranks.iter().position(|&other| other == rank).unwrap_or(0);

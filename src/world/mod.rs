@@ -3,6 +3,8 @@
 mod accessors;
 mod background;
 mod call_order;
+#[cfg(all(test, not(unisono_loom)))]
+mod counted;
 mod fork_guard;
 mod group;
 mod hierarchy;

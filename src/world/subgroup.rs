@@ -113,6 +113,10 @@ impl Group {
         if let (None, Some((endpoint, local_ranks)), true) = (&channel, local_ranks, terms[1] != NO_CHANNEL) {
             channel = Some(Channel::join(endpoint, terms[1] as usize, local_ranks));
         }
+        #[cfg(all(test, not(unisono_loom)))]
+        if channel.is_none() && self.share_a_host(&ranks) {
+            channel = world.transport.counted_channel(terms[0] as u32, &ranks);
+        }
         let name = format!("group {ranks:?}");
         Ok(Group::new(world.clone(), terms[0] as u32, name, ranks, channel, self.own_timeout()))
     }

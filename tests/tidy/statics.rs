@@ -9,6 +9,7 @@ const ADDRESSES: &[(&str, &str)] = &[
     ("src/collectives/cuda/message.rs", "tags of messages, which only have to differ"),
     ("src/transport/arena/futex.rs", "the kernel's own lock, where a model checker takes its place"),
     ("src/halo/cuda/device_transport.rs", "buffers that ranks in threads of one process read where they are"),
+    ("src/memory/meter.rs", "whether a thread of a test counts its passes over memory"),
     ("cli/src/stdout.rs", "a process has one standard output, which has failed or not"),
     ("src/tables/checkpoint/store/objects.rs", "what `memory://` means in a process"),
 ];

@@ -11,6 +11,7 @@ const ADDRESSES: &[(&str, &str)] = &[
     ("src/transport/mod.rs", "an exchange lends its buffers until it ends"),
     ("src/transport/hosts.rs", "the same, passed on to two transports"),
     ("src/transport/arena/", "memory that all ranks of a host share"),
+    ("src/transport/counting/", "the contract on buffers of other transports"),
     ("src/transport/mailbox.rs", "buffers that are filled while their owner waits"),
     ("src/transport/nonblocking.rs", "the contract on such buffers"),
     ("src/transport/owned_exchange.rs", "buffers of messages that are under way"),

@@ -42,7 +42,7 @@ pub fn run(group: &Group) -> Result<()> {
 }
 
 /// Every collective with elements of one type.
-fn verbs<T: Exact>(group: &Group, counts: &[usize]) -> Result<()> {
+pub(crate) fn verbs<T: Exact>(group: &Group, counts: &[usize]) -> Result<()> {
     for &count in counts {
         group.barrier()?;
         moves::broadcast::<T>(group, count)?;
