@@ -87,8 +87,10 @@ def row_ids(rows: Any, operation: str, what: str = "row ids") -> Any:
     Raises:
         UsageError: They are not integers.
     """
+    if rows is None:
+        return None
     reject_masked(rows, operation, "leave the masked ones out: ids.compressed()")
-    if rows is None or (isinstance(rows, np.ndarray) and rows.dtype == np.int64):
+    if isinstance(rows, np.ndarray) and rows.dtype == np.int64:
         return rows
     if on_device(rows):
         return _as_int64(rows, operation, what)

@@ -130,8 +130,7 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
             timeout: Seconds until the call times out.
             options: Options for the updater; by default those of the table.
         """
-        values = convert.values(delta, self._native.dtype, "add", f'table "{self.name}"')
-        self._native.add(self._keys(keys, "add"), values, options or None, wait, timeout)
+        self._native.add(self._keys(keys, "add"), self._delta(delta), options or None, wait, timeout)
 
     def contains(self, keys: Any, *, timeout: float | None = None) -> Any:
         """Whether keys are in the table: those that any worker has added to.

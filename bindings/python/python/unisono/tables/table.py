@@ -118,8 +118,7 @@ class Table(SharedTable[_native.Table]):
             >>> table.get()
             array([-1., -2.], dtype=float32)
         """
-        values = convert.values(delta, self._native.dtype, "add", f'table "{self.name}"')
-        self._native.add(values, self._rows(rows, "add"), options or None, wait, timeout)
+        self._native.add(self._delta(delta), self._rows(rows, "add"), options or None, wait, timeout)
 
     def _rows(self, rows: Any, operation: str) -> Any:
         return convert.row_ids(rows, operation)
