@@ -33,7 +33,7 @@ impl BlockRing<'_> {
         self.ranks.len()
     }
 
-    /// The position so many places ahead.
+    /// The position `distance` places ahead.
     fn ahead(&self, distance: usize) -> usize {
         (self.me + distance) % self.size()
     }

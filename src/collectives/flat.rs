@@ -15,7 +15,7 @@ use crate::world::Hierarchy;
 pub(crate) const SCATTER_LIMIT: usize = 64 << 10;
 
 impl HostCall<'_> {
-    /// Whether the members, which have these levels, are on so many hosts that no rank should exchange messages with all others.
+    /// Whether the members, which have these levels, are on too many hosts for a rank to exchange messages with all others.
     pub(super) fn has_many_hosts(&self, levels: Option<&Hierarchy>) -> bool {
         let host = |rank: usize| self.group.host_numbers()[self.group.members()[rank]];
         match levels {
@@ -154,7 +154,7 @@ impl HostCall<'_> {
         Ok(())
     }
 
-    /// Whether a broadcast of so many bytes goes in parts.
+    /// Whether a broadcast of `bytes` bytes goes in parts.
     pub(super) fn may_broadcast_in_parts(&self, bytes: usize) -> bool {
         self.has_many_hosts(None) && bytes >= SCATTER_LIMIT
     }

@@ -62,7 +62,7 @@ pub(super) fn has_rails(levels: &Hierarchy) -> bool {
     levels.hosts.len() > FEW_HOSTS && levels.hosts.iter().all(|ranks| ranks.len() == size)
 }
 
-/// As [`has_rails`], for an all_reduce of so many bytes.
+/// As [`has_rails`], for an all_reduce of `bytes` bytes.
 pub(super) fn may_all_reduce_over_rails(levels: &Hierarchy, bytes: usize) -> bool {
     bytes > LEADER_LIMIT && has_rails(levels)
 }

@@ -12,7 +12,7 @@ pub(crate) fn start() {
     BYTES.set(Some(0));
 }
 
-/// Counts a pass over so many bytes; false if this thread must make it.
+/// Counts a pass over `bytes` bytes; false if this thread must make it.
 pub(crate) fn count(bytes: usize) -> bool {
     BYTES.get().is_some_and(|counted| {
         BYTES.set(Some(counted + bytes));

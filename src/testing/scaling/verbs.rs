@@ -7,7 +7,7 @@ use crate::world::Group;
 /// Bytes of an element.
 const F32: usize = 4;
 
-/// A verb, and what it does with a buffer of so many bytes: the longest that a rank passes.
+/// A verb, and what it does with a buffer of this length in bytes: the longest that a rank passes.
 pub(super) type Verb = (&'static str, fn(&Group, usize));
 
 pub(super) const VERBS: [Verb; 9] = [

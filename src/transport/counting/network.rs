@@ -32,7 +32,7 @@ impl NetworkModel {
         }
     }
 
-    /// How long a NIC takes to send, or to receive, so many bytes.
+    /// How long a NIC takes to send, or to receive, this many bytes.
     pub fn on_wire(&self, bytes: usize) -> Picoseconds {
         (bytes as f64 / self.nic * PER_SECOND) as Picoseconds
     }

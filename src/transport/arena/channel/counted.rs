@@ -10,7 +10,7 @@ use super::{Channel, LocalEndpoint};
 
 /// The machine that a counted channel belongs to.
 pub(crate) trait CountedSteps: Send + Sync {
-    /// Waits until all members have entered the step; this one then copies or folds so many bytes.
+    /// Waits until all members have entered the step; this one then copies or folds `bytes` bytes.
     fn step(&self, bytes: usize);
 }
 
