@@ -37,7 +37,7 @@ impl NetworkModel {
         (bytes as f64 / self.nic * PER_SECOND) as Picoseconds
     }
 
-    /// How long a core takes to copy or fold so many bytes.
+    /// How long a core takes to copy or fold this many bytes.
     pub fn in_memory(&self, bytes: usize) -> Picoseconds {
         (bytes as f64 / self.core * PER_SECOND) as Picoseconds
     }
