@@ -122,9 +122,9 @@ def files_in(folder: Path) -> int:
     return sum(1 for _ in folder.iterdir())
 
 
-def run(binary: str, test: str, runs: int) -> Outcome:
-    """Runs a test on the given number of inputs."""
-    crashes = folder_of(binary, test) / "crashes"
+def run(binary: str, test: str, folder: Path, runs: int) -> Outcome:
+    """Runs a test on the given number of inputs; those that fail are kept in a folder beside the test."""
+    crashes = folder / "crashes"
     corpus = FOLDER / "corpus" / test.replace("::", "-")
     corpus.mkdir(parents=True, exist_ok=True)
     crashes.mkdir(parents=True, exist_ok=True)
@@ -206,9 +206,11 @@ def main() -> int:
     tests = [(binary, test) for binary in binaries() for test in fuzz_tests(binary) if word in test]
     others = {name: test for name, test in ELSEWHERE.items() if word in name}
     count = len(tests) + len(others)
+    # Before the first test, which may take an hour: this fails if one of them is not a fuzz test.
+    folders = [folder_of(binary, test) for binary, test in tests]
     print(TITLE, flush=True)
-    for binary, test in tests:
-        outcomes.append(run(binary, test, runs))
+    for (binary, test), folder in zip(tests, folders, strict=True):
+        outcomes.append(run(binary, test, folder, runs))
         print(outcomes[-1].line(), flush=True)
     for name, (command, folder) in others.items():
         outcomes.append(run_elsewhere(name, command, folder, runs))
