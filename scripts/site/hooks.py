@@ -38,7 +38,8 @@ def on_files(files: Files, config: Any) -> Files:
     found = {file.src_uri for file in files.documentation_pages()}
     entries = {name for name in nav_pages(config.nav) if name in tracked}
     entries |= {f"docs/{name}" for name in found}
-    chosen = Files([])
+    # The theme's own files stay.
+    chosen = Files([file for file in files if file.src_dir != config.docs_dir])
     for name in sorted(linked_files(entries, tracked)):
         level = InclusionLevel.UNDEFINED if name in entries else InclusionLevel.NOT_IN_NAV
         if name.endswith(".md") or Path(name).suffix in PICTURES:
@@ -61,7 +62,7 @@ def nav_pages(tree: Any) -> set[str]:
 
 
 def linked_files(entries: set[str], tracked: set[str]) -> set[str]:
-    """Returns the pages and all files of the repository that they link to, directly or through other pages."""
+    """Returns the pages and all files that they link to, directly or through other pages."""
     seen: set[str] = set()
     ahead = sorted(entries)
     while ahead:
@@ -101,7 +102,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def lists(markdown: str) -> str:
-    """Writes lists as Python-Markdown reads them: a blank line before them, and four spaces for each level."""
+    """Writes lists for Python-Markdown: a blank line before them, and four spaces for each level."""
     result: list[str] = []
     fence, shift = "", 0
     for line in markdown.splitlines():

@@ -11,9 +11,10 @@ MODULES = [
     ("MatrixTable", "bindings/lua/unisono/MatrixTable.lua"),
     ("multiverso", "bindings/lua/multiverso/init.lua"),
 ]
-# A comment and the declaration behind it, which ends with a semicolon outside braces, or with the line of a macro.
+# A comment and its declaration, which ends with a semicolon outside braces, or with the line of a macro.
 DECLARATION = re.compile(
-    r"^/\*\*\n(?P<comment>.*?)^ \*/\n(?P<code>#define [^\n]*|typedef (?:enum|struct) \{.*?^\}[^;]*;|[^#/]*?;)$",
+    r"^/\*\*\n(?P<comment>.*?)^ \*/\n"
+    r"(?P<code>#define [^\n]*|typedef (?:enum|struct) \{.*?^\}[^;]*;|[^#/]*?;)$",
     re.MULTILINE | re.DOTALL,
 )
 NAMED = [r"#define (\w+)", r"\} (\w+);", r"typedef [^(;]*?(\w+);", r"(\w+)\("]
@@ -83,8 +84,8 @@ def lua_entry(comment: str, code: str) -> str:
 def rust_page() -> str:
     """Returns the page about Rust: links, if its documentation was built, or how to build it."""
     if not (ROOT / "target/doc/unisono/index.html").exists():
-        how = "This site was built without the Rust documentation: run `make docs` and then `make site` to include it."
-        return f"# Rust\n\n{how}\n"
+        how = "run `make docs` and then `make site` to include it."
+        return f"# Rust\n\nThis site was built without the Rust documentation: {how}\n"
     names = [("unisono", "worlds, collectives, tables and halos"), ("unisono_nn", "experiments")]
     rows = [f'- <a href="../rust/{name}/index.html"><code>{name}</code></a>: {what}.' for name, what in names]
     return "# Rust\n\n" + "\n".join(rows) + "\n"

@@ -118,7 +118,8 @@ def exported(module: str) -> list[str]:
 
 def description(module: str) -> str:
     """Returns a heading for a module, and the first line of its docstring."""
-    return f"\n## `{module}`\n\n::: {module}\n    options:\n      members: false\n      show_root_heading: false\n"
+    options = "    options:\n      members: false\n      show_root_heading: false\n"
+    return f"\n## `{module}`\n\n::: {module}\n{options}"
 
 
 def pages() -> dict[str, str]:
@@ -142,7 +143,7 @@ def pages() -> dict[str, str]:
         [
             "# Reference",
             "",
-            "Generated from the source: Python from docstrings and annotations, C from headers, Lua from comments.",
+            "Generated from the docstrings of Python, the headers of C and the comments of Lua.",
             "",
             "| Python | the guide |",
             "|---|---|",

@@ -1,4 +1,4 @@
-"""A griffe extension: functions made by `on_world(C.f)` have the parameters of the method, and examples are code."""
+"""A griffe extension: `f = on_world(C.f)` has the parameters of the method, and examples are code."""
 
 import re
 from copy import copy
