@@ -102,8 +102,8 @@ def environment() -> dict[str, str]:
 
     Without KERAS_BACKEND, Keras would look for TensorFlow, which is not installed. Some virtual machines
     advertise AMX but do not support it: PyTorch's half-precision layers would end in SIGILL there. Images of
-    containers often forbid Python to keep what it compiles: every process that imports PyTorch would then compile
-    all of it, for 5 to 10 seconds.
+    containers often forbid Python to keep the bytecode of modules: every process that imports PyTorch would
+    then compile all of it, for 5 to 10 seconds.
     """
     return {
         "KERAS_BACKEND": "jax",

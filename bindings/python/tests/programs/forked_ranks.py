@@ -1,11 +1,14 @@
 """Runs a program on forked ranks: forked_ranks.py RANKS PROGRAM [ARGUMENT]...
 
-The ranks share one import of PyTorch, which takes seconds.
+The ranks share one import of PyTorch, and of what optimizers import when they are first used, which
+take seconds.
 """
 
 import os
 import runpy
 import sys
+
+import torch._dynamo  # noqa: F401
 
 import unisono.torch  # noqa: F401
 from unisono._native import Job
