@@ -13,9 +13,7 @@ CASES = [
     ("numpy", 1),
     ("numpy", 3),
     ("jax", 1),
-    ("jax", 2),
     ("jax", 3),
-    ("jax", 4),
     ("torch", 2),
     ("tensorflow", 2),
 ]
