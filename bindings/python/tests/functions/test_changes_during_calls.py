@@ -102,15 +102,6 @@ def test_refresh_sends_a_function_again(pair):
     assert (functions.gather(parameter) - before).ravel().tolist() == [-1, -2], "no momentum is left"
 
 
-def test_large_arrays_are_named_in_a_warning(pair):
-    big, x = np.zeros(9 << 20), functions.data(np.ones(2))
-    f = functions.function(lambda x: x.sum() + big[0], "sum", name="f")
-    with pytest.warns(UserWarning, match=r"'f' captures arrays of 72 MiB.*setflags"):
-        assert f(x) == 2
-    big.setflags(write=False)
-    assert functions.function(lambda x: x.sum() + big[0], "sum")(x) == 2
-
-
 def test_a_change_that_another_thread_makes_during_a_call_is_not_lost(pair):
     options, inside, go_on = types.SimpleNamespace(), threading.Event(), threading.Event()
     options.rate, named, rank = 1, {"shift": 0}, functions.rank()
@@ -191,3 +182,13 @@ def test_a_function_that_cannot_be_sent_does_not_fail_the_call_of_another(pair):
     assert good(x) == 4
     with pytest.raises(TypeError, match="'bad' uses 'lock'"):
         bad(x)
+
+
+# The last test: every later call of these workers would compare the array.
+def test_large_arrays_are_named_in_a_warning(pair):
+    big, x = np.zeros(9 << 20), functions.data(np.ones(2))
+    f = functions.function(lambda x: x.sum() + big[0], "sum", name="f")
+    with pytest.warns(UserWarning, match=r"'f' captures arrays of 72 MiB.*setflags"):
+        assert f(x) == 2
+    big.setflags(write=False)
+    assert functions.function(lambda x: x.sum() + big[0], "sum")(x) == 2
