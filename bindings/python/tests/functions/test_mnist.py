@@ -21,10 +21,10 @@ def example():
 
 
 @cache
-def curve(workers, library, model, data):
+def curve(workers, library, model, data, steps):
     hidden = "64" if model == "mlp" else "32"
     words = ["--library", library, "--model", model, "--data", data, "--hidden", hidden]
-    options = example().arguments([*words, "--epochs", "1", "--batch", "250"])
+    options = example().arguments([*words, "--epochs", "1", "--batch", str(3000 // steps)])
     return example().train(workers, options)[0]
 
 
@@ -48,7 +48,9 @@ def curve(workers, library, model, data):
 )
 def test_curves_are_equal(library, model, data, workers):
     pytest.importorskip(library)
-    alone = curve(1, library, model, "master")
-    assert len(alone) == 12 and alone[-1] < alone[0]
-    np.testing.assert_allclose(curve(workers, library, model, data), alone, rtol=1e-5)
+    # Workers with images of their own have other numbers of rows in every step: JAX compiles for each.
+    steps = 3 if (library, data) == ("jax", "workers") else 12
+    alone = curve(1, library, model, "master", steps)
+    assert len(alone) == steps and alone[-1] < alone[0]
+    np.testing.assert_allclose(curve(workers, library, model, data, steps), alone, rtol=1e-5)
     assert "mnist_example" not in sys.modules
