@@ -70,7 +70,7 @@ test-torch: .venv/.frameworks .venv/.wheel ## Runs PyTorch's own tests of proces
 cluster: .venv/.test .venv/.wheel ## Starts 2 simulated hosts (HOSTS=n) and a shell whose mpiexec, from MPICH, places RANKS ranks on them; SLURM=1 starts Slurm on them too.
 	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/$(if $(SLURM),slurm,cluster).py $(HOSTS) --slots $$((($(RANKS) + $(HOSTS) - 1) / $(HOSTS)))
 
-# The test of the rules is built with the features of all packages together, so that `make test` need not build the library again.
+# The rules are built with the features of all packages together: `make test` then need not build the library again.
 check: .venv/.check ## Checks formatting, lints, the repository's rules, and the licences and sources of dependencies.
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings

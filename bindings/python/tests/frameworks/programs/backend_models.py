@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 import torch
-import torch._dynamo  # optimizers import it when they are first used, each rank by itself
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
