@@ -4,7 +4,7 @@
 
 #include <pybind11/chrono.h>
 #include <torch/csrc/distributed/c10d/py/PyBackend.hpp>
-#include <torch/extension.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <array>
 
