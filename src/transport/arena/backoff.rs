@@ -21,11 +21,10 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// The backoff for `ranks` ranks on this host. Spinning only helps while each rank has its own core. Even then the scheduler
+    /// The backoff of the ranks of a host. Spinning only helps while each rank has its own core. Even then the scheduler
     /// may have put two ranks on one core, where the spinning rank keeps the other from running. The spin is therefore short;
     /// yielding costs little when no other thread wants the core.
-    pub fn for_ranks(ranks: usize) -> Backoff {
-        let oversubscribed = std::thread::available_parallelism().is_ok_and(|cores| ranks > cores.get());
+    pub fn new(oversubscribed: bool) -> Backoff {
         let (spin, micros) = if oversubscribed { (0, 50) } else { (256, 200) };
         Backoff { spin, yield_for: Duration::from_micros(micros), transport: OnceLock::new() }
     }

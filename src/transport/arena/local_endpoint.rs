@@ -96,7 +96,7 @@ impl LocalEndpoint {
         let (start, used) =
             (arena.layout.heap(local_rank), slot.process.heap_high_water().min(arena.layout.heap_bytes));
         let heap = FreeList::new(start + used, arena.layout.heap_bytes - used);
-        let backoff = Backoff::for_ranks(arena.local_size());
+        let backoff = Backoff::new(arena.is_oversubscribed());
         let allocator =
             Mutex::new(Allocator { heap, retired_channels: Vec::new(), deferred_frees: Vec::new() });
         Ok(LocalEndpoint { arena, local_rank, ranks, backoff, allocator })

@@ -14,8 +14,11 @@ use crate::memory::stream::stream;
 use crate::memory::{DType, ReduceOp, reduce};
 use crate::transport::{Call, Signature};
 
-/// Up to this length every member reduces the full buffer itself: one step instead of two.
+/// Up to this length every member may reduce the full buffer itself: one step instead of two.
 const SMALL: usize = 32 * 1024;
+
+/// The bytes that all members together may read from each other in that one step. Beyond, a second step costs less.
+const READ_AT_ONCE: usize = 2 * SMALL;
 
 // Members overwrite the buffers that they share, so these must not be read in place.
 const _: () = assert!(SMALL < IN_PLACE);
@@ -34,7 +37,7 @@ impl Channel {
         operation: ReduceOp,
     ) -> Result<()> {
         let bytes = buffer.len();
-        if bytes <= SMALL {
+        if self.takes_one_step(bytes) {
             return self.all_reduce_small(call, signature, buffer, dtype, operation);
         }
         #[cfg(all(test, not(unisono_loom)))]
@@ -45,6 +48,13 @@ impl Channel {
         let offset = exposed.as_ref().map(|exposed| exposed.offset);
         let mut work = || self.all_reduce_long(call, signature, buffer, offset, (dtype, operation));
         if exposed.is_some() { self.with_exposed(exposed.as_ref(), work) } else { work() }
+    }
+
+    /// Whether every member reduces the full buffer itself. Then p members read p·(p−1)·N bytes of N from each other, instead of
+    /// 2·(p−1)·N. On shared cores the second step costs two switches between ranks, more than short reads do.
+    fn takes_one_step(&self, bytes: usize) -> bool {
+        let read = bytes.saturating_mul(self.size() * (self.size() - 1));
+        bytes <= SMALL && (read <= READ_AT_ONCE || self.endpoint.arena.is_oversubscribed())
     }
 
     /// As [`Channel::all_reduce`], for a buffer at `offset` in the arena, or outside of it if `None`.
@@ -201,5 +211,76 @@ impl Channel {
         let length = window.len().div_ceil(self.size()).next_multiple_of(64);
         let at = |member: usize| window.end.min(window.start + member * length);
         at(member)..at(member + 1)
+    }
+}
+
+#[cfg(all(test, not(unisono_loom)))]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::transport::arena::LocalEndpoint;
+    use crate::transport::{Verb, local};
+
+    /// One value of a rank. Their sums depend on the order of the ranks, and every length has its own values.
+    fn value(rank: usize, index: usize, length: usize) -> f32 {
+        1.0 / (1 + rank * length + index) as f32
+    }
+
+    /// On one core for each rank and on fewer, with private buffers, with buffers in the arena, and with some of each.
+    #[test]
+    fn one_step_and_two_give_the_same_bits() {
+        for (ranks, oversubscribed) in
+            [2, 3, 4, 6].into_iter().flat_map(|ranks| [(ranks, false), (ranks, true)])
+        {
+            let endpoints: Vec<Arc<LocalEndpoint>> =
+                local::create(ranks).unwrap().into_iter().map(|one| one.endpoint).collect();
+            endpoints[0].arena.set_oversubscribed(oversubscribed);
+            std::thread::scope(|scope| {
+                endpoints.iter().for_each(|endpoint| {
+                    scope.spawn(move || reduce_all_lengths(endpoint, ranks));
+                });
+            });
+        }
+    }
+
+    fn reduce_all_lengths(endpoint: &Arc<LocalEndpoint>, ranks: usize) {
+        let channel = Channel::host_wide(endpoint);
+        let rank = endpoint.local_rank;
+        let lengths = [0, 1, 15, 16, 17, 64, 273, 1024, 1366, 2730, 4096, 8191, 8192, 8193, 70_000];
+        let cases = lengths.into_iter().flat_map(|length| (0..3).map(move |shared| (length, shared)));
+        for (number, (length, shared)) in cases.enumerate() {
+            let mut buffer = endpoint.allocate(length * 4).unwrap();
+            let mut private = vec![0.0f32; length];
+            let values: &mut [f32] = match shared == 2 || (shared == 1 && rank % 2 == 0) {
+                true => bytemuck::cast_slice_mut(&mut buffer),
+                false => &mut private,
+            };
+            for (index, one) in values.iter_mut().enumerate() {
+                *one = value(rank, index, length);
+            }
+            let started = Instant::now();
+            let call = Call {
+                rank,
+                operation: "all_reduce",
+                number: number as u64,
+                group: "world",
+                members: &[],
+                hosts: &[],
+                started,
+                deadline: started + Duration::from_secs(60),
+                interrupt: None,
+            };
+            let signature = Signature::new(Verb::RECV, number as u64);
+            channel
+                .all_reduce(&call, signature, bytemuck::cast_slice_mut(values), DType::F32, ReduceOp::Sum)
+                .unwrap();
+            for (index, sum) in values.iter().enumerate() {
+                let wanted =
+                    (1..ranks).fold(value(0, index, length), |sum, rank| sum + value(rank, index, length));
+                assert_eq!(sum.to_bits(), wanted.to_bits(), "element {index} of {length}, {ranks} ranks");
+            }
+        }
     }
 }
