@@ -35,8 +35,7 @@ PAGES: dict[str, tuple[str, str, list[str | tuple[str, list[str]]]]] = {
     "world": (
         "World and collectives",
         "[Collectives](../../docs/guide/collectives.md), [launching](../../docs/guide/launching.md)",
-        # A submodule has the name of the function `world`, which is defined in another one.
-        [*(f"unisono.{name}" for name in WORLD + VERBS), "unisono.default_world.world"],
+        [f"unisono.{name}" for name in WORLD + VERBS],
     ),
     "tables": (
         "Tables",

@@ -42,7 +42,7 @@ from unisono.tables import (
     save,
     uniform,
 )
-from unisono.world import World, empty, init, shutdown, world
+from unisono.worlds import World, empty, init, shutdown, world
 
 if TYPE_CHECKING:
     from unisono.parameters import ParameterManager

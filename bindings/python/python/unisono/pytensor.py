@@ -24,7 +24,7 @@ import numpy as np
 
 from unisono.errors import UsageError
 from unisono.tables import ArrayTable
-from unisono.world import joined, world
+from unisono.default_world import joined, world
 
 
 def _framework() -> Any:

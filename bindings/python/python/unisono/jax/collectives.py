@@ -19,7 +19,7 @@ import numpy as np
 from unisono.errors import Error, UsageError
 from unisono.group import Group
 from unisono.jax.traced import Verb, call
-from unisono.world import world
+from unisono.worlds import world
 
 F = TypeVar("F", bound=Callable[..., Any])
 Values = np.ndarray[Any, Any]

@@ -13,11 +13,11 @@ from unisono.parameters.adapter import Callables, Parameters, Values
 from unisono.parameters.exchange import Averaging, Exchange, ThroughTable, padded, table_of
 from unisono.parameters.gradients import reduce_gradients
 from unisono.parameters.layout import ParameterLayout, agree
-from unisono.parameters.recognise import recognise
+from unisono.parameters.recognition import recognise
 from unisono.parameters.replica import Replica, write
 from unisono.parameters.step import Steps
 from unisono.parameters.weights import factor_of
-from unisono.world import world
+from unisono.worlds import world
 
 MODES = ("delta", "average", "gradients")
 

@@ -12,7 +12,7 @@ from unisono.arrays import bfloat16
 from unisono.errors import Error, usage_error
 from unisono.tables import convert
 from unisono.tables.memory import ordinal
-from unisono.world import world
+from unisono.worlds import world
 
 N = TypeVar("N", _native.Table, _native.KeyValueTable)
 

@@ -9,7 +9,7 @@ import torch
 from unisono.group import Group
 from unisono.parameters.layout import ParameterLayout, agree
 from unisono.torch.dtypes import SUPPORTED_DTYPES
-from unisono.world import world
+from unisono.worlds import world
 
 
 def broadcast_parameters(

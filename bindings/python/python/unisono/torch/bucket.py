@@ -10,7 +10,7 @@ from unisono.errors import Error
 from unisono.group import Group
 from unisono.pending import Pending
 from unisono.torch.gradients import scale
-from unisono.world import World
+from unisono.worlds import World
 
 # Bucket size in bytes: large enough for full memory bandwidth, small enough to start communication early.
 BYTES = 4 << 20

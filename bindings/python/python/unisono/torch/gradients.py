@@ -11,7 +11,7 @@ from unisono.errors import UsageError
 from unisono.group import Group
 from unisono.parameters.adapter import Values
 from unisono.parameters.weights import factor_of
-from unisono.world import world
+from unisono.worlds import world
 
 # A gradient of at least this many bytes gets a call of its own; smaller ones share one. On a device, copies
 # are cheaper and calls more expensive.

@@ -15,7 +15,7 @@ from unisono.group import Group
 from unisono.parameters.weights import factor_of
 from unisono.torch.broadcast import broadcast_parameters, broadcast_tensors
 from unisono.torch.bucket import Bucket, buckets_of
-from unisono.world import world
+from unisono.worlds import world
 
 
 class DistributedDataParallel(torch.nn.Module):

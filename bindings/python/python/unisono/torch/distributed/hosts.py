@@ -27,7 +27,7 @@ from torch.distributed import DistBackendError
 from unisono.errors import Error
 from unisono.group import Group
 from unisono.torch.distributed.tensors import in_rows
-from unisono.world import World
+from unisono.worlds import World
 
 _OPERATIONS = {
     "sum": ReduceOp.SUM,
