@@ -9,7 +9,9 @@ import unisono
 
 ROOT = Path(unisono.__file__).parent.parent
 PACKAGES = sorted(
-    init.parent for name in ("unisono", "multiverso", "synkhronos") for init in (ROOT / name).rglob("__init__.py")
+    init.parent
+    for name in ("unisono", "multiverso", "synkhronos")
+    for init in (ROOT / name).rglob("__init__.py")
 )
 
 

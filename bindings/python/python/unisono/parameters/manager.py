@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -54,7 +54,7 @@ class ParameterManager:
         name: str | None = None,
         updater: str = "add",
         consistency: Any = "async",
-        op: str = "avg",
+        op: Literal["avg", "sum"] = "avg",
         get: Callable[[], Sequence[Any]] | None = None,
         set: Callable[[list[Values]], Any] | None = None,
         timeout: float | None = None,
