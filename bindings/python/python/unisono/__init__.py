@@ -9,7 +9,14 @@ Example:
     array([1., 1., 1., 1.], dtype=float32)
 """
 
+import sys
 from typing import TYPE_CHECKING, Any
+
+if sys.platform != "linux":
+    raise ImportError(
+        f"unisono: expected Linux, whose shared memory it uses, received {sys.platform}; run it in a Linux "
+        "container or virtual machine"
+    )
 
 from unisono import collectives
 from unisono._native import __version__
