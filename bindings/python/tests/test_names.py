@@ -3,6 +3,7 @@
 import ast
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import unisono
@@ -46,3 +47,27 @@ def test_world_is_the_function():
     import unisono.worlds
 
     assert callable(unisono.world) and unisono.world is unisono.worlds.world
+
+
+def test_the_names_of_types_are_those_of_the_library():
+    from typing import get_args
+
+    from unisono.array_calls import ReduceOp
+    from unisono.tables.names import Updater
+
+    with pytest.raises(unisono.UsageError) as caught:
+        unisono.init().all_reduce(np.zeros(1), "unknown")
+    assert ", ".join(get_args(ReduceOp)) in str(caught.value)
+    with pytest.raises(unisono.UsageError) as caught:
+        unisono.ArrayTable(1, updater="unknown")
+    names = str(caught.value).partition("expected")[2].partition("received")[0]
+    known = [
+        name for name in get_args(Updater) if name not in ("default", "nesterov_momentum", "momentum_sgd")
+    ]
+    assert all(name in names for name in known) and names.count(",") == len(known), names
+    for updater in get_args(Updater):
+        unisono.ArrayTable(1, updater=updater)
+    for op in get_args(ReduceOp):
+        integers = np.ones(2, dtype="int32")
+        if op != "avg":
+            assert unisono.all_reduce(integers, op).tolist() == [1, 1]

@@ -17,6 +17,7 @@ from unisono.parameters.recognition import recognise
 from unisono.parameters.replica import Replica, write
 from unisono.parameters.step import Steps
 from unisono.parameters.weights import factor_of
+from unisono.tables.names import Consistency, Updater
 from unisono.worlds import world
 
 MODES = ("delta", "average", "gradients")
@@ -52,8 +53,8 @@ class ParameterManager:
         every: int = 1,
         background: bool = False,
         name: str | None = None,
-        updater: str = "add",
-        consistency: Any = "async",
+        updater: Updater = "add",
+        consistency: Consistency = "async",
         op: Literal["avg", "sum"] = "avg",
         get: Callable[[], Sequence[Any]] | None = None,
         set: Callable[[list[Values]], Any] | None = None,
