@@ -20,9 +20,17 @@ VERBS = [
     "all_reduce",
     "reduce_scatter",
     "scan",
+    "exscan",
     "all_to_all",
     "send",
     "recv",
+    "sendrecv",
+    "broadcast_object",
+    "all_gather_object",
+    "gather_object",
+    "scatter_object",
+    "send_object",
+    "recv_object",
 ]
 TABLES = ["Table", "ArrayTable", "MatrixTable", "SparseMatrixTable", "KeyValueTable"]
 TABLES += ["uniform", "normal", "flush", "finish", "save", "load"]

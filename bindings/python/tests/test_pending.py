@@ -41,7 +41,7 @@ def test_waiting_again_returns_the_same_result(world):
 
 def test_errors_are_raised_before_the_start_or_by_wait(world):
     with pytest.raises(uni.UsageError):
-        uni.all_reduce(np.ones(3, dtype="int16"), wait=False)
+        uni.all_reduce(np.ones(3, dtype="longdouble"), wait=False)
     pending = uni.recv(np.ones(3), 0, wait=False, timeout=0.2)
     for _ in range(2):
         with pytest.raises(uni.Timeout, match="recv"):

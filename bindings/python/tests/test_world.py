@@ -151,7 +151,7 @@ def test_kinds_of_errors():
         assert issubclass(kind, uni.Error) and issubclass(kind, builtin)
     with pytest.raises(uni.UsageError) as caught:
         uni.init()
-        uni.all_reduce(np.ones(3, dtype="int16"))
+        uni.all_reduce(np.ones(3, dtype="longdouble"))
     assert caught.value.operation == "all_reduce"
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from unisono import _native
 from unisono import default_world as default
-from unisono.arrays import bfloat16, name_of, take_over
+from unisono.arrays import extension_type, is_extension, name_of, take_over
 from unisono.default_world import joined as joined
 from unisono.default_world import world as world
 from unisono.errors import Error, UsageError
@@ -149,14 +149,14 @@ class World(Group):
 
         Args:
             shape: The shape.
-            dtype: The element type; bfloat16 needs the package ml_dtypes.
+            dtype: The element type; bfloat16 and types of 8 bits need the package ml_dtypes.
 
         Returns:
             The array, uninitialized. Its memory is freed when the array and all its views are gone.
         """
         name = name_of(dtype)
-        if name == "bfloat16":
-            bfloat16()
+        if is_extension(name):
+            extension_type(name)
         return take_over(self._world.empty(_extents(shape), name), None)
 
     @overload
