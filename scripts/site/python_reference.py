@@ -20,9 +20,17 @@ VERBS = [
     "all_reduce",
     "reduce_scatter",
     "scan",
+    "exscan",
     "all_to_all",
     "send",
     "recv",
+    "sendrecv",
+    "broadcast_object",
+    "all_gather_object",
+    "gather_object",
+    "scatter_object",
+    "send_object",
+    "recv_object",
 ]
 TABLES = ["Table", "ArrayTable", "MatrixTable", "SparseMatrixTable", "KeyValueTable"]
 TABLES += ["uniform", "normal", "flush", "finish", "save", "load"]
@@ -35,8 +43,7 @@ PAGES: dict[str, tuple[str, str, list[str | tuple[str, list[str]]]]] = {
     "world": (
         "World and collectives",
         "[Collectives](../../docs/guide/collectives.md), [launching](../../docs/guide/launching.md)",
-        # A submodule has the name of the function `world`, which is defined in another one.
-        [*(f"unisono.{name}" for name in WORLD + VERBS), "unisono.default_world.world"],
+        [f"unisono.{name}" for name in WORLD + VERBS],
     ),
     "tables": (
         "Tables",

@@ -7,6 +7,22 @@ use crate::error::{Error, Result};
 use crate::memory::{DType, ReduceOp};
 use crate::transport::Verb;
 
+/// The types that an operation takes, and what to do about one that it does not take.
+#[cold]
+fn type_for(operation: ReduceOp, dtype: DType) -> (&'static str, &'static str) {
+    let is_small = !dtype.is_float() && !ReduceOp::Sum.takes(dtype);
+    match operation {
+        _ if is_small => ("a type in which the library computes", "convert to float32 or bfloat16"),
+        ReduceOp::Avg => {
+            ("a floating or complex type", "use sum and divide as you see fit, or convert to a floating type")
+        }
+        ReduceOp::Min | ReduceOp::Max => {
+            ("a type whose values have an order", "reduce the absolute values, or the two parts")
+        }
+        _ => ("an integer or boolean type", "convert first, for example with x != 0"),
+    }
+}
+
 impl Raw<'_> {
     /// The error for an invalid call. It counts as a call: the other ranks may be making it.
     pub(super) fn reject(
@@ -31,9 +47,9 @@ impl Raw<'_> {
             let expected = format!("a root below {}", self.group.size());
             return Err(self.reject(verb, expected, root.to_string(), "ranks count from 0"));
         }
-        if spec.operation == Some(ReduceOp::Avg) && !spec.dtype.is_float() {
-            let advice = "use sum and divide as you see fit, or convert to a floating type";
-            return Err(self.reject(verb, "a floating type for avg", spec.dtype.name(), advice));
+        if let Some(operation) = spec.operation.filter(|operation| !operation.takes(spec.dtype)) {
+            let (expected, advice) = type_for(operation, spec.dtype);
+            return Err(self.reject(verb, format!("{expected} for {operation}"), spec.dtype.name(), advice));
         }
         let (input, output) = buffers.bytes();
         let (input_count, output_count) = match spec.verb.lengths {

@@ -56,7 +56,7 @@ impl HostCall<'_> {
         let levels = group.hierarchy(self.call)?;
         let in_order = levels.is_none_or(|levels| levels.hosts.iter().flatten().copied().eq(0..group.size()));
         match self.has_many_hosts(levels) {
-            true if in_order && !self.spec.dtype.is_float() => windows(bytes.len(), LONG_WINDOW)
+            true if in_order && self.spec.dtype.is_exact() => windows(bytes.len(), LONG_WINDOW)
                 .try_for_each(|window| self.scan_over_hosts(levels, &mut bytes[window])),
             true if bytes.len() * group.size() <= GATHER_LIMIT => self.scan_by_gathering(bytes),
             _ => self.scan_in_parts(bytes),

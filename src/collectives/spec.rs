@@ -76,6 +76,12 @@ impl<'a> CollectiveSpec<'a> {
         (self.dtype, self.operation.unwrap_or(ReduceOp::Sum))
     }
 
+    /// Whether it can work on device memory; otherwise it goes through host memory.
+    pub fn has_kernels(&self) -> bool {
+        let folds = |operation: ReduceOp| operation.has_kernels() && self.dtype.has_kernels();
+        self.verb.jobs.is_some() && self.operation.is_none_or(folds)
+    }
+
     /// The root; rank 0 for verbs without one.
     pub fn root_rank(&self) -> usize {
         self.root.unwrap_or(0)

@@ -14,6 +14,11 @@ use crate::memory::{DType, Element};
 use crate::transport::Call;
 use crate::world::Group;
 
+/// The names of the element types that exchanges take.
+fn kernel_types() -> String {
+    DType::KERNELS.map(DType::name).join(", ")
+}
+
 /// Options of an exchange.
 #[derive(Debug, Clone, Copy)]
 pub struct ExchangeOptions {
@@ -78,6 +83,11 @@ impl Exchange {
                 format!("a plan for rank {} of {}, and one field or more", group.rank(), group.size());
             let received = format!("one for rank {rank} of {ranks}, and {fields}");
             let error = Error::usage("halo plan", expected, received, "make the grid as large as the group");
+            return Err(error.at_rank(group.members()[group.rank()]));
+        }
+        if !dtype.has_kernels() {
+            group.skip_call();
+            let error = Error::usage("halo plan", kernel_types(), dtype.name(), "convert the array first");
             return Err(error.at_rank(group.members()[group.rank()]));
         }
         let element = dtype.size() * fields;

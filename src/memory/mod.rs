@@ -1,5 +1,7 @@
 //! Layer 1: element types, reductions and copies over plain memory. It knows no ranks.
 
+mod bits;
+mod complex;
 mod copy;
 mod dtype;
 pub(crate) mod each;

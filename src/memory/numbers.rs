@@ -90,8 +90,8 @@ macro_rules! stored_as_is {
 }
 
 floats!(f32, f64);
-integers!(i8, u8, i32, i64);
-stored_as_is!(f32, f64, i8, u8, i32, i64);
+integers!(i8, u8, i16, u16, i32, u32, i64, u64);
+stored_as_is!(f32, f64, i8, u8, i16, u16, i32, u32, i64, u64);
 
 impl StoredNumber for f16 {
     type Wide = f32;

@@ -5,6 +5,8 @@
 
 use half::{bf16, f16};
 
+use super::bits::{Bits, Truth};
+use super::complex::Complex;
 use super::numbers::{Accumulator, StoredNumber};
 use super::{DType, ReduceOp};
 
@@ -75,10 +77,18 @@ unsafe fn combine_any(dtype: DType, operation: ReduceOp, job: &FoldJob) {
             DType::F64 => by_operation::<f64>(operation, job),
             DType::F16 => by_operation::<f16>(operation, job),
             DType::BF16 => by_operation::<bf16>(operation, job),
-            DType::I8 => by_operation::<i8>(operation, job),
-            DType::U8 => by_operation::<u8>(operation, job),
-            DType::I32 => by_operation::<i32>(operation, job),
-            DType::I64 => by_operation::<i64>(operation, job),
+            DType::I8 => by_any_operation::<i8>(operation, job),
+            DType::U8 => by_any_operation::<u8>(operation, job),
+            DType::I16 => by_any_operation::<i16>(operation, job),
+            DType::U16 => by_any_operation::<u16>(operation, job),
+            DType::I32 => by_any_operation::<i32>(operation, job),
+            DType::U32 => by_any_operation::<u32>(operation, job),
+            DType::I64 => by_any_operation::<i64>(operation, job),
+            DType::U64 => by_any_operation::<u64>(operation, job),
+            DType::Bool => by_any_operation::<Truth>(operation, job),
+            DType::C64 => by_operation::<Complex<f32>>(operation, job),
+            DType::C128 => by_operation::<Complex<f64>>(operation, job),
+            _ => unreachable!("{operation} of {dtype} was rejected"),
         }
     }
 }
@@ -94,6 +104,7 @@ unsafe fn by_operation<T: StoredNumber>(operation: ReduceOp, job: &FoldJob) {
             ReduceOp::Prod => fold::<T>(job, T::Wide::multiply),
             ReduceOp::Min => fold::<T>(job, T::Wide::minimum),
             ReduceOp::Max => fold::<T>(job, T::Wide::maximum),
+            _ => unreachable!("{operation} is not defined for the type and was rejected"),
         }
     }
 }
@@ -101,17 +112,61 @@ unsafe fn by_operation<T: StoredNumber>(operation: ReduceOp, job: &FoldJob) {
 /// # Safety
 /// As [`combine`], with elements of type `T`.
 #[inline(always)]
+unsafe fn by_any_operation<T: StoredNumber<Wide: Bits>>(operation: ReduceOp, job: &FoldJob) {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        match operation {
+            ReduceOp::Band => fold::<T>(job, T::Wide::bit_and),
+            ReduceOp::Bor => fold::<T>(job, T::Wide::bit_or),
+            ReduceOp::Bxor => fold::<T>(job, T::Wide::bit_xor),
+            ReduceOp::Land => fold_truth::<T>(job, T::Wide::bit_and),
+            ReduceOp::Lor => fold_truth::<T>(job, T::Wide::bit_or),
+            _ => by_operation::<T>(operation, job),
+        }
+    }
+}
+
+/// Folds the truth of the values: a single source, too, becomes 0 or 1.
+///
+/// # Safety
+/// As [`combine`], with elements of type `T`.
+#[inline(always)]
+unsafe fn fold_truth<T: StoredNumber<Wide: Bits>>(
+    job: &FoldJob,
+    operation: impl Fn(T::Wide, T::Wide) -> T::Wide,
+) {
+    // SAFETY: passed on from the caller; a truth is stored as its number.
+    unsafe { fold_from::<T>(job, T::Wide::truth, operation) }
+}
+
+/// # Safety
+/// As [`combine`], with elements of type `T`.
+#[inline(always)]
 unsafe fn fold<T: StoredNumber>(job: &FoldJob, operation: impl Fn(T::Wide, T::Wide) -> T::Wide) {
+    // SAFETY: passed on from the caller.
+    unsafe { fold_from::<T>(job, |value| value, operation) }
+}
+
+/// Folds what `read` makes of the values.
+///
+/// # Safety
+/// As [`combine`], with elements of type `T`.
+#[inline(always)]
+unsafe fn fold_from<T: StoredNumber>(
+    job: &FoldJob,
+    read: impl Fn(T::Wide) -> T::Wide,
+    operation: impl Fn(T::Wide, T::Wide) -> T::Wide,
+) {
     let Some((first, others)) = job.sources.split_first() else { return };
     let mut start = 0;
     while start + LANES <= job.count {
         // SAFETY: all lanes are below `job.count`, for which the caller vouches.
-        unsafe { fold_lanes::<T, LANES>(job, (*first, others), start, &operation) };
+        unsafe { fold_lanes::<T, LANES>(job, (*first, others), start, (&read, &operation)) };
         start += LANES;
     }
     for index in start..job.count {
         // SAFETY: the index is below `job.count`, for which the caller vouches.
-        unsafe { fold_lanes::<T, 1>(job, (*first, others), index, &operation) };
+        unsafe { fold_lanes::<T, 1>(job, (*first, others), index, (&read, &operation)) };
     }
 }
 
@@ -128,7 +183,7 @@ unsafe fn fold_lanes<T: StoredNumber, const LANES: usize>(
     job: &FoldJob,
     (first, others): (*const u8, &[*const u8]),
     start: usize,
-    operation: &impl Fn(T::Wide, T::Wide) -> T::Wide,
+    (convert, operation): (&impl Fn(T::Wide) -> T::Wide, &impl Fn(T::Wide, T::Wide) -> T::Wide),
 ) {
     let mut values = [T::Wide::default(); LANES];
     let mut other_values = [T::Wide::default(); LANES];
@@ -136,10 +191,13 @@ unsafe fn fold_lanes<T: StoredNumber, const LANES: usize>(
     let read =
         |source: *const u8| unsafe { source.cast::<T>().add(start).cast::<[T; LANES]>().read_unaligned() };
     T::widen_all(&read(first), &mut values);
+    for value in &mut values {
+        *value = convert(*value);
+    }
     for &other in others {
         T::widen_all(&read(other), &mut other_values);
         for (value, other) in values.iter_mut().zip(&other_values) {
-            *value = operation(*value, *other);
+            *value = operation(*value, convert(*other));
         }
     }
     if job.divisor > 1 {
@@ -226,6 +284,65 @@ mod tests {
     fn integers_wrap_around() {
         assert_eq!(run(DType::U8, ReduceOp::Sum, &[vec![200u8], vec![100]], 1)[0], [44]);
         assert_eq!(run(DType::I8, ReduceOp::Prod, &[vec![64i8], vec![4], vec![1]], 1)[0], [0]);
+    }
+
+    #[test]
+    fn bits_are_combined_and_logical_operations_return_zero_or_one() {
+        let rows = [vec![0b1100u16, 0, 7], vec![0b1010, 0, 0], vec![0b1001, 0, 0xffff]];
+        let fold = |operation| run(DType::U16, operation, &rows, 2)[1].clone();
+        assert_eq!(fold(ReduceOp::Band), [0b1000, 0, 0]);
+        assert_eq!(fold(ReduceOp::Bor), [0b1111, 0, 0xffff]);
+        assert_eq!(fold(ReduceOp::Bxor), [0b1111, 0, 0xfff8]);
+        assert_eq!(fold(ReduceOp::Land), [1, 0, 0]);
+        assert_eq!(fold(ReduceOp::Lor), [1, 0, 1]);
+        assert_eq!(run(DType::I64, ReduceOp::Land, &[vec![-5i64, 0]], 1)[0], [1, 0], "of a single source");
+        assert_eq!(run(DType::I8, ReduceOp::Band, &[vec![-1i8], vec![0x70]], 1)[0], [0x70]);
+    }
+
+    #[test]
+    fn booleans_are_normalised_and_counted_once() {
+        let rows = [vec![0u8, 1, 2, 0xff], vec![0, 1, 0, 0]];
+        for (operation, expected) in [
+            (ReduceOp::Sum, [0, 1, 1, 1]),
+            (ReduceOp::Max, [0, 1, 1, 1]),
+            (ReduceOp::Lor, [0, 1, 1, 1]),
+            (ReduceOp::Bor, [0, 1, 1, 1]),
+            (ReduceOp::Prod, [0, 1, 0, 0]),
+            (ReduceOp::Min, [0, 1, 0, 0]),
+            (ReduceOp::Land, [0, 1, 0, 0]),
+            (ReduceOp::Band, [0, 1, 0, 0]),
+            (ReduceOp::Bxor, [0, 0, 1, 1]),
+        ] {
+            assert_eq!(run(DType::Bool, operation, &rows, 1)[0], expected, "{operation}");
+        }
+    }
+
+    #[test]
+    fn complex_numbers_are_added_multiplied_and_divided() {
+        let rows: Vec<Vec<[f64; 2]>> = vec![vec![[1.0, 2.0]; 70], vec![[3.0, -1.0]; 70]];
+        let fold = |operation| run(DType::C128, operation, &rows, 1)[0].clone();
+        assert_eq!(fold(ReduceOp::Sum), vec![[4.0, 1.0]; 70]);
+        assert_eq!(fold(ReduceOp::Avg), vec![[2.0, 0.5]; 70]);
+        assert_eq!(fold(ReduceOp::Prod), vec![[5.0, 5.0]; 70]);
+        let rows: Vec<Vec<[f32; 2]>> = vec![vec![[0.0, 1.0]; 3]; 4];
+        assert_eq!(run(DType::C64, ReduceOp::Prod, &rows, 1)[0], vec![[1.0, 0.0]; 3]);
+        let mut sums = [9.0f32, 3.0].map(f32::to_ne_bytes).concat();
+        divide(&mut sums, DType::C64, 3);
+        assert_eq!(sums, [3.0f32, 1.0].map(f32::to_ne_bytes).concat());
+    }
+
+    #[test]
+    fn every_defined_reduction_has_a_kernel() {
+        for dtype in DType::ALL {
+            for operation in ReduceOp::ALL.into_iter().filter(|operation| operation.takes(dtype)) {
+                let bytes = vec![vec![0u8; 65 * dtype.size()]; 3];
+                let sources: Vec<_> = bytes.iter().map(|row| row.as_ptr()).collect();
+                let mut result = bytes[0].clone();
+                // SAFETY: all buffers have 65 elements and do not overlap.
+                unsafe { combine(dtype, operation, 65, &sources, &[result.as_mut_ptr()]) };
+                assert_eq!(result, bytes[0], "{operation} of {dtype} zeros");
+            }
+        }
     }
 
     #[test]

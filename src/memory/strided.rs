@@ -216,6 +216,7 @@ pub(crate) unsafe fn add(shape: &Strided, dtype: DType, from: *const u8, to: *mu
             DType::U8 => add_each::<u8>(shape, from.cast(), to.cast()),
             DType::I32 => add_each::<i32>(shape, from.cast(), to.cast()),
             DType::I64 => add_each::<i64>(shape, from.cast(), to.cast()),
+            _ => unreachable!("a halo of {dtype} was rejected"),
         }
     }
 }
@@ -276,6 +277,7 @@ pub(crate) fn value_of(dtype: DType, value: f64) -> [u8; 8] {
         DType::U8 => put(&(value as u8).to_ne_bytes()),
         DType::I32 => put(&(value as i32).to_ne_bytes()),
         DType::I64 => put(&(value as i64).to_ne_bytes()),
+        _ => unreachable!("a halo of {dtype} was rejected"),
     }
     bytes
 }

@@ -17,6 +17,13 @@ fn values(dtype: DType, count: usize, seed: u64) -> Vec<u8> {
             DType::F64 => bytes.extend_from_slice(&(value * 1.000_000_000_1).to_ne_bytes()),
             DType::F16 => bytes.extend_from_slice(&f16::from_f64(value).to_ne_bytes()),
             DType::BF16 => bytes.extend_from_slice(&bf16::from_f64(value).to_ne_bytes()),
+            DType::C64 => {
+                [value as f32, -2.0 * value as f32].map(|part| bytes.extend_from_slice(&part.to_ne_bytes()));
+            }
+            DType::C128 => {
+                [value, value * -1.000_000_000_1].map(|part| bytes.extend_from_slice(&part.to_ne_bytes()));
+            }
+            DType::Bool => bytes.push((state >> 63) as u8),
             _ => bytes.extend_from_slice(&state.to_be_bytes()[..dtype.size()]),
         }
     }
@@ -150,7 +157,7 @@ pub fn run(group: &Group) {
             let case = Case { group, dtype, count, start };
             let short = count <= 1000 || dtype == DType::F16;
             for operation in ReduceOp::ALL {
-                if (operation != ReduceOp::Avg || dtype.is_float()) && (short || operation == ReduceOp::Sum) {
+                if operation.takes(dtype) && (short || operation == ReduceOp::Sum) {
                     case.reductions(operation);
                 }
             }

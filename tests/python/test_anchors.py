@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-BUILT = {"target", ".venv", ".venv-docs", ".venv-openmpi", ".tools", "runs"}
+BUILT = {"target", ".venv", ".venv-dist", ".venv-docs", ".venv-openmpi", ".tools", "runs"}
 LINK = re.compile(r"\]\(([^)\s#]*)#([^)\s]+)\)")
 
 

@@ -90,6 +90,54 @@ typedef enum {
      * int64_t
      */
     UNISONO_I64 = 8,
+    /**
+     * bool
+     */
+    UNISONO_BOOL = 9,
+    /**
+     * int16_t
+     */
+    UNISONO_I16 = 10,
+    /**
+     * uint16_t
+     */
+    UNISONO_U16 = 11,
+    /**
+     * uint32_t
+     */
+    UNISONO_U32 = 12,
+    /**
+     * uint64_t
+     */
+    UNISONO_U64 = 13,
+    /**
+     * float complex: the real and the imaginary part
+     */
+    UNISONO_C64 = 14,
+    /**
+     * double complex
+     */
+    UNISONO_C128 = 15,
+    /**
+     * Four bits of exponent, three of mantissa, no infinities; moved, not reduced, as the types that follow
+     */
+    UNISONO_F8_E4M3FN = 16,
+    /**
+     * The same without a negative zero
+     */
+    UNISONO_F8_E4M3FNUZ = 17,
+    /**
+     * Five bits of exponent, two of mantissa
+     */
+    UNISONO_F8_E5M2 = 18,
+    /**
+     * The same without infinities and a negative zero
+     */
+    UNISONO_F8_E5M2FNUZ = 19,
+    /**
+     * A power of two: eight bits of exponent
+     */
+    UNISONO_F8_E8M0FNU = 20,
 } unisono_dtype;
 
 /**
@@ -101,7 +149,7 @@ typedef enum {
      */
     UNISONO_SUM = 1,
     /**
-     * The mean; floating-point types only.
+     * The mean; floating-point and complex types only.
      */
     UNISONO_AVG = 2,
     /**
@@ -109,13 +157,33 @@ typedef enum {
      */
     UNISONO_PROD = 3,
     /**
-     * The minimum; NaN if any value is NaN.
+     * The minimum; NaN if any value is NaN; not for complex types.
      */
     UNISONO_MIN = 4,
     /**
-     * The maximum; NaN if any value is NaN.
+     * The maximum; NaN if any value is NaN; not for complex types.
      */
     UNISONO_MAX = 5,
+    /**
+     * Bitwise and; integers and bool only, as the operations that follow.
+     */
+    UNISONO_BAND = 6,
+    /**
+     * Bitwise or.
+     */
+    UNISONO_BOR = 7,
+    /**
+     * Bitwise exclusive or.
+     */
+    UNISONO_BXOR = 8,
+    /**
+     * Logical and: 1 if no value is 0.
+     */
+    UNISONO_LAND = 9,
+    /**
+     * Logical or: 1 if any value is not 0.
+     */
+    UNISONO_LOR = 10,
 } unisono_op;
 
 /**

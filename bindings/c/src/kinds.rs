@@ -46,6 +46,30 @@ pub enum ElementType {
     UNISONO_I32 = 7,
     /// int64_t
     UNISONO_I64 = 8,
+    /// bool
+    UNISONO_BOOL = 9,
+    /// int16_t
+    UNISONO_I16 = 10,
+    /// uint16_t
+    UNISONO_U16 = 11,
+    /// uint32_t
+    UNISONO_U32 = 12,
+    /// uint64_t
+    UNISONO_U64 = 13,
+    /// float complex: the real and the imaginary part
+    UNISONO_C64 = 14,
+    /// double complex
+    UNISONO_C128 = 15,
+    /// Four bits of exponent, three of mantissa, no infinities; moved, not reduced, as the types that follow
+    UNISONO_F8_E4M3FN = 16,
+    /// The same without a negative zero
+    UNISONO_F8_E4M3FNUZ = 17,
+    /// Five bits of exponent, two of mantissa
+    UNISONO_F8_E5M2 = 18,
+    /// The same without infinities and a negative zero
+    UNISONO_F8_E5M2FNUZ = 19,
+    /// A power of two: eight bits of exponent
+    UNISONO_F8_E8M0FNU = 20,
 }
 
 /// A reduction: how the values of several ranks are combined.
@@ -54,14 +78,24 @@ pub enum ElementType {
 pub enum Operation {
     /// The sum; integers wrap around.
     UNISONO_SUM = 1,
-    /// The mean; floating-point types only.
+    /// The mean; floating-point and complex types only.
     UNISONO_AVG = 2,
     /// The product; integers wrap around.
     UNISONO_PROD = 3,
-    /// The minimum; NaN if any value is NaN.
+    /// The minimum; NaN if any value is NaN; not for complex types.
     UNISONO_MIN = 4,
-    /// The maximum; NaN if any value is NaN.
+    /// The maximum; NaN if any value is NaN; not for complex types.
     UNISONO_MAX = 5,
+    /// Bitwise and; integers and bool only, as the operations that follow.
+    UNISONO_BAND = 6,
+    /// Bitwise or.
+    UNISONO_BOR = 7,
+    /// Bitwise exclusive or.
+    UNISONO_BXOR = 8,
+    /// Logical and: 1 if no value is 0.
+    UNISONO_LAND = 9,
+    /// Logical or: 1 if any value is not 0.
+    UNISONO_LOR = 10,
 }
 
 impl FfiArgs {
@@ -117,8 +151,21 @@ mod tests {
             (ElementType::UNISONO_U8, DType::U8),
             (ElementType::UNISONO_I32, DType::I32),
             (ElementType::UNISONO_I64, DType::I64),
+            (ElementType::UNISONO_BOOL, DType::Bool),
+            (ElementType::UNISONO_I16, DType::I16),
+            (ElementType::UNISONO_U16, DType::U16),
+            (ElementType::UNISONO_U32, DType::U32),
+            (ElementType::UNISONO_U64, DType::U64),
+            (ElementType::UNISONO_C64, DType::C64),
+            (ElementType::UNISONO_C128, DType::C128),
+            (ElementType::UNISONO_F8_E4M3FN, DType::F8E4M3FN),
+            (ElementType::UNISONO_F8_E4M3FNUZ, DType::F8E4M3FNUZ),
+            (ElementType::UNISONO_F8_E5M2, DType::F8E5M2),
+            (ElementType::UNISONO_F8_E5M2FNUZ, DType::F8E5M2FNUZ),
+            (ElementType::UNISONO_F8_E8M0FNU, DType::F8E8M0FNU),
         ];
         let args = FfiArgs::new("test");
+        assert_eq!(types.len(), DType::ALL.len());
         for (number, dtype) in types {
             assert_eq!(args.dtype(number as i32).unwrap(), dtype);
         }
@@ -128,11 +175,17 @@ mod tests {
             (Operation::UNISONO_PROD, ReduceOp::Prod),
             (Operation::UNISONO_MIN, ReduceOp::Min),
             (Operation::UNISONO_MAX, ReduceOp::Max),
+            (Operation::UNISONO_BAND, ReduceOp::Band),
+            (Operation::UNISONO_BOR, ReduceOp::Bor),
+            (Operation::UNISONO_BXOR, ReduceOp::Bxor),
+            (Operation::UNISONO_LAND, ReduceOp::Land),
+            (Operation::UNISONO_LOR, ReduceOp::Lor),
         ];
+        assert_eq!(operations.len(), ReduceOp::ALL.len());
         for (number, operation) in operations {
             assert_eq!(args.operation(number as i32).unwrap(), operation);
         }
         assert!(args.dtype(0).is_err() && args.dtype(257).is_err() && args.dtype(-1).is_err());
-        assert!(args.operation(6).is_err());
+        assert!(args.operation(11).is_err());
     }
 }

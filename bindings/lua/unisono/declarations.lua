@@ -1,6 +1,6 @@
 -- What these files use of bindings/c/include/unisono.h: run `make header` after a change.
 return [[
-typedef enum { UNISONO_F32 = 1, UNISONO_F64 = 2, UNISONO_F16 = 3, UNISONO_BF16 = 4, UNISONO_I8 = 5, UNISONO_U8 = 6, UNISONO_I32 = 7, UNISONO_I64 = 8, } unisono_dtype;
+typedef enum { UNISONO_F32 = 1, UNISONO_F64 = 2, UNISONO_F16 = 3, UNISONO_BF16 = 4, UNISONO_I8 = 5, UNISONO_U8 = 6, UNISONO_I32 = 7, UNISONO_I64 = 8, UNISONO_BOOL = 9, UNISONO_I16 = 10, UNISONO_U16 = 11, UNISONO_U32 = 12, UNISONO_U64 = 13, UNISONO_C64 = 14, UNISONO_C128 = 15, UNISONO_F8_E4M3FN = 16, UNISONO_F8_E4M3FNUZ = 17, UNISONO_F8_E5M2 = 18, UNISONO_F8_E5M2FNUZ = 19, UNISONO_F8_E8M0FNU = 20, } unisono_dtype;
 typedef uint64_t unisono_group;
 typedef uint64_t unisono_pending;
 typedef uint64_t unisono_options;

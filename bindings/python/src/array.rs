@@ -207,10 +207,7 @@ impl<'a> BorrowedArray<'a> {
     pub(crate) fn known_type(&self) -> Result<DType> {
         self.dtype.clone().map_err(|name| {
             let supported = DType::ALL.map(DType::name).join(", ");
-            let advice = match name.starts_with("complex") {
-                true => "pass a real view of it: torch.view_as_real(x), or x.view(x.real.dtype)",
-                false => "convert it first, for example with x.astype(\"float32\")",
-            };
+            let advice = "convert it first, for example with x.astype(\"float32\")";
             Error::usage(self.operation, supported, name, advice)
         })
     }
@@ -225,27 +222,39 @@ impl<'a> BorrowedArray<'a> {
     }
 }
 
-/// The element type of a NumPy array. The package ml_dtypes adds `bfloat16` to NumPy.
+/// NumPy's types by their numbers. C's `long` and `long long` have eight bytes on Linux.
+const BUILT_IN: [(NPY_TYPES, DType); 16] = [
+    (NPY_TYPES::NPY_FLOAT, DType::F32),
+    (NPY_TYPES::NPY_DOUBLE, DType::F64),
+    (NPY_TYPES::NPY_HALF, DType::F16),
+    (NPY_TYPES::NPY_BYTE, DType::I8),
+    (NPY_TYPES::NPY_UBYTE, DType::U8),
+    (NPY_TYPES::NPY_SHORT, DType::I16),
+    (NPY_TYPES::NPY_USHORT, DType::U16),
+    (NPY_TYPES::NPY_INT, DType::I32),
+    (NPY_TYPES::NPY_UINT, DType::U32),
+    (NPY_TYPES::NPY_LONG, DType::I64),
+    (NPY_TYPES::NPY_LONGLONG, DType::I64),
+    (NPY_TYPES::NPY_ULONG, DType::U64),
+    (NPY_TYPES::NPY_ULONGLONG, DType::U64),
+    (NPY_TYPES::NPY_BOOL, DType::Bool),
+    (NPY_TYPES::NPY_CFLOAT, DType::C64),
+    (NPY_TYPES::NPY_CDOUBLE, DType::C128),
+];
+
+/// The element type of a NumPy array. The package ml_dtypes adds `bfloat16` and types of eight bits to NumPy.
 fn numpy_type(descriptor: &Bound<'_, PyArrayDescr>) -> Result<DType, String> {
     if matches!(descriptor.byteorder(), b'=' | b'|' | b'<') || cfg!(target_endian = "big") {
         let number = descriptor.num();
         let is = |candidate: NPY_TYPES| number == candidate as i32;
-        if is(NPY_TYPES::NPY_FLOAT) {
-            return Ok(DType::F32);
-        } else if is(NPY_TYPES::NPY_DOUBLE) {
-            return Ok(DType::F64);
-        } else if is(NPY_TYPES::NPY_HALF) {
-            return Ok(DType::F16);
-        } else if is(NPY_TYPES::NPY_BYTE) {
-            return Ok(DType::I8);
-        } else if is(NPY_TYPES::NPY_UBYTE) {
-            return Ok(DType::U8);
-        } else if is(NPY_TYPES::NPY_INT) {
-            return Ok(DType::I32);
-        } else if is(NPY_TYPES::NPY_LONG) || is(NPY_TYPES::NPY_LONGLONG) {
-            return Ok(if descriptor.itemsize() == 4 { DType::I32 } else { DType::I64 });
-        } else if descriptor.typeobj().name().is_ok_and(|name| name == "bfloat16") {
-            return Ok(DType::BF16);
+        if let Some((_, dtype)) = BUILT_IN.iter().find(|(candidate, _)| is(*candidate)) {
+            return Ok(*dtype);
+        }
+        // The types of ml_dtypes have names, and no numbers of NumPy's.
+        let name = descriptor.typeobj().name();
+        let named = name.ok().and_then(|name| DType::from_name(&name.to_string_lossy()));
+        if let Some(dtype) = named.filter(|dtype| dtype.size() == descriptor.itemsize()) {
+            return Ok(dtype);
         }
     }
     Err(descriptor.to_string())

@@ -157,7 +157,7 @@ pub(crate) fn text<'a>(x: Arg<'a, '_>, operation: &str, expected: &str, advice: 
 pub(crate) fn parse_reduce_op(op: Arg<'_, '_>, operation: &str) -> PyResult<ReduceOp> {
     op.extract().ok().and_then(ReduceOp::from_name).ok_or_else(|| {
         let known = ReduceOp::ALL.map(ReduceOp::name).join(", ");
-        let advice = "pass its name: \"avg\" for a mean, \"sum\", \"prod\", \"min\" or \"max\"";
+        let advice = "pass its name, such as \"avg\" for a mean";
         rejected(op, operation, &format!("op to be one of {known}"), advice)
     })
 }

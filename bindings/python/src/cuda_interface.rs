@@ -10,6 +10,7 @@ use unisono::{DType, Error};
 
 use crate::array::BorrowedArray;
 use crate::errors::raise;
+use crate::memory::{has_code, type_code};
 use crate::nvidia;
 
 /// Borrows the array's memory; work on it is ordered after the stream that the array names.
@@ -83,14 +84,8 @@ fn is_contiguous(shape: &[usize], strides: &[isize], size: usize) -> bool {
 
 /// The element type of a type string such as "<f4".
 fn named(name: &str) -> Result<DType, String> {
-    match name.trim_start_matches(['<', '|', '=']) {
-        "f4" => Ok(DType::F32),
-        "f8" => Ok(DType::F64),
-        "f2" => Ok(DType::F16),
-        "i1" => Ok(DType::I8),
-        "u1" => Ok(DType::U8),
-        "i4" => Ok(DType::I32),
-        "i8" => Ok(DType::I64),
-        _ => Err(name.to_string()),
-    }
+    let code = name.trim_start_matches(['<', '|', '=']);
+    // Types that NumPy lacks have codes that say nothing about their values.
+    let is_meant = |dtype: &DType| has_code(*dtype) && type_code(*dtype) == code;
+    DType::ALL.into_iter().find(is_meant).ok_or_else(|| name.to_string())
 }

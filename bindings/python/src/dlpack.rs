@@ -31,6 +31,13 @@ const INT: u8 = 0;
 const UNSIGNED: u8 = 1;
 const FLOAT: u8 = 2;
 const BFLOAT: u8 = 4;
+const COMPLEX: u8 = 5;
+const BOOL: u8 = 6;
+const FLOAT8_E4M3FN: u8 = 10;
+const FLOAT8_E4M3FNUZ: u8 = 11;
+const FLOAT8_E5M2: u8 = 12;
+const FLOAT8_E5M2FNUZ: u8 = 13;
+const FLOAT8_E8M0FNU: u8 = 14;
 
 pub(crate) const UNVERSIONED: &CStr = c"dltensor";
 pub(crate) const VERSIONED: &CStr = c"dltensor_versioned";
@@ -312,9 +319,21 @@ pub(crate) fn element(dtype: DLDataType) -> Result<DType, String> {
         (FLOAT, 16, 1) => Ok(DType::F16),
         (BFLOAT, 16, 1) => Ok(DType::BF16),
         (INT, 8, 1) => Ok(DType::I8),
-        (UNSIGNED, 8, 1) => Ok(DType::U8),
+        (INT, 16, 1) => Ok(DType::I16),
         (INT, 32, 1) => Ok(DType::I32),
         (INT, 64, 1) => Ok(DType::I64),
+        (UNSIGNED, 8, 1) => Ok(DType::U8),
+        (UNSIGNED, 16, 1) => Ok(DType::U16),
+        (UNSIGNED, 32, 1) => Ok(DType::U32),
+        (UNSIGNED, 64, 1) => Ok(DType::U64),
+        (COMPLEX, 64, 1) => Ok(DType::C64),
+        (COMPLEX, 128, 1) => Ok(DType::C128),
+        (BOOL, 8, 1) => Ok(DType::Bool),
+        (FLOAT8_E4M3FN, 8, 1) => Ok(DType::F8E4M3FN),
+        (FLOAT8_E4M3FNUZ, 8, 1) => Ok(DType::F8E4M3FNUZ),
+        (FLOAT8_E5M2, 8, 1) => Ok(DType::F8E5M2),
+        (FLOAT8_E5M2FNUZ, 8, 1) => Ok(DType::F8E5M2FNUZ),
+        (FLOAT8_E8M0FNU, 8, 1) => Ok(DType::F8E8M0FNU),
         (code, bits, _) => {
             let family =
                 ["int", "uint", "float", "handle", "bfloat", "complex", "bool"].get(usize::from(code));
@@ -326,8 +345,15 @@ pub(crate) fn element(dtype: DLDataType) -> Result<DType, String> {
 /// The DLPack type of an element type.
 pub(crate) fn type_of(dtype: DType) -> DLDataType {
     let code = match dtype {
-        DType::I8 | DType::I32 | DType::I64 => INT,
-        DType::U8 => UNSIGNED,
+        DType::I8 | DType::I16 | DType::I32 | DType::I64 => INT,
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 => UNSIGNED,
+        DType::C64 | DType::C128 => COMPLEX,
+        DType::Bool => BOOL,
+        DType::F8E4M3FN => FLOAT8_E4M3FN,
+        DType::F8E4M3FNUZ => FLOAT8_E4M3FNUZ,
+        DType::F8E5M2 => FLOAT8_E5M2,
+        DType::F8E5M2FNUZ => FLOAT8_E5M2FNUZ,
+        DType::F8E8M0FNU => FLOAT8_E8M0FNU,
         DType::BF16 => BFLOAT,
         DType::F16 | DType::F32 | DType::F64 => FLOAT,
     };

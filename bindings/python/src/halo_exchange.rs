@@ -103,8 +103,9 @@ impl HaloExchange {
         timeout: Arg<'_, '_>,
     ) -> PyResult<HaloExchange> {
         let (dtype, limit) = group.prepare(py, "halo plan", |operation| {
-            let dtype = DType::from_name(dtype).ok_or_else(|| {
-                let supported = DType::ALL.map(DType::name).join(", ");
+            let known = DType::from_name(dtype).filter(|dtype| dtype.has_kernels());
+            let dtype = known.ok_or_else(|| {
+                let supported = DType::KERNELS.map(DType::name).join(", ");
                 raise(py, Error::usage(operation, supported, dtype, "convert the array first"))
             })?;
             Ok((dtype, seconds(timeout, operation)?))

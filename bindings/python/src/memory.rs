@@ -96,6 +96,33 @@ impl AsMut<[u8]> for Memory {
     }
 }
 
+/// The code of a type in NumPy's array interface; for a type that NumPy lacks, that of unsigned integers.
+pub(crate) fn type_code(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F32 => "f4",
+        DType::F64 => "f8",
+        DType::F16 => "f2",
+        DType::I8 => "i1",
+        DType::I16 => "i2",
+        DType::I32 => "i4",
+        DType::I64 => "i8",
+        DType::U8 => "u1",
+        DType::U16 => "u2",
+        DType::U32 => "u4",
+        DType::U64 => "u8",
+        DType::Bool => "b1",
+        DType::C64 => "c8",
+        DType::C128 => "c16",
+        DType::BF16 => "u2",
+        _ => "u1",
+    }
+}
+
+/// Whether the code of a type in NumPy's array interface is its own.
+pub(crate) fn has_code(dtype: DType) -> bool {
+    dtype != DType::BF16 && (dtype.size() != 1 || matches!(dtype, DType::I8 | DType::U8 | DType::Bool))
+}
+
 #[pymethods]
 impl Memory {
     /// The name of the element type.
@@ -111,19 +138,10 @@ impl Memory {
         }
     }
 
-    /// NumPy's array interface. NumPy has no bfloat16: such arrays are exported as uint16, and the caller changes the type.
+    /// NumPy's array interface. The caller changes the type of arrays whose type NumPy lacks.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let name = match self.dtype {
-            DType::F32 => "f4",
-            DType::F64 => "f8",
-            DType::F16 => "f2",
-            DType::BF16 => "u2",
-            DType::I8 => "i1",
-            DType::U8 => "u1",
-            DType::I32 => "i4",
-            DType::I64 => "i8",
-        };
+        let name = type_code(self.dtype);
         let order = if cfg!(target_endian = "big") { ">" } else { "<" };
         let description = PyDict::new(py);
         description.set_item("version", 3)?;

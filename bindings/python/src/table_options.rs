@@ -66,7 +66,8 @@ pub(crate) enum CreatedTable {
 impl TableSpec<'_> {
     /// Parses the arguments; initial values are used only if this rank `is_master`.
     pub(crate) fn parse(&self, py: Python<'_>, kind: TableKind, is_master: bool) -> PyResult<TableRequest> {
-        let dtype = DType::from_name(&self.dtype).ok_or_else(|| {
+        let known = DType::from_name(&self.dtype).filter(|dtype| dtype.has_kernels());
+        let dtype = known.ok_or_else(|| {
             let types = "float32, float64, float16, bfloat16, int32 or int64";
             Error::usage("table", types, &self.dtype, "choose one of these")
         });

@@ -54,7 +54,7 @@ def test_inputs_need_not_be_contiguous_or_writable(verb):
 
 
 @pytest.mark.parametrize("verb", IN_PLACE + INPUTS)
-@pytest.mark.parametrize("dtype", ["int16", "uint32", "complex64", "bool", "object", ">f4", "U3", "M8[s]"])
+@pytest.mark.parametrize("dtype", ["longdouble", "clongdouble", "object", ">f4", ">i2", "U3", "M8[s]"])
 def test_other_types_are_rejected_by_name(verb, dtype):
     with pytest.raises(
         uni.UsageError, match="float32, float64, float16, bfloat16, int8, uint8, int32, int64"
@@ -182,7 +182,7 @@ def test_empty_accepts_every_shape_and_type():
     assert uni.empty(3, np.int32).dtype == np.int32
     assert uni.empty(np.int64(3)).shape == (3,)
     with pytest.raises(uni.UsageError, match="float32"):
-        uni.empty(3, "int16")
+        uni.empty(3, "longdouble")
     with pytest.raises(uni.UsageError, match="fits"):
         uni.empty((2**40, 2**40))
 
@@ -221,8 +221,8 @@ def test_any_dlpack_array_is_accepted():
     x = Lender(np.arange(3.0))
     assert uni.all_reduce(x) is x
     np.testing.assert_array_equal(uni.gather(x), [[0, 1, 2]])
-    with pytest.raises(uni.UsageError, match="int16"):
-        uni.gather(Lender(np.zeros(3, dtype="int16")))
+    with pytest.raises(uni.UsageError, match="lent"):
+        uni.gather(Lender(np.zeros(3, dtype="longdouble")))
     with pytest.raises(uni.UsageError, match="contiguous"):
         uni.all_reduce(Lender(np.zeros((4, 4)).T[1:]))
 

@@ -1,5 +1,6 @@
 """Calls in the background."""
 
+import asyncio
 import gc
 import sys
 import threading
@@ -40,7 +41,7 @@ def test_waiting_again_returns_the_same_result(world):
 
 def test_errors_are_raised_before_the_start_or_by_wait(world):
     with pytest.raises(uni.UsageError):
-        uni.all_reduce(np.ones(3, dtype="int16"), wait=False)
+        uni.all_reduce(np.ones(3, dtype="longdouble"), wait=False)
     pending = uni.recv(np.ones(3), 0, wait=False, timeout=0.2)
     for _ in range(2):
         with pytest.raises(uni.Timeout, match="recv"):
@@ -120,3 +121,57 @@ def test_a_wait_that_an_exception_ended_can_be_repeated(world, monkeypatch):
 
 def test_background_calls_keep_their_order(run_ranks):
     run_ranks(3, "background.py").check()
+
+
+def test_a_coroutine_awaits_a_call(world):
+    async def steps():
+        x = np.arange(3.0)
+        assert await uni.all_reduce(x, wait=False) is x
+        first, second = await asyncio.gather(uni.all_gather(x, wait=False), uni.barrier(wait=False))
+        assert first.shape == (1, 3) and second is None
+        return await world.all_gather(x, wait=False)
+
+    assert asyncio.run(steps()).shape == (1, 3)
+
+
+def test_the_event_loop_runs_while_a_call_does(world):
+    async def both():
+        x = np.zeros(2)
+        waiting = asyncio.ensure_future(uni.recv(x, 0, tag=4, wait=False))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        uni.send(np.arange(2.0), 0, tag=4)
+        assert await waiting is x
+        return x.tolist()
+
+    assert asyncio.run(both()) == [0, 1]
+
+
+def test_a_coroutine_gets_the_exception(world):
+    async def failing():
+        pending = uni.recv(np.zeros(2), 0, tag=5, wait=False, timeout=0.2)
+        for _ in range(2):
+            with pytest.raises(uni.Timeout, match="recv"):
+                await pending
+
+    asyncio.run(failing())
+
+
+def test_a_cancelled_coroutine_leaves_the_call_running(world):
+    x = np.zeros(2)
+    pending = uni.recv(x, 0, tag=6, wait=False)
+
+    async def cancelled():
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(pending, 0.05)
+        assert not pending.done()
+
+    asyncio.run(cancelled())  # the loop is closed when the call ends
+    uni.send(np.arange(2.0), 0, tag=6)
+    assert pending.wait(20) is x and x.tolist() == [0, 1]
+
+    async def again():
+        return await pending
+
+    assert asyncio.run(again()) is x
+    assert uni.all_reduce(np.ones(2)).tolist() == [1, 1]

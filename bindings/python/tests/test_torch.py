@@ -15,6 +15,16 @@ TYPES = [
     torch.uint8,
     torch.int32,
     torch.int64,
+    torch.int16,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
+    torch.bool,
+    torch.complex64,
+    torch.complex128,
+]
+SMALL_TYPES = [
+    getattr(torch, f"float8_{kind}") for kind in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")
 ]
 
 
@@ -50,10 +60,33 @@ def test_tensors_that_need_a_hidden_copy_are_rejected():
     assert torch.equal(uni.gather(torch.arange(6).reshape(2, 3).t())[0], torch.arange(6).reshape(2, 3).t())
 
 
-@pytest.mark.parametrize("bad", [torch.ones(3, dtype=torch.int16), torch.ones(3, dtype=torch.bool)])
-def test_other_types_are_rejected(bad):
-    with pytest.raises(uni.UsageError, match="bfloat16"):
-        uni.all_reduce(bad)
+@pytest.mark.parametrize("dtype", SMALL_TYPES)
+def test_types_of_eight_bits_are_moved(dtype):
+    x = torch.tensor([0.5, 1, 2, 4]).to(dtype)
+    bits = x.view(torch.uint8)
+    assert uni.broadcast(x) is x
+    sent = uni.send(x, 0, wait=False)
+    received = uni.recv(torch.zeros(4, dtype=torch.uint8).view(dtype), 0)
+    sent.wait()
+    results = (received, uni.gather(x)[0], uni.all_gather(x)[0], uni.scatter(x), uni.all_to_all([x])[0])
+    for result in (*results, uni.all_to_all(x), uni.all_gather(x, varied=True)):
+        assert result.dtype == dtype and torch.equal(result.view(torch.uint8), bits)
+    with pytest.raises(uni.UsageError, match=f"for sum, received {str(dtype)[6:]}; convert to float32"):
+        uni.all_reduce(x)
+    assert torch.equal(x.view(torch.uint8), bits)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support")
+def test_other_types_are_rejected():
+    with pytest.raises(uni.UsageError, match=r"bfloat16.*received complex32"):
+        uni.all_reduce(torch.empty(3, dtype=torch.complex32))
+
+
+def test_a_lazily_conjugated_tensor_is_written():
+    x = torch.tensor([1 + 2j, 3j]).conj()
+    assert uni.all_reduce(x) is x and uni.broadcast(x) is x
+    assert x.tolist() == [1 - 2j, -3j]
+    assert uni.all_gather(x)[0].tolist() == [1 - 2j, -3j]
 
 
 @pytest.mark.parametrize("bad", [torch.ones(3, device="meta"), torch.ones(3, 3).to_sparse()])

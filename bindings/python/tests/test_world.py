@@ -151,7 +151,7 @@ def test_kinds_of_errors():
         assert issubclass(kind, uni.Error) and issubclass(kind, builtin)
     with pytest.raises(uni.UsageError) as caught:
         uni.init()
-        uni.all_reduce(np.ones(3, dtype="int16"))
+        uni.all_reduce(np.ones(3, dtype="longdouble"))
     assert caught.value.operation == "all_reduce"
 
 
@@ -204,3 +204,39 @@ def test_leaving_a_world_keeps_the_default_one():
     default.leave()
     with pytest.raises(uni.UsageError, match="there is no world"):
         uni.world()
+
+
+def test_a_world_is_a_context():
+    with uni.init() as world:
+        assert world is uni.world()
+        table = uni.ArrayTable(3)
+        table.add([1, 1, 1], wait=False)
+    with pytest.raises(uni.UsageError, match="no world"):
+        uni.world()
+    with pytest.raises(uni.UsageError, match="after shutdown"):
+        world.barrier()
+    with uni.init() as again:
+        again.leave()  # the end of the context does nothing more
+    assert uni.init() is not again
+
+
+def test_a_joined_world_is_a_context():
+    with uni.World.join(secrets.token_hex(16), rank=0, size=1) as world:
+        assert world.all_reduce(np.ones(2)).sum() == 2
+    with pytest.raises(uni.UsageError, match="after shutdown"):
+        world.barrier()
+
+
+@pytest.mark.parametrize("raised", [ValueError("mine"), KeyboardInterrupt(), SystemExit(3)])
+def test_a_context_ends_with_the_exception_of_its_body(raised):
+    with pytest.raises(type(raised)) as found, uni.init() as world:
+        raise raised
+    assert found.value is raised
+    with pytest.raises(uni.UsageError, match="after shutdown"):
+        world.barrier()
+
+
+def test_a_context_that_fails_does_not_wait_for_adds_of_tables(run_ranks):
+    job = run_ranks(2, "context.py", deadline=120)
+    assert job.status == 3 and "mine" in job.output, job.output
+    assert job.notes[0] == "PeerLost" and float(job.notes[1]) < 20

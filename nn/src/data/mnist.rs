@@ -13,10 +13,10 @@ use crate::shape::Shape;
 
 /// A small subset of MNIST, embedded in the program, so that first runs need no other file.
 const SAMPLE: [(&str, &[u8]); 4] = [
-    ("train-images-idx3-ubyte", include_bytes!("../../../examples/data/mnist/train-images-idx3-ubyte.gz")),
-    ("train-labels-idx1-ubyte", include_bytes!("../../../examples/data/mnist/train-labels-idx1-ubyte.gz")),
-    ("t10k-images-idx3-ubyte", include_bytes!("../../../examples/data/mnist/t10k-images-idx3-ubyte.gz")),
-    ("t10k-labels-idx1-ubyte", include_bytes!("../../../examples/data/mnist/t10k-labels-idx1-ubyte.gz")),
+    ("train-images-idx3-ubyte", include_bytes!("../../data/mnist/train-images-idx3-ubyte.gz")),
+    ("train-labels-idx1-ubyte", include_bytes!("../../data/mnist/train-labels-idx1-ubyte.gz")),
+    ("t10k-images-idx3-ubyte", include_bytes!("../../data/mnist/t10k-images-idx3-ubyte.gz")),
+    ("t10k-labels-idx1-ubyte", include_bytes!("../../data/mnist/t10k-labels-idx1-ubyte.gz")),
 ];
 
 /// The axis lengths of an idx file of bytes.

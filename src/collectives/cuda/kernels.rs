@@ -42,6 +42,7 @@ fn fold_macros(dtype: DType, operation: ReduceOp, vector: usize, sources: usize)
         DType::U8 => "u8",
         DType::I32 => "i32",
         DType::I64 => "i64",
+        _ => unreachable!("folds of {dtype} go through host memory"),
     };
     let (unrolled, unroll) =
         if sources <= LOADS { (sources, LOADS / sources.next_power_of_two()) } else { (0, 1) };
@@ -159,8 +160,8 @@ mod tests {
 
     #[test]
     fn every_fold_compiles() {
-        for dtype in DType::ALL {
-            for operation in ReduceOp::ALL {
+        for dtype in DType::KERNELS {
+            for operation in ReduceOp::ALL.into_iter().filter(|operation| operation.has_kernels()) {
                 let single = (operation == ReduceOp::Sum).then_some((dtype.size(), MAX_BUFFERS));
                 for (vector, sources) in std::iter::once((16, 2)).chain(single) {
                     let (macros, _) = fold_macros(dtype, operation, vector, sources);

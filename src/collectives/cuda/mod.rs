@@ -95,7 +95,7 @@ impl Raw<'_> {
             rendezvous.lend(|| {
                 let (session, descriptors, counts) = DeviceSession::join(&rendezvous, &device, &collective)?;
                 match session.path {
-                    _ if spec.verb.jobs.is_none() => Ok(Some(session)),
+                    _ if !spec.has_kernels() => Ok(Some(session)),
                     Path::Direct | Path::Ipc => {
                         direct::execute(&rendezvous, &session, &collective, (&descriptors, &counts))?;
                         rendezvous.barrier()?;

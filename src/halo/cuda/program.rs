@@ -24,6 +24,7 @@ pub(super) fn kernel_type(dtype: DType) -> &'static str {
         DType::I8 | DType::U8 => "TYPE=Plain<u8>",
         DType::I32 => "TYPE=Plain<u32>",
         DType::I64 => "TYPE=Plain<u64>",
+        _ => unreachable!("a halo of {dtype} was rejected"),
     }
 }
 

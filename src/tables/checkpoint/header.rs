@@ -46,6 +46,18 @@ fn type_name(dtype: DType) -> &'static str {
         DType::U8 => "U8",
         DType::I32 => "I32",
         DType::I64 => "I64",
+        DType::Bool => "BOOL",
+        DType::I16 => "I16",
+        DType::U16 => "U16",
+        DType::U32 => "U32",
+        DType::U64 => "U64",
+        DType::C64 => "C64",
+        DType::C128 => "C128",
+        DType::F8E4M3FN => "F8_E4M3",
+        DType::F8E4M3FNUZ => "F8_E4M3FNUZ",
+        DType::F8E5M2 => "F8_E5M2",
+        DType::F8E5M2FNUZ => "F8_E5M2FNUZ",
+        DType::F8E8M0FNU => "F8_E8M0",
     }
 }
 

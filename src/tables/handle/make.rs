@@ -40,7 +40,7 @@ impl TableDefinition {
         let reject = |expected: &str, received: String, advice: &str| {
             Err(Error::usage("table", expected, received, advice))
         };
-        if matches!(self.dtype, DType::I8 | DType::U8) {
+        if !self.dtype.has_kernels() || matches!(self.dtype, DType::I8 | DType::U8) {
             let types = "float32, float64, float16, bfloat16, int32 or int64";
             return reject(types, self.dtype.to_string(), "choose one of these");
         }

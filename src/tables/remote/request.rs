@@ -244,8 +244,8 @@ impl RemoteRequest {
             let (packed, needs_confirm) = (reader.flag()?, reader.flag()?);
             let reply = reader.option(|reader| {
                 let dtype = reader.u8()?;
-                let dtype =
-                    DType::from_number(dtype).ok_or_else(|| malformed(format!("element type {dtype}")))?;
+                let known = DType::from_number(dtype).filter(|dtype| dtype.has_kernels());
+                let dtype = known.ok_or_else(|| malformed(format!("element type {dtype}")))?;
                 Ok((dtype, Compression::from_number(reader.u8()?)?))
             })?;
             let request = RemoteRequest::new(table, worker, verb);

@@ -90,6 +90,7 @@ impl Init {
                 }
                 DType::I8 => element[0] = value as i8 as u8,
                 DType::U8 => element[0] = value as u8,
+                _ => unreachable!("a table of {dtype} was rejected"),
             }
         }
     }

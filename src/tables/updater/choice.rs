@@ -224,8 +224,8 @@ impl UpdaterChoice {
                     DType::ALL.into_iter().filter(|dtype| (built_in.rule)(*dtype).is_some()).collect();
                 let types: Vec<_> = types.iter().map(|dtype| dtype.name()).collect();
                 let advice = match dtype {
-                    DType::I8 | DType::U8 => "choose one of these types",
-                    _ => "choose one of these types, or the updater `add` or `sgd`",
+                    DType::I32 | DType::I64 => "choose one of these types, or the updater `add` or `sgd`",
+                    _ => "choose one of these types",
                 };
                 wrong_type(built_in.name, &types.join(", "), dtype, advice)
             }),

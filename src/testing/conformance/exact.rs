@@ -30,4 +30,8 @@ exact! {
     u8: |value| value as u8, i64::from;
     i32: |value| value as i32, i64::from;
     i64: |value| value as i64, |value| value;
+    i16: |value| value as i16, i64::from;
+    u16: |value| value as u16, i64::from;
+    u32: |value| value as u32, i64::from;
+    u64: |value| value as u64, |value| value as i64;
 }

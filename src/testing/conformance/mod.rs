@@ -32,6 +32,10 @@ pub fn run(group: &Group) -> Result<()> {
     verbs::<u8>(group, &[1, 100_003])?;
     verbs::<i32>(group, &COUNTS)?;
     verbs::<i64>(group, &[3, 9000])?;
+    verbs::<i16>(group, &[1, 517])?;
+    verbs::<u16>(group, &[2049])?;
+    verbs::<u32>(group, &[0, 9001])?;
+    verbs::<u64>(group, &[5])?;
     arena::verbs(group)?;
     order::same_bits_everywhere(group)?;
     order::background_keeps_order(group)?;

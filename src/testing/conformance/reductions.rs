@@ -16,6 +16,11 @@ fn combined<T: Exact>(ranks: usize, count: usize, operation: ReduceOp) -> Vec<T>
             ReduceOp::Prod => column().product(),
             ReduceOp::Min => column().min().unwrap_or(0),
             ReduceOp::Max => column().max().unwrap_or(0),
+            ReduceOp::Band => column().fold(-1, |all, value| all & value),
+            ReduceOp::Bor => column().fold(0, |all, value| all | value),
+            ReduceOp::Bxor => column().fold(0, |all, value| all ^ value),
+            ReduceOp::Land => column().all(|value| value != 0).into(),
+            ReduceOp::Lor => column().any(|value| value != 0).into(),
         } as usize)
     };
     (0..count).map(fold).collect()
@@ -36,9 +41,9 @@ fn input<T: Exact>(rank: usize, count: usize, operation: ReduceOp) -> Vec<T> {
 
 pub(super) fn all<T: Exact>(group: &Group, count: usize) -> Result<()> {
     for operation in ReduceOp::ALL {
-        if operation == ReduceOp::Avg && !T::DTYPE.is_float() {
+        if !operation.takes(T::DTYPE) {
             let rejected = group.all_reduce(&mut values::<T>(0, count), operation);
-            assert!(rejected.is_err(), "the mean of {} must be rejected", T::DTYPE);
+            assert!(rejected.is_err(), "{operation} of {} must be rejected", T::DTYPE);
             continue;
         }
         let expected = combined::<T>(group.size(), count, operation);

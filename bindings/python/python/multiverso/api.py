@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import unisono as uni
+from unisono.tables.names import Updater
 
 # Flags of the original that affect only its internals, not the results of a script.
 _WITHOUT_EFFECT = {
@@ -25,7 +26,7 @@ class Session:
 
     world: uni.World
     consistency: str
-    updater: str
+    updater: Updater
     began_the_world: bool
     is_over: bool = False
     tables: list[weakref.ref[uni.Table]] = field(default_factory=list)
@@ -62,7 +63,8 @@ def init(sync: bool = False, **flags: Any) -> None:
         unisono.UsageError: A flag is unknown.
     """
     global _current
-    updater = str(flags.pop("updater_type", "default"))
+    # Whatever text it is: `ArrayTable` rejects an unknown name.
+    updater = cast(Updater, str(flags.pop("updater_type", "default")))
     # The original's rule of this name; its "momentum_sgd" is an alias already.
     updater = "multiverso_adagrad" if updater == "adagrad" else updater
     role = flags.pop("ps_role", None)

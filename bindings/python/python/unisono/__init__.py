@@ -9,7 +9,14 @@ Example:
     array([1., 1., 1., 1.], dtype=float32)
 """
 
+import sys
 from typing import TYPE_CHECKING, Any
+
+if sys.platform != "linux":
+    raise ImportError(
+        f"unisono: expected Linux, whose shared memory it uses, received {sys.platform}; run it in a Linux "
+        "container or virtual machine"
+    )
 
 from unisono import collectives
 from unisono._native import __version__
@@ -42,7 +49,7 @@ from unisono.tables import (
     save,
     uniform,
 )
-from unisono.world import World, empty, init, shutdown, world
+from unisono.worlds import World, empty, init, shutdown, world
 
 if TYPE_CHECKING:
     from unisono.parameters import ParameterManager

@@ -37,7 +37,7 @@ def take_over(memory: Any, like: object) -> Any:
     if torch is not None and isinstance(like, torch.Tensor):
         return torch.from_dlpack(memory)
     array = np.asarray(memory)
-    return array.view(bfloat16()) if memory.dtype == "bfloat16" else array
+    return array.view(extension_type(memory.dtype)) if is_extension(memory.dtype) else array
 
 
 def in_memory(x: Any) -> Any:
@@ -94,21 +94,39 @@ def reject_masked(
         raise usage_error(operation, "an array without a mask", "a masked one", advice)
 
 
-def bfloat16() -> Any:
-    """NumPy's bfloat16, which the package ml_dtypes provides.
+def is_extension(name: str) -> bool:
+    """Whether a type is one that NumPy lacks: bfloat16, and floating types of eight bits."""
+    return name == "bfloat16" or name.startswith("float8_")
+
+
+def extension_type(name: str) -> Any:
+    """NumPy's type of a name for which `is_extension` holds, which the package ml_dtypes provides.
+
+    Args:
+        name: The name, such as "bfloat16".
 
     Returns:
         The scalar type.
 
     Raises:
-        Unsupported: ml_dtypes is not installed.
+        Unsupported: ml_dtypes is not installed, or too old.
     """
     try:
-        from ml_dtypes import bfloat16
-    except ImportError as error:
-        advice = "pip install ml_dtypes, or pass PyTorch tensors"
-        raise Unsupported(f"NumPy has no bfloat16 of its own; {advice}") from error
-    return bfloat16
+        import ml_dtypes
+
+        return getattr(ml_dtypes, name)
+    except (ImportError, AttributeError) as error:
+        advice = "pip install --upgrade ml_dtypes, or pass PyTorch tensors"
+        raise Unsupported(f"NumPy has no {name} of its own; {advice}") from error
+
+
+def bfloat16() -> Any:
+    """NumPy's bfloat16.
+
+    Returns:
+        The scalar type.
+    """
+    return extension_type("bfloat16")
 
 
 def name_of(dtype: Any) -> str:
@@ -118,10 +136,10 @@ def name_of(dtype: Any) -> str:
         dtype: A NumPy type, a name, or a PyTorch type.
 
     Returns:
-        A name such as ``"float32"``; ``"bfloat16"`` is supported even if NumPy does not know it.
+        A name such as ``"float32"``; names for which `is_extension` holds need no NumPy type.
     """
     if isinstance(dtype, str):
-        return dtype if dtype == "bfloat16" else str(np.dtype(dtype).name)
+        return dtype if is_extension(dtype) else str(np.dtype(dtype).name)
     text = str(dtype)
     if text.startswith("torch."):
         return text.removeprefix("torch.")

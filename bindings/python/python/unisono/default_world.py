@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from unisono.errors import UsageError
 
 if TYPE_CHECKING:
-    from unisono.world import World
+    from unisono.worlds import World
 
 P = ParamSpec("P")
 R = TypeVar("R")

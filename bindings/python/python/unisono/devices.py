@@ -11,7 +11,7 @@ from pathlib import Path
 
 from unisono import _native
 from unisono.errors import UsageError
-from unisono.world import joined
+from unisono.worlds import joined
 
 # Frameworks that read their settings when they are imported, or at the latest when they first use a device.
 _FRAMEWORKS = ("torch", "jax", "tensorflow", "theano")

@@ -96,7 +96,7 @@ def usage_error(operation: str, expected: str, received: object, advice: str) ->
     Returns:
         The error; its message names this process's rank, if it has joined a world.
     """
-    from unisono.world import joined
+    from unisono.worlds import joined
 
     world = joined()
     prefix = "" if world is None else f"rank {world.rank}: "

@@ -18,10 +18,10 @@ class Group(Collectives, Messages):
     """Ranks that work together; every member makes the same calls in the same order.
 
     Ranks in arguments (`root`, `to`, `source`) count inside the group. Arrays are NumPy arrays, PyTorch
-    tensors, or any other arrays that support DLPack, of type float32, float64, float16, bfloat16, int8,
-    uint8, int32 or int64. They are used without a copy; an array that a call writes must be contiguous and
-    writable. PyTorch counts the write like one of its own: autograd rejects a backward pass that needs the
-    former value.
+    tensors, or any other arrays that support DLPack: floating types (also of 8 bits and bfloat16), integers,
+    bool, complex64 and complex128. They are used without a copy; an array that a call writes must be
+    contiguous and writable. PyTorch counts the write like one of its own: autograd rejects a backward pass
+    that needs the former value.
 
     Arrays in CUDA memory (of PyTorch, CuPy, JAX) are used without a copy, too: a call is ordered after the
     work on the current stream, and results are arrays of the same library on the same device. In one call,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Literal, TypeVar, overload
 
 from numpy import ndarray
 
@@ -13,11 +13,29 @@ from unisono.arrays import Array, in_memory, written
 from unisono.default_world import on_world
 from unisono.pending import Pending
 
+A = TypeVar("A", bound=Array)
+
 
 class Messages:
     """The messages of a group."""
 
     _native: NativeGroup
+
+    @overload
+    def send(
+        self,
+        x: Array,
+        to: int,
+        tag: int = 0,
+        *,
+        wait: Literal[True] = True,
+        timeout: float | None = None,
+    ) -> None: ...
+
+    @overload
+    def send(
+        self, x: Array, to: int, tag: int = 0, *, wait: Literal[False], timeout: float | None = None
+    ) -> Pending[None]: ...
 
     def send(
         self, x: Array, to: int, tag: int = 0, *, wait: bool = True, timeout: float | None = None
@@ -45,6 +63,22 @@ class Messages:
         outcome = self._native.send(x, to, tag, wait, timeout)
         return outcome if wait else Pending(outcome, "send", no_result)
 
+    @overload
+    def recv(
+        self,
+        x: A,
+        source: int,
+        tag: int = 0,
+        *,
+        wait: Literal[True] = True,
+        timeout: float | None = None,
+    ) -> A: ...
+
+    @overload
+    def recv(
+        self, x: A, source: int, tag: int = 0, *, wait: Literal[False], timeout: float | None = None
+    ) -> Pending[A]: ...
+
     def recv(
         self, x: Array, source: int, tag: int = 0, *, wait: bool = True, timeout: float | None = None
     ) -> Any:
@@ -65,6 +99,53 @@ class Messages:
         if not wait:
             return Pending(outcome, "recv", partial(finish_write, x, lent))
         return x if lent is x else written(x, lent)
+
+    def sendrecv(
+        self,
+        x: Array,
+        to: int,
+        out: A,
+        source: int,
+        tag: int = 0,
+        *,
+        timeout: float | None = None,
+    ) -> A:
+        """Sends an array to one rank while it receives one from another, as `MPI_Sendrecv` does.
+
+        Ranks that call it in a ring do not block each other, whatever the sizes.
+
+        Args:
+            x: The array to send; only read.
+            to: The rank that receives it.
+            out: The array to fill, of the type and size that `source` sends; apart from `x`.
+            source: The rank that sends it.
+            tag: Identifies both messages: 0 or more.
+            timeout: Seconds until the call times out.
+
+        Returns:
+            `out`.
+
+        Example:
+            >>> import numpy as np, unisono as uni
+            >>> world = uni.init()
+            >>> right, left = (world.rank + 1) % world.size, (world.rank - 1) % world.size
+            >>> uni.sendrecv(np.arange(2), right, np.zeros(2, dtype=int), left)
+            array([0, 1])
+        """
+        sent = self._native.send(x, to, tag, False, timeout)
+        received = self.recv(out, source, tag, timeout=timeout)
+        sent.wait(None)
+        return received
+
+    @overload
+    def recv_any(
+        self, x: Array, tag: int = 0, *, wait: Literal[True] = True, timeout: float | None = None
+    ) -> int: ...
+
+    @overload
+    def recv_any(
+        self, x: Array, tag: int = 0, *, wait: Literal[False], timeout: float | None = None
+    ) -> Pending[int]: ...
 
     def recv_any(self, x: Array, tag: int = 0, *, wait: bool = True, timeout: float | None = None) -> Any:
         """Receives an array from any rank, which calls `send`; arrays in host memory only.
@@ -111,3 +192,4 @@ def finish_write(x: Any, lent: Any, _: object) -> Any:
 
 recv = on_world(Messages.recv)
 send = on_world(Messages.send)
+sendrecv = on_world(Messages.sendrecv)

@@ -146,9 +146,9 @@ def _jax(ordinal: int, like: Any) -> tuple[Make, int | None]:
 
 
 def _numpy_type(name: str) -> Any:
-    from unisono.arrays import bfloat16
+    from unisono.arrays import extension_type, is_extension
 
-    return bfloat16() if name == "bfloat16" else name
+    return extension_type(name) if is_extension(name) else name
 
 
 _MAKERS = {"torch": _torch, "cupy": _cupy, "jaxlib": _jax, "jax": _jax}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from unisono import _native
 
-T = TypeVar("T")
+T = TypeVar("T", covariant=True)
 
 
 class Pending(Generic[T]):
@@ -25,6 +26,14 @@ class Pending(Generic[T]):
         >>> gradients = np.ones(3, dtype="float32")
         >>> pending = uni.all_reduce(gradients, op="avg", wait=False)
         >>> pending.wait()
+        array([1., 1., 1.], dtype=float32)
+
+    In a coroutine, `await` does the same without blocking the event loop of asyncio:
+
+        >>> import asyncio
+        >>> async def step():
+        ...     return await uni.all_reduce(gradients, op="avg", wait=False)
+        >>> asyncio.run(step())
         array([1., 1., 1.], dtype=float32)
     """
 
@@ -55,6 +64,30 @@ class Pending(Generic[T]):
             self.__dict__.setdefault("_result", finish(native.wait(timeout)))
             self._started = None
         return self._result
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """Waits in a coroutine of asyncio; if that is cancelled, the call still runs, as after a timeout."""
+        return self._in_event_loop().__await__()
+
+    async def _in_event_loop(self) -> T:
+        if not self.done():
+            import asyncio
+
+            loop = asyncio.get_running_loop()
+            ended = loop.create_future()
+
+            def wake() -> None:
+                if not ended.done():
+                    ended.set_result(None)
+
+            def notify(_: object) -> None:
+                # The loop may be gone by then, if the coroutine was cancelled.
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(wake)
+
+            self.add_done_callback(notify)
+            await ended
+        return self.wait()
 
     def add_done_callback(self, callback: Callable[[Pending[T]], object]) -> None:
         """Calls a function when the call has ended, as `concurrent.futures.Future.add_done_callback` does.

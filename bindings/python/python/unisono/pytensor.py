@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from unisono.default_world import joined, world
 from unisono.errors import UsageError
 from unisono.tables import ArrayTable
-from unisono.world import joined, world
 
 
 def _framework() -> Any:

@@ -35,3 +35,11 @@ def test_torchrun(run_framework):
 
 def test_roles(run_framework):
     run_framework(3, "torch_roles.py").check()
+
+
+ARGUMENTS = ["arguments", "groups", "devices", "unsynced", "passes", "early", "unsuited", "buffers"]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_arguments_of_the_wrapper(run_framework, ranks):
+    run_framework(ranks, "ddp_arguments.py", *ARGUMENTS, launcher="forked").check()

@@ -38,8 +38,8 @@ pub(super) struct NnBenchArgs {
 
 /// The networks of `experiments/`, on random numbers: speed does not depend on the content of the images.
 const NETWORKS: &[(&str, [usize; 3], &str)] = &[
-    ("mnist", [1, 28, 28], include_str!("../../../../experiments/mnist_convnet.yaml")),
-    ("cifar10", [3, 32, 32], include_str!("../../../../experiments/cifar10_convnet.yaml")),
+    ("mnist", [1, 28, 28], include_str!("mnist_convnet.yaml")),
+    ("cifar10", [3, 32, 32], include_str!("cifar10_convnet.yaml")),
 ];
 
 /// Speedup targets of two processes over one.

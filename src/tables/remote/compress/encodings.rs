@@ -252,8 +252,8 @@ fn read_header(packed: &[u8]) -> Result<(DType, usize)> {
     let short = || malformed(format!("{} bytes of packed elements", packed.len()));
     let (header, _) = packed.split_first_chunk::<HEADER_BYTES>().ok_or_else(short)?;
     let (count, _) = header[2..].split_first_chunk().ok_or_else(short)?;
-    let dtype =
-        DType::from_number(header[1]).ok_or_else(|| malformed(format!("element type {}", header[1])))?;
+    let dtype = DType::from_number(header[1]).filter(|dtype| dtype.has_kernels());
+    let dtype = dtype.ok_or_else(|| malformed(format!("element type {}", header[1])))?;
     Ok((dtype, u64::from_le_bytes(*count) as usize))
 }
 

@@ -10,7 +10,7 @@ from unisono import _native
 from unisono.errors import UsageError
 from unisono.group import Group
 from unisono.halo.options import count_of
-from unisono.world import world
+from unisono.worlds import world
 
 if TYPE_CHECKING:
     from unisono.halo.global_array import GlobalArray

@@ -16,10 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from unisono.array_calls import ReduceOp
 from unisono.errors import Error, UsageError
 from unisono.group import Group
 from unisono.jax.traced import Verb, call
-from unisono.world import world
+from unisono.worlds import world
 
 F = TypeVar("F", bound=Callable[..., Any])
 Values = np.ndarray[Any, Any]
@@ -28,7 +29,9 @@ Values = np.ndarray[Any, Any]
 _raised: list[Error] = []
 
 
-def all_reduce(x: Any, op: str = "sum", *, group: Group | None = None, timeout: float | None = None) -> Any:
+def all_reduce(
+    x: Any, op: ReduceOp = "sum", *, group: Group | None = None, timeout: float | None = None
+) -> Any:
     """Combines the arrays of all ranks element-wise; every rank gets the same bits.
 
     Args:
@@ -109,7 +112,7 @@ def all_gather(x: Any, *, group: Group | None = None, timeout: float | None = No
 
 
 def reduce_scatter(
-    x: Any, op: str = "sum", *, group: Group | None = None, timeout: float | None = None
+    x: Any, op: ReduceOp = "sum", *, group: Group | None = None, timeout: float | None = None
 ) -> Any:
     """Combines the arrays of all ranks; each rank gets its share of the rows, as even as possible.
 

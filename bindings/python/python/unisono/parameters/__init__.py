@@ -2,6 +2,6 @@
 
 from unisono.parameters.adapter import Arrays, Callables, Parameters
 from unisono.parameters.manager import ParameterManager
-from unisono.parameters.recognise import recognise
+from unisono.parameters.recognition import recognise
 
 __all__ = ["Arrays", "Callables", "ParameterManager", "Parameters", "recognise"]

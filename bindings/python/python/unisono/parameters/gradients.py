@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from unisono.array_calls import ReduceOp
 from unisono.errors import UsageError
 from unisono.group import Group
 from unisono.parameters.adapter import Values
@@ -16,7 +17,7 @@ def reduce_gradients(
     names: Sequence[str],
     gradients: Sequence[Values | None],
     group: Group,
-    op: str,
+    op: ReduceOp,
     factor: float = 1.0,
     timeout: float | None = None,
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -140,7 +139,7 @@ def agree(
         except Exception as error:
             failure = error
             description = {"error": _reading_failed(error)}
-    found = _gather(description, group, timeout)
+    found = group.all_gather_object(description, timeout=timeout)
     if failure is not None:
         raise failure
     for rank, one in zip(group.members, found, strict=True):
@@ -164,15 +163,6 @@ def _reading_failed(error: Exception) -> str:
         "parameters: expected a model whose parameters can be read, received "
         f"{type(error).__name__}: {error}; see that rank's own output"
     )
-
-
-def _gather(description: dict[str, Any], group: Group, timeout: float | None) -> list[dict[str, Any]]:
-    """Gathers the descriptions of all ranks."""
-    text = np.frombuffer(json.dumps(description).encode(), np.uint8)
-    lengths = group.all_gather(np.array([text.size]), timeout=timeout).ravel()
-    joined = group.all_gather(text, varied=True, timeout=timeout).tobytes()
-    ends = np.cumsum(lengths)
-    return [json.loads(joined[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
 
 
 def _read(description: dict[str, Any]) -> ParameterLayout:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,11 +13,12 @@ from unisono.parameters.adapter import Callables, Parameters, Values
 from unisono.parameters.exchange import Averaging, Exchange, ThroughTable, padded, table_of
 from unisono.parameters.gradients import reduce_gradients
 from unisono.parameters.layout import ParameterLayout, agree
-from unisono.parameters.recognise import recognise
+from unisono.parameters.recognition import recognise
 from unisono.parameters.replica import Replica, write
 from unisono.parameters.step import Steps
 from unisono.parameters.weights import factor_of
-from unisono.world import world
+from unisono.tables.names import Consistency, Updater
+from unisono.worlds import world
 
 MODES = ("delta", "average", "gradients")
 
@@ -52,9 +53,9 @@ class ParameterManager:
         every: int = 1,
         background: bool = False,
         name: str | None = None,
-        updater: str = "add",
-        consistency: Any = "async",
-        op: str = "avg",
+        updater: Updater = "add",
+        consistency: Consistency = "async",
+        op: Literal["avg", "sum"] = "avg",
         get: Callable[[], Sequence[Any]] | None = None,
         set: Callable[[list[Values]], Any] | None = None,
         timeout: float | None = None,

@@ -8,7 +8,7 @@ from unisono.errors import UsageError
 from unisono.group import Group
 from unisono.parameters.adapter import Parameters, Values
 from unisono.parameters.layout import ParameterLayout
-from unisono.world import World, world
+from unisono.worlds import World, world
 
 ACTIONS = ("sync", "flush", "close")
 

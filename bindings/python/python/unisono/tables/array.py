@@ -6,6 +6,7 @@ from typing import Any
 
 from unisono.errors import usage_error
 from unisono.tables.convert import count
+from unisono.tables.names import Consistency, Updater
 from unisono.tables.shared import make
 from unisono.tables.table import Table
 
@@ -29,8 +30,8 @@ class ArrayTable(Table):
         size: int,
         dtype: Any = "float32",
         init: Any = None,
-        updater: str = "add",
-        consistency: Any = "async",
+        updater: Updater = "add",
+        consistency: Consistency = "async",
         name: str | None = None,
         *,
         reject_nan: bool = False,

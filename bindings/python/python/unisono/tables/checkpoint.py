@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from unisono.world import world
+from unisono.worlds import world
 
 
 def save(path: str | os.PathLike[str], *, timeout: float | None = None) -> None:

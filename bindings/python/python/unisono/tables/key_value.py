@@ -12,6 +12,7 @@ from unisono.arrays import Array, take_over, written
 from unisono.errors import UsageError
 from unisono.pending import Pending
 from unisono.tables import convert
+from unisono.tables.names import Consistency, Updater
 from unisono.tables.shared import SharedTable, make
 
 
@@ -36,8 +37,8 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
         dim: int,
         dtype: Any = "float32",
         init: Any = None,
-        updater: str = "add",
-        consistency: Any = "async",
+        updater: Updater = "add",
+        consistency: Consistency = "async",
         name: str | None = None,
         *,
         keys: str = "int",

@@ -8,6 +8,7 @@ import numpy as np
 
 from unisono.arrays import Array
 from unisono.tables.convert import count
+from unisono.tables.names import Consistency, Updater
 from unisono.tables.shared import make
 from unisono.tables.table import Table
 
@@ -33,8 +34,8 @@ class MatrixTable(Table):
         cols: int,
         dtype: Any = "float32",
         init: Any = None,
-        updater: str = "add",
-        consistency: Any = "async",
+        updater: Updater = "add",
+        consistency: Consistency = "async",
         name: str | None = None,
         *,
         reject_nan: bool = False,
@@ -101,8 +102,8 @@ class SparseMatrixTable(Table):
         cols: int,
         dtype: Any = "float32",
         init: Any = None,
-        updater: str = "add",
-        consistency: Any = "async",
+        updater: Updater = "add",
+        consistency: Consistency = "async",
         name: str | None = None,
         *,
         pipelined: bool = False,

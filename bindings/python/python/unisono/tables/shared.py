@@ -12,7 +12,8 @@ from unisono.arrays import bfloat16
 from unisono.errors import Error, usage_error
 from unisono.tables import convert
 from unisono.tables.memory import ordinal
-from unisono.world import world
+from unisono.tables.names import Consistency, Updater
+from unisono.worlds import world
 
 N = TypeVar("N", _native.Table, _native.KeyValueTable)
 
@@ -140,8 +141,8 @@ def make(
     *,
     dtype: Any,
     init: Any,
-    updater: str,
-    consistency: Any,
+    updater: Updater,
+    consistency: Consistency,
     name: str | None,
     reject_nan: bool,
     compression: str,

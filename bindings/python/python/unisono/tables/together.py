@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unisono.world import world
+from unisono.worlds import world
 
 
 def flush(*, timeout: float | None = None) -> None:

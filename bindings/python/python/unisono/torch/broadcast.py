@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 
 from unisono.group import Group
 from unisono.parameters.layout import ParameterLayout, agree
-from unisono.torch.dtypes import SUPPORTED_DTYPES
-from unisono.world import world
+from unisono.torch.gradients import LARGE, LARGE_ON_DEVICE
+from unisono.worlds import world
 
 
 def broadcast_parameters(
@@ -38,22 +38,41 @@ def broadcast_parameters(
 
 
 @torch.no_grad()
-def broadcast_tensors(tensors: object, root: int, group: Group) -> None:
-    """Broadcasts the root's tensors in place. Every worker passes tensors of the same sizes and types.
+def broadcast_tensors(tensors: Iterable[torch.Tensor], root: int, group: Group) -> None:
+    """Broadcasts the root's tensors in place: large ones one by one, small ones of a device in one call.
 
     Args:
-        tensors: Tensors in host memory or on a CUDA device.
+        tensors: Tensors in host memory or on a CUDA device, of the same sizes and types on every worker.
         root: The rank whose values are broadcast.
         group: The workers.
     """
-    for tensor in tensors:  # type: ignore[attr-defined]
-        plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
-        if plain.numel():
-            group.broadcast(
-                plain if plain.dtype in SUPPORTED_DTYPES else plain.reshape(-1).view(torch.uint8), root
-            )
-        if plain.data_ptr() != tensor.data_ptr():
-            tensor.copy_(plain)
+    small: dict[torch.device, list[torch.Tensor]] = {}
+    for tensor in tensors:
+        large = LARGE_ON_DEVICE if tensor.is_cuda else LARGE
+        if 0 < tensor.numel() * tensor.element_size() < large:
+            small.setdefault(tensor.device, []).append(tensor)
+        elif tensor.numel():
+            plain = _plain(tensor)
+            group.broadcast(_bytes_of(plain), root)
+            if plain.data_ptr() != tensor.data_ptr():
+                tensor.copy_(plain)
+    for together in small.values():
+        parts = [_bytes_of(_plain(tensor)) for tensor in together]
+        joined = torch.cat(parts)
+        group.broadcast(joined, root)
+        if group.rank == root:
+            continue
+        for tensor, part in zip(together, torch.split(joined, [len(part) for part in parts]), strict=True):
+            # A copy: the part may begin where no element of this type may.
+            tensor.copy_(part.clone().view(tensor.dtype).view(tensor.shape))
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().resolve_conj().resolve_neg().contiguous()
+
+
+def _bytes_of(plain: torch.Tensor) -> torch.Tensor:
+    return plain.reshape(-1).view(torch.uint8)
 
 
 def describe(named: Mapping[str, torch.Tensor]) -> ParameterLayout:

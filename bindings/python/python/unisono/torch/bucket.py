@@ -10,7 +10,7 @@ from unisono.errors import Error
 from unisono.group import Group
 from unisono.pending import Pending
 from unisono.torch.gradients import scale
-from unisono.world import World
+from unisono.worlds import World
 
 # Bucket size in bytes: large enough for full memory bandwidth, small enough to start communication early.
 BYTES = 4 << 20
@@ -73,6 +73,15 @@ class Bucket:
                     self.take(place)
         self._pending = group.all_reduce(self._flat, "avg", wait=False)
 
+    def shadow(self, group: Group) -> None:
+        """Takes part in an average without gradients of this rank's own, which are lost.
+
+        Args:
+            group: The workers.
+        """
+        self._flat.zero_()
+        group.all_reduce(self._flat, "avg")
+
     def finish(self) -> None:
         """Waits for the averages and assigns them to the parameters for which any rank has a gradient."""
         if self._pending is None:
@@ -84,12 +93,15 @@ class Bucket:
                 self.parameters[place].grad = self._views[place]
 
 
-def buckets_of(parameters: Sequence[torch.nn.Parameter], world: World) -> list[Bucket]:
+def buckets_of(
+    parameters: Sequence[torch.nn.Parameter], world: World, cap: int | None = None
+) -> list[Bucket]:
     """Divides parameters into buckets in reverse order, because backward computes the last gradients first.
 
     Args:
         parameters: The parameters that need gradients, in the module's order.
         world: The world in whose shared memory the buckets are allocated.
+        cap: The largest size of a bucket in bytes, unless a parameter alone is larger.
 
     Returns:
         The buckets, in the order in which they are reduced.
@@ -98,7 +110,7 @@ def buckets_of(parameters: Sequence[torch.nn.Parameter], world: World) -> list[B
     ordered: list[list[torch.nn.Parameter]] = []
     for parameter in reversed(parameters):
         same = groups.setdefault((parameter.dtype, parameter.device), [])
-        most = BYTES_ON_DEVICE if parameter.is_cuda else BYTES
+        most = cap or (BYTES_ON_DEVICE if parameter.is_cuda else BYTES)
         filled = sum(one.numel() for one in same[-1]) if same else 0
         if not same or (filled + parameter.numel()) * parameter.element_size() > most:
             same.append([])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
+from unisono.array_calls import ReduceOp
 from unisono.errors import UsageError
 from unisono.group import Group
 from unisono.parameters.adapter import Values, check_same
@@ -99,7 +100,9 @@ class DeviceParameters:
                 targets, [part.view(one.shape) for part, one in zip(parts, targets, strict=True)]
             )
 
-    def reduce_gradients(self, group: Group, op: str, factor: float, timeout: float | None = None) -> None:
+    def reduce_gradients(
+        self, group: Group, op: ReduceOp, factor: float, timeout: float | None = None
+    ) -> None:
         """Combines the gradients between workers, on the device."""
         check_same(self._trained, self._current())
         reduce_gradients(self._trained, group, op, factor, timeout)

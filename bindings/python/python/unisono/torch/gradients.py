@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import torch
 
+from unisono.array_calls import ReduceOp
 from unisono.errors import UsageError
 from unisono.group import Group
 from unisono.parameters.adapter import Values
 from unisono.parameters.weights import factor_of
-from unisono.world import world
+from unisono.worlds import world
 
 # A gradient of at least this many bytes gets a call of its own; smaller ones share one. On a device, copies
 # are cheaper and calls more expensive.
@@ -27,7 +28,7 @@ def average_gradients(
     *,
     weight: float | None = None,
     group: Group | None = None,
-    op: str = "avg",
+    op: ReduceOp = "avg",
 ) -> None:
     """Averages the gradients of all workers, in place. Call it between `backward` and the optimizer step.
 
@@ -66,7 +67,7 @@ def average_gradients(
 def reduce_gradients(
     named: Mapping[str, torch.Tensor],
     group: Group,
-    op: str,
+    op: ReduceOp,
     factor: float = 1.0,
     timeout: float | None = None,
 ) -> None:
@@ -105,7 +106,7 @@ def reduce_gradients(
 
 
 def reduce_tensors(
-    tensors: Iterable[torch.Tensor], group: Group, op: str, timeout: float | None = None
+    tensors: Iterable[torch.Tensor], group: Group, op: ReduceOp, timeout: float | None = None
 ) -> None:
     """Combines tensors in place: the same sizes and types, in the same order, on every worker.
 

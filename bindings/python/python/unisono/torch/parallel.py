@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,9 @@ from unisono.group import Group
 from unisono.parameters.weights import factor_of
 from unisono.torch.broadcast import broadcast_parameters, broadcast_tensors
 from unisono.torch.bucket import Bucket, buckets_of
-from unisono.world import world
+from unisono.torch.ddp_arguments import cap_of, group_of, move, placement, warn_of_views
+from unisono.torch.uneven_inputs import UnevenInputs
+from unisono.worlds import world
 
 
 class DistributedDataParallel(torch.nn.Module):
@@ -41,15 +43,44 @@ class DistributedDataParallel(torch.nn.Module):
     """
 
     def __init__(
-        self, module: torch.nn.Module, *, group: Group | None = None, broadcast_buffers: bool = True
+        self,
+        module: torch.nn.Module,
+        device_ids: Sequence[int | torch.device | str] | None = None,
+        output_device: int | torch.device | str | None = None,
+        dim: int = 0,
+        broadcast_buffers: bool = True,
+        init_sync: bool = True,
+        process_group: Any | None = None,
+        bucket_cap_mb: float | None = None,
+        find_unused_parameters: bool = False,
+        check_reduction: bool = False,
+        gradient_as_bucket_view: bool = True,
+        static_graph: bool = False,
+        *,
+        group: Group | None = None,
     ) -> None:
         """Wraps the module, together with all other workers, and broadcasts the first worker's parameters.
 
+        The arguments are those of PyTorch's class, in its order. `dim`, `find_unused_parameters`,
+        `check_reduction` and `static_graph` change nothing: a worker needs not use every parameter in every
+        pass, and those that no worker has used keep their gradients.
+
         Args:
             module: The module, in host memory or on CUDA devices.
-            group: The workers; by default all ranks that are workers.
+            device_ids: A list of the one device that the module is on, to which inputs are then moved.
+            output_device: The same device, if it is given.
+            dim: Ignored, as PyTorch does with one device for each process.
             broadcast_buffers: Whether each forward pass in training begins by broadcasting the first
                 worker's buffers, such as the statistics of batch normalization.
+            init_sync: Whether parameters and buffers are compared and broadcast now. Without it, they must
+                be the same on all workers.
+            process_group: The workers, as `group`; not a process group of PyTorch's.
+            bucket_cap_mb: The largest size of a bucket in MiB; by default 4, and 32 on a device.
+            find_unused_parameters: Ignored: unused parameters need no search.
+            check_reduction: Ignored, as by PyTorch.
+            gradient_as_bucket_view: Gradients are views of the buckets; False only warns.
+            static_graph: Ignored: a graph that does not change needs no declaration.
+            group: The workers; by default all ranks that are workers.
 
         Raises:
             UsageError: The module differs between workers, is in memory of another kind, or has no parameters
@@ -57,12 +88,17 @@ class DistributedDataParallel(torch.nn.Module):
         """
         super().__init__()
         self.module = module
-        self._group = group or world()._worker_group("DistributedDataParallel")
+        self._group = group_of(group, process_group) or world()._worker_group("DistributedDataParallel")
         self._broadcasts_buffers = broadcast_buffers
         trained = {name: one for name, one in module.named_parameters() if one.requires_grad}
         self._check(trained)
-        broadcast_parameters(module, group=self._group)
+        self.device = placement(device_ids, output_device, dict(module.named_parameters()))
+        self._cap = cap_of(bucket_cap_mb)
+        warn_of_views(gradient_as_bucket_view)
+        if init_sync:
+            broadcast_parameters(module, group=self._group)
         self._averages = True
+        self._uneven: UnevenInputs | None = None
         self._begin_averaging(list(trained.values()))
 
     def _begin_averaging(self, trained: list[torch.nn.Parameter]) -> None:
@@ -73,7 +109,7 @@ class DistributedDataParallel(torch.nn.Module):
         self._trained = {id(one): one for one in trained}  # keeps them alive, so that ids are not reused
         self._buckets: list[Bucket] = []
         if self._group.size > 1:
-            self._buckets = buckets_of(trained, world())
+            self._buckets = buckets_of(trained, world(), self._cap)
         handles = []
         for number, bucket in enumerate(self._buckets):
             for place, parameter in enumerate(bucket.parameters):
@@ -86,7 +122,7 @@ class DistributedDataParallel(torch.nn.Module):
         """Copies the wrapper, with its own parameters and buckets, on the same group. Not collective."""
         copied = self.__class__.__new__(self.__class__)
         memo[id(self)] = copied
-        shared = {"_group": self._group, "_buckets": []}
+        shared = {"_group": self._group, "_buckets": [], "_uneven": None}
         for name, value in self.__dict__.items():
             copied.__dict__[name] = shared[name] if name in shared else copy.deepcopy(value, memo)
         copied._begin_averaging([one for one in copied.module.parameters() if one.requires_grad])
@@ -110,11 +146,20 @@ class DistributedDataParallel(torch.nn.Module):
             self._check_unchanged()
         if self._weighed and torch._C._current_graph_task_id() == -1:
             self._set_factor(1.0)
-        if self._broadcasts_buffers and self._averages and self.training and self._group.size > 1:
-            # Hidden from autograd, just as layers update their own statistics: an earlier forward pass may
-            # still need its backward pass.
-            broadcast_tensors([one.data for one in self.module.buffers()], 0, self._group)
+        if self._uneven is not None and self._averages and torch.is_grad_enabled():
+            self._uneven.begin_pass()
+            self._set_factor(self._uneven.factor)
+        if self._broadcasts_buffers and self._averages and self.training:
+            self._broadcast_buffers(0 if self._uneven is None else self._uneven.root)
+        if self.device is not None:
+            inputs, options = move(inputs, self.device), move(options, self.device)
         return self.module(*inputs, **options)
+
+    def _broadcast_buffers(self, root: int) -> None:
+        # Hidden from autograd, just as layers update their own statistics: an earlier forward pass may still
+        # need its backward pass.
+        if self._group.size > 1:
+            broadcast_tensors([one.data for one in self.module.buffers()], root, self._group)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -135,6 +180,64 @@ class DistributedDataParallel(torch.nn.Module):
             yield
         finally:
             self._averages = before
+
+    @contextmanager
+    def join(
+        self,
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> Iterator[None]:
+        """Lets workers make different numbers of passes, as PyTorch's method of this name does.
+
+        A worker that leaves the context takes part in the averages of the others with zeros, until none is in
+        it. Then all of them get the parameters and buffers of one that made the last pass. Each forward pass
+        with gradients needs its backward pass, except in `no_sync`; `weigh` is not for use in the context.
+
+        Args:
+            divide_by_initial_world_size: Whether a mean is over all workers; otherwise it is over those that
+                still have input.
+            enable: Whether to do any of this; without it, the numbers of passes must be equal.
+            throw_on_early_termination: Whether all workers raise an error when the first one has no more
+                input, instead.
+
+        Yields:
+            Nothing.
+
+        Raises:
+            UsageError: `throw_on_early_termination` is set, and a worker has no more input.
+
+        Example:
+            >>> import torch, unisono as uni
+            >>> world = uni.init()
+            >>> model = DistributedDataParallel(torch.nn.Linear(3, 1))
+            >>> with model.join():
+            ...     for _ in range(1 + world.rank):
+            ...         model(torch.ones(2, 3)).sum().backward()
+        """
+        if not enable:
+            yield
+            return
+
+        def finish(root: int) -> None:
+            broadcast_tensors([one.data for one in self.module.state_dict().values()], root, self._group)
+
+        options = (divide_by_initial_world_size, throw_on_early_termination)
+        self._uneven = UnevenInputs(self._group, self._shadow, finish, *options)
+        try:
+            with self._uneven:
+                yield
+        finally:
+            self._uneven = None
+            self._set_factor(1.0)
+
+    @torch.no_grad()
+    def _shadow(self, root: int) -> None:
+        """Makes the calls of one training pass of other workers."""
+        if self._broadcasts_buffers and self.training:
+            self._broadcast_buffers(root)
+        for bucket in self._buckets:
+            bucket.shadow(self._group)
 
     def weigh(self, weight: float) -> None:
         """Sets this worker's weight in the next average. All workers call it, before `backward`.
@@ -158,6 +261,11 @@ class DistributedDataParallel(torch.nn.Module):
             >>> model.module.bias.grad  # of the mean over all five rows
             tensor([1.])
         """
+        if self._uneven is not None:
+            raise UsageError(
+                f"rank {self._group.rank}: DistributedDataParallel.weigh: expected no context of join, where "
+                "workers without input do not call it, received a weight in one; weigh the loss instead"
+            )
         self._set_factor(factor_of(weight, self._group, "DistributedDataParallel.weigh"))
 
     def _set_factor(self, factor: float) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import increment_version
 
+from unisono.array_calls import ReduceOp
 from unisono.errors import UsageError
 from unisono.group import Group
 from unisono.parameters.adapter import Values, check_same
@@ -69,7 +70,9 @@ class ModuleParameters:
             if value is not None:
                 as_real(one).add_(torch.from_numpy(value))
 
-    def reduce_gradients(self, group: Group, op: str, factor: float, timeout: float | None = None) -> None:
+    def reduce_gradients(
+        self, group: Group, op: ReduceOp, factor: float, timeout: float | None = None
+    ) -> None:
         """Combines the gradients between workers."""
         check_same(self._trained, self._current())
         reduce_gradients(self._trained, group, op, factor, timeout)

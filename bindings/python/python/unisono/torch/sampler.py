@@ -7,7 +7,7 @@ from typing import Any
 import torch.utils.data
 
 from unisono.errors import UsageError
-from unisono.world import world
+from unisono.worlds import world
 
 
 class DistributedSampler(torch.utils.data.DistributedSampler[Any]):

@@ -25,7 +25,7 @@ from unisono.torch.distributed.sparse import all_reduce_sparse
 from unisono.torch.distributed.streams import Streams, common_device
 from unisono.torch.distributed.versions import IS_GROUP
 from unisono.torch.distributed.work import ENDED, NATIVE, CallWork, in_torch_terms
-from unisono.world import World
+from unisono.worlds import World
 
 if TYPE_CHECKING:
 

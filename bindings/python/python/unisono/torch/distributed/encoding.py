@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
+from unisono.array_calls import ReduceOp as LibraryOp
 from unisono.torch.dtypes import SUPPORTED_DTYPES
 
-_NAMES: dict[Any, str] = {
+_NAMES: dict[Any, LibraryOp] = {
     ReduceOp.SUM: "sum",
     ReduceOp.AVG: "avg",
     ReduceOp.PRODUCT: "prod",
@@ -41,13 +42,13 @@ class Encoded(NamedTuple):
 
     memory: Tensor
     """A contiguous tensor of one of the library's types; the caller's memory if it needs no conversion."""
-    op: str
+    op: LibraryOp
     """The library's name of the operation."""
     decode: Callable[[Tensor], Tensor]
     """Converts the reduced values, or some of them, to the caller's type."""
 
 
-def native_op(op: Any, dtype: torch.dtype) -> str | None:
+def native_op(op: Any, dtype: torch.dtype) -> LibraryOp | None:
     """The library's name of an operation, if it reduces this type without a conversion.
 
     Args:
@@ -132,7 +133,7 @@ def _same(made: Tensor) -> Tensor:
     return made
 
 
-def _complex(x: Tensor, name: str) -> Encoded:
+def _complex(x: Tensor, name: LibraryOp) -> Encoded:
     if name not in ("sum", "avg"):
         raise ValueError(f"unisono: all_reduce does not support {name} on complex tensors; use sum or avg")
     real = torch.view_as_real(x).contiguous()
@@ -148,7 +149,7 @@ def _integer_mean(x: Tensor, ranks: int) -> Encoded:
     return Encoded(total.memory, total.op, decode)
 
 
-def _uint64(x: Tensor, name: str) -> Encoded:
+def _uint64(x: Tensor, name: LibraryOp) -> Encoded:
     bits = x.view(torch.int64)
     if name in ("sum", "prod"):
         return Encoded(bits, name, lambda made: made.view(torch.uint64))

@@ -24,10 +24,11 @@ from torch._C import _distributed_c10d as c10d
 from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, ReduceOp, Store, Work
 from torch.distributed import DistBackendError
 
+from unisono.array_calls import ReduceOp as LibraryOp
 from unisono.errors import Error
 from unisono.group import Group
 from unisono.torch.distributed.tensors import in_rows
-from unisono.world import World
+from unisono.worlds import World
 
 _OPERATIONS = {
     "sum": ReduceOp.SUM,
@@ -145,21 +146,23 @@ class HostsGroup:
             if host != self._host:
                 self._local.broadcast(x, 0, timeout=call.left)
 
-    def all_reduce(self, x: Tensor, op: str, *, timeout: float) -> None:
+    def all_reduce(self, x: Tensor, op: LibraryOp, *, timeout: float) -> None:
         """Reduces a tensor, in place; partial results of half types are in float32."""
         with self._call("all_reduce", timeout) as call:
             self._reduce_to_leaders(call, wide := _widened(x), op)
             self._local.broadcast(wide, 0, timeout=call.left)
             _finish(wide, x, op, self.size)
 
-    def reduce(self, x: Tensor, op: str, root: int, *, timeout: float) -> None:
+    def reduce(self, x: Tensor, op: LibraryOp, root: int, *, timeout: float) -> None:
         """Reduces a tensor to the root."""
         result = x.clone()
         self.all_reduce(result, op, timeout=timeout)
         if self.rank == root:
             x.copy_(result)
 
-    def reduce_scatter(self, x: Tensor, op: str, *, out: Tensor | None = None, timeout: float) -> Tensor:
+    def reduce_scatter(
+        self, x: Tensor, op: LibraryOp, *, out: Tensor | None = None, timeout: float
+    ) -> Tensor:
         """Reduces a tensor; each rank gets its part."""
         part = x.new_empty(x.numel() // self.size) if out is None else out
         with self._call("reduce_scatter", timeout) as call:
@@ -236,7 +239,7 @@ class HostsGroup:
             call.wait(exchange(*blocks, call.options(c10d.AllToAllOptions)))
         return result
 
-    def _reduce_to_leaders(self, call: _Call, x: Tensor, op: str) -> None:
+    def _reduce_to_leaders(self, call: _Call, x: Tensor, op: LibraryOp) -> None:
         self._local.reduce(x, "sum" if op == "avg" else op, 0, timeout=call.left)
         if self._is_leader and x.numel():
             options = call.options(c10d.AllreduceOptions, reduceOp=_OPERATIONS[op])
@@ -397,7 +400,7 @@ def _widened(x: Tensor, copy: bool = False) -> Tensor:
     return x.to(torch.float32 if x.dtype in _HALVES else x.dtype, copy=copy)
 
 
-def _finish(result: Tensor, x: Tensor, op: str, size: int) -> None:
+def _finish(result: Tensor, x: Tensor, op: LibraryOp, size: int) -> None:
     """Divides the sum of an average, and rounds a result once, to the caller's type."""
     if op == "avg":
         result.div_(size)

@@ -151,6 +151,7 @@ def recv(group: Group, work: MessageWork, x: Tensor, source: int | None, tag: in
         tag: Identifies the message.
         timeout: Seconds until it times out.
     """
+    pending: Pending[object]
     memory = x if is_memory(x) else dense(x)
     line = flat(memory)
     if source is None:

@@ -56,7 +56,7 @@ def reduce(group: Group, x: Tensor, op: Any, root: int, timeout: float) -> None:
     combine = bitwise(op)
     if combine is not None:
         rows = group.gather(flat(values), root, timeout=timeout)
-        if group.rank == root:
+        if rows is not None:
             _store(fold(in_rows(rows, group.size, values.dtype), combine), x)
         return
     encoded = encode(values, op, group.size)

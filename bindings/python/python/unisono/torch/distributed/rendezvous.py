@@ -12,7 +12,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 
 from unisono.errors import usage_error
 from unisono.torch.distributed.hosts import HostsGroup
-from unisono.world import World
+from unisono.worlds import World
 
 
 def join(store: Store, rank: int, size: int, timeout: timedelta) -> World | HostsGroup:

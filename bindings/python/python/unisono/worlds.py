@@ -9,16 +9,21 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from unisono import _native
 from unisono import default_world as default
-from unisono.arrays import bfloat16, name_of, take_over
+from unisono.arrays import extension_type, is_extension, name_of, take_over
 from unisono.default_world import joined as joined
 from unisono.default_world import world as world
-from unisono.errors import UsageError
+from unisono.errors import Error, UsageError
 from unisono.group import Group
+from unisono.messages import no_result
 from unisono.pending import Pending
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class World(Group):
@@ -29,6 +34,14 @@ class World(Group):
         >>> world = uni.init()
         >>> world.rank, world.size, world.local_rank, world.local_size
         (0, 1, 0, 1)
+
+    It is also a context, which ends with `leave`. If an exception ends it, this rank leaves at once, as when
+    the program ends with an exception: other ranks may never make the calls that its last adds to tables wait
+    for.
+
+        >>> uni.shutdown()
+        >>> with uni.init() as world:
+        ...     uni.barrier()
     """
 
     def __init__(self, native: _native.World) -> None:
@@ -78,11 +91,28 @@ class World(Group):
 
     def leave(self) -> None:
         """Leaves the world: later calls on it are errors. A second call does nothing."""
+        self._end(flush=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        failed = error is not None and not isinstance(error, SystemExit)
+        try:
+            self._end(flush=not failed)
+        except Error:
+            # The exception that ended the context is the reason.
+            if not failed:
+                raise
+
+    def _end(self, flush: bool) -> None:
         if self is default.current:
-            shutdown()
+            _end(flush)
             return
         try:
-            self._leave_tables()
+            self._leave_tables(flush)
         finally:
             self._world.shutdown()
 
@@ -119,15 +149,21 @@ class World(Group):
 
         Args:
             shape: The shape.
-            dtype: The element type; bfloat16 needs the package ml_dtypes.
+            dtype: The element type; bfloat16 and types of 8 bits need the package ml_dtypes.
 
         Returns:
             The array, uninitialized. Its memory is freed when the array and all its views are gone.
         """
         name = name_of(dtype)
-        if name == "bfloat16":
-            bfloat16()
+        if is_extension(name):
+            extension_type(name)
         return take_over(self._world.empty(_extents(shape), name), None)
+
+    @overload
+    def barrier(self, *, wait: Literal[True] = True, timeout: float | None = None) -> None: ...
+
+    @overload
+    def barrier(self, *, wait: Literal[False], timeout: float | None = None) -> Pending[None]: ...
 
     def barrier(self, *, wait: bool = True, timeout: float | None = None) -> Any:
         """Waits until every rank has reached this call; all earlier adds to tables are then applied.
@@ -139,10 +175,9 @@ class World(Group):
         Returns:
             None.
         """
-        if self._joined is None:
-            return super().barrier(wait=wait, timeout=timeout)
-        outcome = self._joined.barrier(wait, timeout)
-        return outcome if wait else Pending(outcome, "barrier", lambda _: None)
+        callee = self._native if self._joined is None else self._joined
+        outcome = callee.barrier(wait, timeout)
+        return outcome if wait else Pending(outcome, "barrier", no_result)
 
     @property
     def workers(self) -> int:

@@ -1,0 +1,135 @@
+"""The arguments of PyTorch's DistributedDataParallel: those that have a meaning here, and the others."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from unisono.errors import UsageError
+from unisono.group import Group
+
+_CALL = "DistributedDataParallel"
+
+
+def placement(
+    device_ids: Sequence[int | torch.device | str] | None,
+    output_device: int | torch.device | str | None,
+    parameters: Mapping[str, torch.Tensor],
+) -> torch.device | None:
+    """Checks the devices that the caller names.
+
+    Args:
+        device_ids: None, or a list of the one device that the module is on.
+        output_device: None, or the same device.
+        parameters: The module's parameters, by name.
+
+    Returns:
+        The device to which inputs are moved; None leaves them where they are.
+
+    Raises:
+        UsageError: There are several devices, or the module is on another one.
+    """
+    if not device_ids:
+        return None
+    named = [_device(one) for one in device_ids]
+    output = named[0] if output_device is None else _device(output_device)
+    if len(named) > 1 or output != named[0]:
+        raise UsageError(
+            f"{_CALL}: expected one device for each process, received {[*map(str, named)]} and the output "
+            f"device {output}; start one process for each device: unisono run -n {len(named)}"
+        )
+    for name, one in parameters.items():
+        if one.device != named[0]:
+            raise UsageError(
+                f"{_CALL}: expected all parameters on {named[0]}, as device_ids says, received {name!r} on "
+                f"{one.device}; move the module with .to({str(named[0])!r}), or leave device_ids out"
+            )
+    return named[0]
+
+
+def _device(one: int | torch.device | str) -> torch.device:
+    device = torch.device("cuda", one) if isinstance(one, int) else torch.device(one)
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    return device
+
+
+def move(value: Any, device: torch.device) -> Any:
+    """Moves the tensors in a module's inputs to a device, as PyTorch does.
+
+    Args:
+        value: A tensor, or tuples, lists and dictionaries that contain tensors, or anything else.
+        device: The device.
+
+    Returns:
+        The same with tensors on the device; objects without tensors in them are the same objects.
+    """
+    if isinstance(value, torch.Tensor):
+        return value.to(device, non_blocking=True)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(move(one, device) for one in value))
+    if isinstance(value, (tuple, list)):
+        return type(value)(move(one, device) for one in value)
+    if type(value) is dict:
+        return {key: move(one, device) for key, one in value.items()}
+    return value
+
+
+def group_of(group: Group | None, process_group: Any | None) -> Group | None:
+    """The workers that the caller names, as `group` or by PyTorch's name for it.
+
+    Args:
+        group: A group, or None.
+        process_group: The same.
+
+    Returns:
+        The group, or None for all workers.
+
+    Raises:
+        UsageError: Both are given, or the process group is one of PyTorch's.
+    """
+    if process_group is None:
+        return group
+    if group is not None:
+        raise UsageError(f"{_CALL}: expected a group or a process_group, received both; pass one of them")
+    if not isinstance(process_group, Group):
+        raise UsageError(
+            f"{_CALL}: expected a unisono.Group as process_group, received a "
+            f"{type(process_group).__name__}; pass one of world.group([...]), or use "
+            "torch.nn.parallel.DistributedDataParallel with PyTorch's process groups: the backend "
+            '"unisono" serves it'
+        )
+    return process_group
+
+
+def cap_of(bucket_cap_mb: float | None) -> int | None:
+    """The largest size of a bucket in bytes.
+
+    Args:
+        bucket_cap_mb: The size in MiB; None for the default.
+
+    Returns:
+        The size in bytes, or None.
+    """
+    if bucket_cap_mb is None:
+        return None
+    if not bucket_cap_mb > 0:
+        raise UsageError(f"{_CALL}: expected a bucket_cap_mb above 0, received {bucket_cap_mb}; leave it out")
+    return max(int(bucket_cap_mb * (1 << 20)), 1)
+
+
+def warn_of_views(gradient_as_bucket_view: bool) -> None:
+    """Warns that gradients are views of buckets, if the caller wants others.
+
+    Args:
+        gradient_as_bucket_view: The caller's argument.
+    """
+    if not gradient_as_bucket_view:
+        warnings.warn(
+            f"{_CALL}: gradients are views of buckets in any case, which the next backward pass overwrites; "
+            "clone a gradient to keep it, and leave gradient_as_bucket_view out",
+            stacklevel=3,
+        )
