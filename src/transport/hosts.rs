@@ -114,7 +114,7 @@ impl Transport for HostsTransport {
 
     fn receive_next(&self, call: &Call, context: u32, tag: u32, limit: Duration) -> Result<Option<Delivery>> {
         // Cannot block on both transports; messages from this host wait for the next poll.
-        poll_until(Instant::now() + limit, self.remote.arrival_park(), || {
+        poll_until(Instant::now() + limit, self.remote.arrival_park(tag), || {
             match self.local.receive_next(call, context, tag, Duration::ZERO)? {
                 None => self.remote.try_receive_next(call, context, tag),
                 local => Ok(local),

@@ -36,6 +36,8 @@ const PIECE_INTERVAL: Duration = Duration::from_micros(200);
 const PIECE_TIMEOUT: Duration = Duration::from_millis(20);
 /// How long the last replies may take to be sent.
 const FINAL_REPLY_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the thread may take to end: the transport may block in a call after a loss (see `leave` of the MPI transport).
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Handle to the server thread.
 pub(super) struct ServerThread {
@@ -133,9 +135,12 @@ impl ServerThread {
     fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
-            self.shared.wake();
-            let _ = thread.join();
+        let Some(thread) = thread else { return };
+        // Not by a message: sending may block, too. The thread's waits are short.
+        let has_ended = |progress: &mut ServerProgress| progress.ended.then_some(());
+        match self.shared.progress.wait_timeout(STOP_TIMEOUT, has_ended) {
+            Some(()) => drop(thread.join()),
+            None => tracing::warn!("the thread for tables does not end, and is left"),
         }
     }
 }

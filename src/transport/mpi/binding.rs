@@ -258,6 +258,11 @@ impl MpiRuntime {
         self.library.version()
     }
 
+    /// The address of one of the library's functions.
+    pub fn code_address(&self) -> usize {
+        self.library.functions.finalize as usize
+    }
+
     pub fn path(&self) -> &std::path::Path {
         &self.library.path
     }

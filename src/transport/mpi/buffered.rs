@@ -185,10 +185,15 @@ impl MpiTransport {
         Ok(found)
     }
 
-    /// Waiting strategy for receivers that may be idle for hours: a message that another thread receives wakes them.
-    pub(crate) fn arrival_park(&self) -> impl Park + '_ {
+    /// Waiting strategy for receivers of messages with this tag, which may be idle for hours: a message that another thread receives
+    /// wakes them.
+    pub(crate) fn arrival_park(&self, tag: u32) -> impl Park + '_ {
+        self.park(tag == Slot::REPLY)
+    }
+
+    fn park(&self, urgent: bool) -> ArrivalPark<'_> {
         let backoff = PollBackoff::idle(self.oversubscribed());
-        ArrivalPark { transport: self, backoff, moved: Cell::default() }
+        ArrivalPark { transport: self, backoff, moved: Cell::default(), urgent, registered: false }
     }
 
     /// Wakes the threads that sleep until a message arrives.
@@ -206,7 +211,7 @@ impl MpiTransport {
         limit: Duration,
     ) -> Result<Option<Delivery>> {
         let look = || self.try_receive_next(call, context, tag);
-        poll_until(Instant::now() + limit, self.arrival_park(), look)
+        poll_until(Instant::now() + limit, self.arrival_park(tag), look)
     }
 
     /// Makes progress until the engine is in a certain state, at most for `limit`; true if it is.
@@ -221,7 +226,7 @@ impl MpiTransport {
             self.advance(&mut engine, call)?;
             Ok(reached(&engine).then_some(()))
         };
-        Ok(poll_until(Instant::now() + limit, PollBackoff::idle(self.oversubscribed()), poll)?.is_some())
+        Ok(poll_until(Instant::now() + limit, self.park(true), poll)?.is_some())
     }
 }
 
@@ -230,6 +235,10 @@ struct ArrivalPark<'a> {
     backoff: PollBackoff,
     /// The engine's count of chunks before the last poll.
     moved: Cell<u32>,
+    /// Whether a user's call waits.
+    urgent: bool,
+    /// Whether that is known to other threads.
+    registered: bool,
 }
 
 impl Park for ArrivalPark<'_> {
@@ -240,10 +249,16 @@ impl Park for ArrivalPark<'_> {
     }
 
     fn park(&mut self, seen: u32, until: Instant) -> Result<Parked> {
-        // This thread's poll has moved data, and more will follow soon. If another thread polls, that one does.
-        if self.transport.engine().moved != self.moved.get() {
+        let mut engine = self.transport.engine();
+        if self.urgent && !self.registered {
+            self.registered = true;
+            engine.urgent += 1;
+        }
+        // Data has moved, and more will follow soon. If a call waits for it, that one's thread moves it: two threads would take turns.
+        if engine.moved != self.moved.get() && (self.urgent || engine.urgent == 0) {
             self.backoff.restart();
         }
+        drop(engine);
         if let Some(sleep_time) = self.backoff.spin_or_sleep_time() {
             let limit = sleep_time.min(until.saturating_duration_since(Instant::now()));
             let mut engine = self.transport.engine();
@@ -254,5 +269,13 @@ impl Park for ArrivalPark<'_> {
             }
         }
         Ok(self.backoff.parked())
+    }
+}
+
+impl Drop for ArrivalPark<'_> {
+    fn drop(&mut self) {
+        if self.registered {
+            self.transport.engine().urgent -= 1;
+        }
     }
 }

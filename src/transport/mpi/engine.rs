@@ -72,6 +72,8 @@ pub(super) struct MpiEngine {
     pub moved: u32,
     /// Threads that sleep until `arrivals` changes.
     pub sleepers: usize,
+    /// Threads that poll for a user's call: no other thread needs to.
+    pub urgent: usize,
     /// When the liveness of the senders of any-source receives was last checked.
     pub liveness_checked: Instant,
     /// The receive of the arriving control message; its memory is `control_buffer`.
@@ -104,6 +106,7 @@ impl MpiEngine {
             arrivals: 0,
             moved: 0,
             sleepers: 0,
+            urgent: 0,
             liveness_checked: Instant::now(),
             control_receive: None,
             control_buffer: vec![0; ControlHeader::SIZE + EAGER_LIMIT],

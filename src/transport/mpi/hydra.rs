@@ -1,61 +1,120 @@
-//! Hydra, MPICH's launcher: if a rank dies and the job is to go on, it sends SIGUSR1 to the others, which ends a process that does
-//! not expect it.
+//! Hydra, MPICH's launcher: if a rank dies and the job is to go on, it sends SIGUSR1 to the others.
+//!
+//! The signal ends a process that does not expect it. MPICH's own handler is no better: the next MPI call asks the launcher which
+//! ranks have died and blocks until it replies, which it never does if the link to its host is cut. Lost ranks are detected by
+//! other means here (see `status`), so this process ignores the signal.
 
 use std::env;
 use std::ffi::c_int;
 use std::fs;
 
 const SIGUSR1: c_int = 10;
+const DEFAULT_ACTION: usize = 0;
 
-// SAFETY: the C library's own declaration, with a handler in place of the type that also has special values.
+/// The C library's `struct sigaction`; only the handler is read.
+#[repr(C)]
+struct SignalAction {
+    handler: usize,
+    mask: [u64; 16],
+    flags: c_int,
+    restorer: usize,
+}
+
+// SAFETY: the C library's own declarations; `signal` has a handler in place of the type that also has special values.
 unsafe extern "C" {
     fn signal(number: c_int, handler: extern "C" fn(c_int)) -> usize;
+    fn sigaction(number: c_int, new: *const SignalAction, old: *mut SignalAction) -> c_int;
 }
 
 extern "C" fn ignore(_number: c_int) {}
 
-/// Lets this process outlive that signal, if Hydra has started it. A handler of the program remains, now or later.
-pub(super) fn outlive_lost_ranks() {
-    if env::var_os("HYDI_CONTROL_FD").is_some() {
-        ignore_by_default();
-    }
+/// Lets this process outlive that signal, and replaces MPICH's handler. `mpi` is the address of a function of the MPI library. A
+/// handler of the program remains, now or later.
+pub(super) fn outlive_lost_ranks(mpi: usize) {
+    // Hydra does not set the variable on other hosts than its own, but MPICH has a handler there, too.
+    ignore_unless_handled(mpi, env::var_os("HYDI_CONTROL_FD").is_some());
 }
 
-fn ignore_by_default() {
-    if fs::read_to_string("/proc/self/status").is_ok_and(|status| has_default_action(&status)) {
+fn ignore_unless_handled(mpi: usize, by_hydra: bool) {
+    let Some(handler) = handler() else { return };
+    let would_end = handler == DEFAULT_ACTION && by_hydra;
+    if would_end || are_in_one_file(handler, mpi) {
         // Not SIG_IGN, which programs that this process starts would inherit.
         // SAFETY: the handler does nothing, so it may run at any time.
         unsafe { signal(SIGUSR1, ignore) };
     }
 }
 
-/// Whether SIGUSR1 would end a process with this `/proc/self/status`.
-fn has_default_action(status: &str) -> bool {
-    let is_clear = |name: &str| {
-        let mask = status.lines().find_map(|line| line.strip_prefix(name));
-        let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-        mask.is_some_and(|mask| mask >> (SIGUSR1 - 1) & 1 == 0)
-    };
-    is_clear("SigIgn:") && is_clear("SigCgt:")
+/// The handler of SIGUSR1, or the special value in its place.
+fn handler() -> Option<usize> {
+    let mut action = SignalAction { handler: 0, mask: [0; 16], flags: 0, restorer: 0 };
+    // SAFETY: null leaves the action as it is, and the other pointer is to a live structure as large as the C library's.
+    let code = unsafe { sigaction(SIGUSR1, std::ptr::null(), &mut action) };
+    (code == 0).then_some(action.handler)
+}
+
+/// Whether two functions of this process come from the same file.
+fn are_in_one_file(one: usize, other: usize) -> bool {
+    let Ok(maps) = fs::read_to_string("/proc/self/maps") else { return false };
+    file_at(&maps, one).is_some_and(|file| file_at(&maps, other) == Some(file))
+}
+
+/// The file that is mapped at an address, according to this text of /proc/self/maps.
+fn file_at(maps: &str, address: usize) -> Option<&str> {
+    maps.lines().find_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let [start, end] = [start, end].map(|text| usize::from_str_radix(text, 16).unwrap_or(0));
+        let path = rest.find('/').map(|index| &rest[index..]);
+        path.filter(|_| (start..end).contains(&address))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    extern "C" fn of_the_program(_number: c_int) {}
+
+    fn address(handler: extern "C" fn(c_int)) -> usize {
+        handler as *const () as usize
+    }
+
+    /// A function of another file than this program's.
+    fn elsewhere() -> usize {
+        let library = libloading::os::unix::Library::this();
+        // SAFETY: only the address is taken; nothing is called.
+        let symbol = unsafe { library.get::<*const ()>("getpid") }.expect("the C library has it");
+        symbol.as_raw_ptr() as usize
+    }
+
+    /// One test, because a process has one action for each signal.
     #[test]
-    fn a_handler_of_the_program_is_found() {
-        let status = |ignored, caught| format!("Name:\tx\nSigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\n");
-        assert!(has_default_action(&status(0, 0)) && has_default_action(&status(!0x200, !0x200)));
-        assert!(!has_default_action(&status(0x200, 0)) && !has_default_action(&status(0, 0x200)));
-        assert!(!has_default_action("SigIgn:\t0\n") && !has_default_action(""));
+    fn the_signal_is_ignored_unless_the_program_handles_it() {
+        assert_eq!(handler(), Some(DEFAULT_ACTION));
+        ignore_unless_handled(elsewhere(), false);
+        assert_eq!(handler(), Some(DEFAULT_ACTION), "no launcher sends it");
+        ignore_unless_handled(elsewhere(), true);
+        assert_eq!(handler(), Some(address(ignore)));
+        // SAFETY: the handler does nothing.
+        unsafe { signal(SIGUSR1, of_the_program) };
+        ignore_unless_handled(elsewhere(), true);
+        assert_eq!(handler(), Some(address(of_the_program)), "the program's own");
+        // The handler is in the same file as the function: it is the MPI library's.
+        ignore_unless_handled(address(of_the_program), false);
+        assert_eq!(handler(), Some(address(ignore)));
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::USR1).unwrap();
     }
 
     #[test]
-    fn the_signal_does_not_end_the_process() {
-        ignore_by_default();
-        let status = fs::read_to_string("/proc/self/status").unwrap();
-        assert!(!has_default_action(&status), "{status}");
-        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::USR1).unwrap();
+    fn files_are_found_by_address() {
+        let maps = "1000-2000 r-xp 00000000 08:01 12 /usr/lib/lib mpi.so.12\n\
+                    2000-3000 rw-p 00000000 00:00 0\n\
+                    3000-4000 r-xp 00000000 08:01 13 /usr/bin/program\n\
+                    4000-5000 r-xp 00000000 00:00 0 [vdso]\nnot a line\n";
+        assert_eq!(file_at(maps, 0x1000), Some("/usr/lib/lib mpi.so.12"));
+        assert_eq!(file_at(maps, 0x1fff), Some("/usr/lib/lib mpi.so.12"));
+        assert_eq!(file_at(maps, 0x3800), Some("/usr/bin/program"));
+        assert!([0, 0x2000, 0x4000, 0x5000].iter().all(|&address| file_at(maps, address).is_none()));
     }
 }

@@ -10,6 +10,7 @@
 //! | `buffered`, `buffer_pool` | messages outside any exchange: buffered sends and receives from any source; their memory |
 //! | `wait`, `identity`, `peers` | polling backoff; identity and liveness of the other ranks |
 //! | `hydra` | what MPICH's launcher does when a rank has died |
+//! | `leave` | the end of the use of MPI, by a deadline even if MPI blocks |
 //! | `status` | asks processes on other hosts, beside MPI, whether they run and what they do |
 //! | `all_reduce` | the one collective that is worth an algorithm of its own |
 //!
@@ -20,7 +21,8 @@
 //!
 //! **No blocking MPI call.** Every operation is started and then tested, so every call ends at its deadline. That holds
 //! for all_reduce too: MPI_Allreduce cannot be cancelled, and the algorithm here is faster on large messages anyway.
-//! Only MPI_Init_thread and MPI_Finalize are unbounded; the latter is only called when all ranks have reached it.
+//! Only MPI_Init_thread and MPI_Finalize are unbounded; the latter is only called when all ranks have reached it. A call that MPI
+//! itself blocks in, against its standard, cannot be ended: see `hydra` for the one that is known, and `leave`.
 
 mod abi;
 mod all_reduce;
@@ -32,6 +34,7 @@ mod control;
 mod engine;
 mod hydra;
 mod identity;
+mod leave;
 mod library;
 mod peers;
 mod search;
@@ -43,7 +46,7 @@ mod transfer;
 mod wait;
 mod wire;
 
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 pub use abi::Interface as MpiInterface;
@@ -53,7 +56,6 @@ pub(crate) use wait::PollBackoff;
 
 use crate::error::{Error, Lost, Missing, Result};
 use crate::memory::{DType, ReduceOp};
-use crate::transport::wait::wait as wait_for;
 use crate::transport::{Call, Delivery, Incoming, NonblockingTransport, Outgoing, Slot, Ticket, Transport};
 use binding::MpiRuntime;
 use engine::{ExchangeFailure, MpiEngine};
@@ -82,7 +84,8 @@ pub(crate) struct MpiTransport {
     /// Whether this host has more ranks than cores.
     oversubscribed: bool,
     pub peers: Peers,
-    engine: Mutex<MpiEngine>,
+    /// Shared with the thread that leaves MPI.
+    engine: Arc<Mutex<MpiEngine>>,
     /// Notified when unexpected messages have arrived.
     arrivals_changed: Condvar,
     /// The transport between the ranks of this host, if there is one. A thread that waits for MPI moves its messages too.
@@ -107,7 +110,7 @@ impl MpiTransport {
         slurm::check(&library)?;
         let mpi = MpiRuntime::start(library, deadline)?;
         // Not earlier: while MPI starts, only the launcher can end a job that has lost a rank.
-        hydra::outlive_lost_ranks();
+        hydra::outlive_lost_ranks(mpi.code_address());
         let (rank, size, version) = (mpi.rank, mpi.size, mpi.version());
         tracing::debug!(rank, size, %version, path = %mpi.path().display(), "started MPI");
         if let Some((launcher_rank, launcher_size)) = options.expected
@@ -132,11 +135,16 @@ impl MpiTransport {
                 all.chunks_exact(size_of::<ServiceAddress>()).map(bytemuck::pod_read_unaligned).collect();
             peers.start_status(listener, &announced);
         }
+        Ok(MpiTransport::new(mpi, peers))
+    }
+
+    fn new(mpi: MpiRuntime, peers: Peers) -> MpiTransport {
+        let (rank, size) = (mpi.rank, mpi.size);
         let here = peers.on_this_host().into_iter().filter(|here| *here).count();
         let oversubscribed = std::thread::available_parallelism().is_ok_and(|cores| here > cores.get());
-        let engine = Mutex::new(MpiEngine::new(mpi));
+        let engine = Arc::new(Mutex::new(MpiEngine::new(mpi)));
         let (arrivals_changed, local, scratch) = (Condvar::new(), OnceLock::new(), Mutex::default());
-        Ok(MpiTransport { rank, size, oversubscribed, peers, engine, arrivals_changed, local, scratch })
+        MpiTransport { rank, size, oversubscribed, peers, engine, arrivals_changed, local, scratch }
     }
 
     /// Lets every wait make progress on the transport of this host too; only the first call has an effect.
@@ -162,36 +170,7 @@ impl MpiTransport {
     }
 
     fn engine(&self) -> MutexGuard<'_, MpiEngine> {
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Ends the use of MPI; collective. Calls MPI_Finalize if this transport initialised MPI and all ranks arrive
-    /// before the timeout. After a lost peer MPI_Finalize is skipped, because it would hang in MPICH and in Open MPI, and the
-    /// barrier before it, in which MPICH may abort. The launcher may then report that the rank exited without it, which is true.
-    pub fn shutdown(&self, timeout: Duration) -> Result<()> {
-        let deadline = Instant::now() + timeout;
-        let mut engine = self.engine();
-        if engine.broken.is_some() || !self.peers.all_lost().is_empty() {
-            return Ok(());
-        }
-        let mut all_here = engine.mpi.barrier()?;
-        let mut arrived = false;
-        let poll = || {
-            engine.progress()?;
-            arrived = arrived || engine.mpi.test(&mut all_here)?.is_some();
-            Ok((arrived && engine.control_idle()).then_some(true))
-        };
-        let check = || {
-            let give_up = Instant::now() >= deadline || !self.peers.all_lost().is_empty();
-            Ok(give_up.then_some(false))
-        };
-        if !wait_for(deadline, PollBackoff::new(self.oversubscribed), poll, check)? {
-            tracing::warn!("not all ranks arrived at shutdown; MPI_Finalize is left out");
-            engine.broken = Some(self.rank);
-            return Ok(());
-        }
-        engine.broken = Some(self.rank);
-        engine.mpi.end()
+        lock(&self.engine)
     }
 
     /// Makes as much progress as possible without blocking.
@@ -271,6 +250,10 @@ impl MpiTransport {
         let lost = known.unwrap_or_else(|| Lost::new(rank, Some(self.peers.pid(rank)), how));
         call.lost(vec![lost])
     }
+}
+
+fn lock(engine: &Mutex<MpiEngine>) -> MutexGuard<'_, MpiEngine> {
+    engine.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn describe(version: &str, path: &std::path::Path) -> String {

@@ -97,3 +97,18 @@ def test_a_rank_that_computes_on_another_host_names_its_line(start_cluster, star
 def test_a_stopped_rank_that_continues_is_not_lost(start_cluster, start_job, launcher):
     job = start_job(start_cluster(2, 1), launcher, 2, "late_rank.py", "6").wait().check()
     assert job.notes == {0: "done", 1: "done"}
+
+
+@pytest.mark.parametrize("launcher", ["mpich-ofi", "openmpi-4"])
+@pytest.mark.parametrize("then", ["leave", "call"])
+def test_a_rank_ends_in_time_on_a_host_that_was_cut_off(start_cluster, start_job, launcher, then):
+    """Its launcher, which cannot be reached, has noticed that another rank of the host has ended; MPICH would ask it."""
+    cluster = start_cluster(2, 2)
+    job = start_job(cluster, launcher, 4, "leaves_late.py", then, survives=True, UNISONO_TIMEOUT="6")
+    for rank in range(4):
+        job.await_note(rank, "connected")
+    cluster.cut("host2")
+    for rank in (2, 3):
+        job.await_note(rank, "all_reduce")
+        seen = job.await_note(rank, "left after")
+    assert ("recv" in seen.partition("\n")[2]) == (then == "call"), seen

@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 
 use super::core::TableCore;
-use super::row_batch::RowRef;
+use super::row_batch::{RowRef, sort_by_group};
 use super::views::{Seen, SequenceNumbers};
 use crate::error::{Error, Result};
+use crate::memory::prefetch::prefetch;
 use crate::tables::engine::call::{AddCall, AddPart, GetCall, Part};
 use crate::tables::remote::compress::RowIds;
-use crate::tables::remote::{RemoteRequest, ReplyPiece, RequestVerb, RowList};
+use crate::tables::remote::{PIECE_BYTES, RemoteRequest, ReplyPiece, RequestVerb, RowList};
 use crate::tables::spec::description::TableKind;
 use crate::tables::{AddOptions, Rows};
 use crate::transport::Call;
@@ -46,12 +47,25 @@ impl TableCore {
         };
         let hosts: Vec<usize> = hosts.into_iter().filter(takes_part).collect();
         let part = |host: usize| {
-            let row_refs = std::mem::take(&mut by_host[host]);
+            let mut row_refs = std::mem::take(&mut by_host[host]);
+            // The rows of a long reply come in pieces: the server then visits each stripe for one piece, and not for all.
+            if verb == RequestVerb::Get && row_refs.len() * self.description.row_bytes() > PIECE_BYTES {
+                row_refs = self.by_stripe(host, &row_refs);
+            }
             let mut request = RemoteRequest::new(self.number, worker as u32, verb);
             request.rows = listed(rows, row_refs.iter().map(|row_ref| row_ref.position));
             HostRows { host, request, row_refs }
         };
         hosts.into_iter().map(part).collect()
+    }
+
+    /// Rows of another host, sorted by the stripes that hold them.
+    fn by_stripe(&self, host: usize, row_refs: &[RowRef]) -> Vec<RowRef> {
+        let (stripe_rows, mut sorted) = (self.storage.layout.stripe_rows, Vec::new());
+        let stripes = self.placement.rows_on(host).div_ceil(stripe_rows);
+        let stripe = |row_ref: &RowRef| row_ref.row as usize / stripe_rows;
+        sort_by_group(row_refs.iter().copied(), stripes, stripe, &mut sorted);
+        sorted
     }
 
     /// A host's rows of a delta, in the order in which its request lists them.
@@ -79,6 +93,9 @@ fn listed(rows: Rows, positions: impl Iterator<Item = u32>) -> RowList {
         Rows::List(list) => RowList::List(positions.map(|position| list[position as usize]).collect()),
     }
 }
+
+/// How many rows ahead the place of one is fetched.
+const PREFETCH_DISTANCE: usize = 8;
 
 /// Copies rows to their positions in `out`.
 pub(crate) struct RowsGet<'a> {
@@ -131,13 +148,18 @@ impl GetCall<TableCore> for RowsGet<'_> {
             }
             Rows::List(_) => {
                 let positions = &part.positions[first..first + rows];
-                match positions {
-                    // Positions increase, so these are consecutive.
-                    [one, .., last] if (last - one) as usize == rows - 1 => {
-                        self.out[*one as usize * bytes..][..values.len()].copy_from_slice(&values);
+                match positions.is_sorted_by(|one, next| one + 1 == *next) {
+                    true => {
+                        let one = positions.first().map_or(0, |one| *one as usize);
+                        self.out[one * bytes..][..values.len()].copy_from_slice(&values);
                     }
-                    _ => {
+                    false => {
+                        let start = self.out.as_ptr();
+                        let mut ahead = positions.iter().skip(PREFETCH_DISTANCE);
                         for (&position, row) in positions.iter().zip(values.chunks_exact(bytes)) {
+                            ahead.next().into_iter().for_each(|position| {
+                                prefetch(start.wrapping_add(*position as usize * bytes), bytes);
+                            });
                             self.out[position as usize * bytes..][..bytes].copy_from_slice(row);
                         }
                     }

@@ -6,6 +6,7 @@ pub(crate) mod boundaries;
 pub(crate) mod calls;
 pub(crate) mod core;
 pub(crate) mod layout;
+mod parallel;
 pub(crate) mod placement;
 pub(crate) mod replica;
 mod rounds;

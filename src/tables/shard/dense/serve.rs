@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::core::TableCore;
+use super::parallel;
 use super::row_batch::{DeltaRows, RowRef};
 use super::views::SequenceNumbers;
 use crate::error::{Error, Result};
@@ -38,7 +39,11 @@ impl OpenTable for TableCore {
         let row_refs = self.requested_rows(request)?;
         let rows = row_refs.as_ref().map_or(self.placement.rows_on(self.host()), Vec::len);
         let is_long = rows * self.description.row_bytes() > PIECE_BYTES;
-        let reader = || RowsReader { table: self, worker, row_refs, rows, read: 0 };
+        let stripe = |row_ref: &RowRef| row_ref.row as usize / self.storage.layout.stripe_rows;
+        // Rows in any order are in many stripes, each of which is locked once for every piece.
+        let is_sorted = row_refs.as_ref().is_none_or(|row_refs| row_refs.is_sorted_by_key(stripe));
+        let piece_bytes = if is_sorted { PIECE_BYTES } else { 4 * PIECE_BYTES };
+        let reader = || RowsReader { table: self, worker, row_refs, rows, piece_bytes, read: 0 };
         Ok(is_long.then(|| Box::new(reader()) as Box<dyn ReplyReader>))
     }
 }
@@ -50,15 +55,14 @@ struct RowsReader {
     /// The listed rows; `None` for all.
     row_refs: Option<Vec<RowRef>>,
     rows: usize,
+    piece_bytes: usize,
     /// The number of rows already read.
     read: usize,
 }
 
 impl RowsReader {
     fn next_rows(&self) -> usize {
-        // The rows of a list are in many stripes, each of which is locked once for every piece.
-        let bytes = if self.row_refs.is_some() { 4 * PIECE_BYTES } else { PIECE_BYTES };
-        (bytes / self.table.description.row_bytes()).max(1).min(self.rows - self.read)
+        (self.piece_bytes / self.table.description.row_bytes()).max(1).min(self.rows - self.read)
     }
 }
 
@@ -171,21 +175,35 @@ impl TableCore {
         let pieces = request.delta_pieces(dtype, rows * bytes, unit)?;
         let pieces: Vec<&[u8]> = pieces.iter().map(|piece| &**piece).collect();
         let context = UpdateContext { worker, step: 0, options: &options };
+        // Each thread has stripes of its own, which get the adds to their rows in the order of the list.
+        let parts = self.storage.in_stripes(self.thread_count(rows * bytes));
         self.add_local(call, worker, Turn::Granted, || match &row_refs {
             Some(row_refs) => {
                 let delta = DeltaRows::new(&pieces, bytes);
-                self.storage.add_list(call, row_refs.iter().copied(), delta, &context)
-            }
-            None => {
-                let mut first = 0;
-                pieces.iter().try_for_each(|piece| {
-                    let skip = |row: usize| piece[row * bytes..][..bytes].iter().all(|&byte| byte == 0);
-                    self.storage.add(call, first, piece, &context, &skip)?;
-                    first += piece.len() / bytes;
-                    Ok(())
+                parallel::for_each(parts, |part| {
+                    let row_refs = row_refs.iter().filter(|row_ref| part.contains(&(row_ref.row as usize)));
+                    self.storage.add_list(call, row_refs.copied(), delta, &context)
                 })
             }
+            None => parallel::for_each(parts, |part| {
+                let mut first = 0;
+                pieces.iter().try_for_each(|piece| {
+                    let (from, end) = (part.start.max(first), part.end.min(first + piece.len() / bytes));
+                    let overlap = piece.get((from - first) * bytes..end.saturating_sub(first) * bytes);
+                    first += piece.len() / bytes;
+                    let Some(overlap) = overlap.filter(|overlap| !overlap.is_empty()) else { return Ok(()) };
+                    let skip = |row: usize| overlap[row * bytes..][..bytes].iter().all(|&byte| byte == 0);
+                    self.storage.add(call, from, overlap, &context, &skip)
+                })
+            }),
         })
+    }
+
+    /// Among how many threads to divide a long request.
+    fn thread_count(&self, bytes: usize) -> usize {
+        let ranks = self.inner.hosts.iter().filter(|&&host| host == self.host()).count();
+        // A device has one lock for all rows.
+        if self.storage.shard.is_some() { 1 } else { parallel::thread_count(bytes, ranks) }
     }
 }
 

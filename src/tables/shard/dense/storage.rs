@@ -67,6 +67,13 @@ impl Storage {
         self.extent.range(self.layout.values + row * bytes, rows * bytes)
     }
 
+    /// All rows in at most `count` ranges of full stripes.
+    pub fn in_stripes(&self, count: usize) -> Vec<Range<usize>> {
+        let rows = self.layout.shape.rows;
+        let part = self.layout.stripes.div_ceil(count.max(1)).max(1) * self.layout.stripe_rows;
+        (0..rows).step_by(part).map(|first| first..(first + part).min(rows)).collect()
+    }
+
     /// The stripes that contain these rows, starting at a different stripe for each worker to reduce contention.
     fn stripes(&self, first: usize, rows: usize, worker: usize) -> impl Iterator<Item = usize> + use<> {
         let start = first / self.layout.stripe_rows;

@@ -50,6 +50,8 @@ pub enum Arriving {
 
 #[derive(Default)]
 struct Network {
+    /// What MPI duplicates its world to.
+    communicator: MpiHandle,
     last: MpiHandle,
     open: HashMap<MpiHandle, Operation>,
     arriving: VecDeque<(usize, Arriving)>,
@@ -67,9 +69,21 @@ fn with<R>(act: impl FnOnce(&mut Network) -> R) -> R {
     NETWORK.with_borrow_mut(act)
 }
 
+/// The communicator in which calls that look for messages never return.
+const BLOCKING: MpiHandle = 2;
+
+/// As [`start`], but MPI blocks once it has started.
+pub fn start_blocking() -> MpiRuntime {
+    start_with(BLOCKING)
+}
+
 /// Resets the network, with nothing in flight.
 pub fn start() -> MpiRuntime {
-    with(|network| *network = Network::default());
+    start_with(1)
+}
+
+fn start_with(communicator: MpiHandle) -> MpiRuntime {
+    with(|network| *network = Network { communicator, ..Network::default() });
     let library = Library::this();
     let constants = MpiConstants::of(Interface::Mpich, &library).expect("they are constants");
     let functions = MpiFunctions {
@@ -191,7 +205,7 @@ extern "C" fn comm_set_errhandler(_communicator: MpiHandle, _handler: MpiHandle)
 
 extern "C" fn comm_idup(_old: MpiHandle, new: *mut MpiHandle, request: *mut MpiHandle) -> c_int {
     // SAFETY: the caller passes live handles.
-    unsafe { (*new, *request) = (1, begin(Operation::Immediate)) };
+    unsafe { (*new, *request) = (with(|network| network.communicator), begin(Operation::Immediate)) };
     0
 }
 
@@ -259,11 +273,14 @@ extern "C" fn irecv(
 extern "C" fn improbe(
     from: c_int,
     tag: c_int,
-    _communicator: MpiHandle,
+    communicator: MpiHandle,
     arrived: *mut c_int,
     message: *mut MpiHandle,
     _status: *mut MpiStatus,
 ) -> c_int {
+    while communicator == BLOCKING {
+        std::thread::park();
+    }
     let found = with(|network| network.arriving.iter().any(|message| message.fits(from, tag)));
     // SAFETY: as above.
     unsafe { (*arrived, *message) = (c_int::from(found), MpiHandle::from(found)) };

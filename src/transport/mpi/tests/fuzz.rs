@@ -1,7 +1,7 @@
 //! Control messages that no rank of this version sends, in any order: the result is an error that names their sender,
 //! never a panic, and never an access outside the lent memory.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use super::fake::{self, Arriving, RANK, SIZE};
 use crate::testing::{call, fuzz, mutate};
@@ -72,16 +72,8 @@ struct Scene {
 
 impl Scene {
     fn new() -> Scene {
-        let transport = MpiTransport {
-            rank: RANK,
-            size: SIZE,
-            oversubscribed: false,
-            peers: Peers::new(&[ProcessIdentity::own(); SIZE], RANK, None),
-            engine: Mutex::new(MpiEngine::new(fake::start())),
-            arrivals_changed: Condvar::new(),
-            local: std::sync::OnceLock::new(),
-            scratch: Mutex::default(),
-        };
+        let peers = Peers::new(&[ProcessIdentity::own(); SIZE], RANK, None);
+        let transport = MpiTransport::new(fake::start(), peers);
         Scene {
             transport,
             small: [0; SMALL],

@@ -6,7 +6,7 @@
 
 mod cases;
 mod failures;
-mod fake;
+pub(super) mod fake;
 mod fuzz;
 mod hosts;
 mod jobs;
