@@ -1,5 +1,6 @@
 //! Layer 1: element types, reductions and copies over plain memory. It knows no ranks.
 
+pub(crate) mod aligned_bytes;
 mod bits;
 mod complex;
 mod copy;

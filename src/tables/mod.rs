@@ -27,6 +27,7 @@ mod updater;
 
 pub use crate::memory::{Real, State, TableElement};
 pub use engine::options::TableOptions;
+pub use engine::stats::TableStats;
 pub use handle::cuda::{CudaRows, CudaTable};
 pub use handle::custom::CustomTable;
 pub use handle::key_value::KeyValueTable;
@@ -42,6 +43,7 @@ pub use spec::add_options::AddOptions;
 pub use spec::consistency::Consistency;
 pub use spec::description::TableKind;
 pub use spec::init::Init;
+pub use spec::repeats::Repeats;
 pub use spec::role::Role;
 pub(crate) use spec::verbs::VERBS;
 pub use updater::{UpdateContext, Updater, UpdaterChoice};

@@ -1,7 +1,9 @@
 //! Tables in device memory compared with equal tables in host memory, on one host and between simulated hosts.
 
 use unisono::cuda::{Device, DeviceMemory};
-use unisono::tables::{AddOptions, CudaRows, MatrixTable, Role, Rows, TableOptions, Tables, UpdaterChoice};
+use unisono::tables::{
+    AddOptions, CudaRows, MatrixTable, Repeats, Role, Rows, TableOptions, Tables, UpdaterChoice,
+};
 use unisono::testing::spawn_on_hosts;
 
 use crate::has_device;
@@ -72,6 +74,58 @@ fn a_table_on_a_device_equals_one_in_host_memory() {
                 theirs.get(&mut other).unwrap();
                 assert!(close(&values, &other), "{updater}, {ranks} ranks, {hosts} hosts");
                 tables.barrier().unwrap();
+            });
+        }
+    }
+}
+
+/// Rows that one add lists more than once, with the delta on the device or on the host, for a table on either.
+#[test]
+fn repeated_rows_on_a_device_equal_those_in_host_memory() {
+    if !has_device("tables") {
+        return;
+    }
+    let device = Device::get(0).unwrap();
+    let list: Vec<i64> = (0..500).map(|index| index * index % 37).collect();
+    for repeats in [Repeats::Sum, Repeats::Each] {
+        for updater in UpdaterChoice::names() {
+            spawn_on_hosts(1, 1, |world| {
+                let tables = Tables::join(world, Role::Both).unwrap();
+                let make = |device| {
+                    let updater = UpdaterChoice::named(updater).unwrap();
+                    let options =
+                        TableOptions { updater, device, repeats: Some(repeats), ..TableOptions::default() };
+                    MatrixTable::<f32>::create(&tables, SHAPE, None, options).unwrap()
+                };
+                let (expected, values) = (make(None), delta(list.len(), 3));
+                let memory = DeviceMemory::new(&device, 4 * values.len()).unwrap();
+                // SAFETY: the memory lives until the end of this rank.
+                let span = unsafe { memory.span() };
+                // Its rows are the delta.
+                let options = TableOptions { device: Some(0), ..TableOptions::default() };
+                let source =
+                    MatrixTable::create(&tables, (list.len(), SHAPE.1), Some(&values), options).unwrap();
+                source.table().cuda().get(CudaRows::All, span).unwrap();
+                let all = |table: &MatrixTable<f32>| {
+                    let mut out = vec![0.0; SHAPE.0 * SHAPE.1];
+                    table.get(&mut out).unwrap();
+                    out
+                };
+                expected.add_rows(&list, &values, &AddOptions::default()).unwrap();
+                for place in [Some(0), None] {
+                    let (by_host, by_device) = (make(place), make(place));
+                    by_host.add_rows(&list, &values, &AddOptions::default()).unwrap();
+                    by_device
+                        .table()
+                        .cuda()
+                        .add(CudaRows::List(&list), span, &AddOptions::default())
+                        .unwrap();
+                    for table in [&by_host, &by_device] {
+                        assert!(close(&all(table), &all(&expected)), "{updater} {repeats} {place:?}");
+                    }
+                    let stats = by_device.table().stats().unwrap();
+                    assert_eq!((stats.adds, stats.rows_added), (1, list.len() as u64));
+                }
             });
         }
     }

@@ -8,6 +8,7 @@ mod key_value;
 mod losses;
 mod messages;
 mod one_step;
+mod repeats;
 mod rounds;
 mod sums;
 

@@ -710,6 +710,8 @@ int32_t unisono_options_new(unisono_options *options);
  *   adamax, adadelta, lion, ftrl, dcasgd, dcasgda, multiverso_adagrad or multiverso_momentum;
  * - consistency: async (default), bsp, bsp:backup=1, bsp:mean, ssp:3 or average;
  * - compression, between hosts: none (default), float16, bfloat16, int8 or topk:0.01;
+ * - repeats, for rows or keys that one add lists more than once: sum (one step of the updater with their sum; default unless
+ *   the updater is add or sgd) or each (one step for each);
  * - init: zero (default), uniform or normal.
  */
 int32_t unisono_options_set_text(unisono_options options, const char *name, const char *value);

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use unisono::tables::{AddOptions, Compression, Consistency, Init, TableOptions, UpdaterChoice};
+use unisono::tables::{AddOptions, Compression, Consistency, Init, Repeats, TableOptions, UpdaterChoice};
 use unisono::{Error, Result};
 
 use crate::errors::guard;
@@ -37,7 +37,7 @@ enum Distribution {
     Normal,
 }
 
-const TEXTS: &[&str] = &["name", "updater", "consistency", "compression", "init"];
+const TEXTS: &[&str] = &["name", "updater", "consistency", "compression", "init", "repeats"];
 const NUMBERS: &[&str] = &["init", "reject_nan", "pipelined"];
 /// Parameters of random initial values: each but the last belongs to one distribution.
 const RANGE: &[&str] = &["low", "high", "mean", "deviation", "seed"];
@@ -48,6 +48,7 @@ impl TableSettings {
             "name" => self.table.name = Some(value.to_owned()),
             "updater" => self.table.updater = UpdaterChoice::named(value)?,
             "consistency" => self.table.consistency = Consistency::parse(value)?,
+            "repeats" => self.table.repeats = Some(Repeats::parse(value)?),
             "compression" => self.table.compression = Compression::parse(value)?,
             "init" => {
                 self.distribution = match value {
@@ -185,6 +186,8 @@ pub extern "C" fn unisono_options_new(options: *mut OptionsHandle) -> i32 {
 ///   adamax, adadelta, lion, ftrl, dcasgd, dcasgda, multiverso_adagrad or multiverso_momentum;
 /// - consistency: async (default), bsp, bsp:backup=1, bsp:mean, ssp:3 or average;
 /// - compression, between hosts: none (default), float16, bfloat16, int8 or topk:0.01;
+/// - repeats, for rows or keys that one add lists more than once: sum (one step of the updater with their sum; default unless
+///   the updater is add or sgd) or each (one step for each);
 /// - init: zero (default), uniform or normal.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_options_set_text(

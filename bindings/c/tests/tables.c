@@ -149,6 +149,24 @@ static void options(void) {
     OK(unisono_options_free(options));
     FAILS(unisono_options_free(options), UNISONO_USAGE, "freed");
 
+    /* A row that one add lists twice: one step with the sum, or two steps. */
+    const char *ways[2] = {"sum", "each"};
+    const float expected[2] = {-2.0f, -2.9f};
+    const int64_t twice[2] = {1, 1};
+    const float ones[2] = {1, 1};
+    for (int way = 0; way < 2; way++) {
+        OK(unisono_options_new(&options));
+        OK(unisono_options_set_text(options, "updater", "momentum"));
+        OK(unisono_options_set_text(options, "repeats", ways[way]));
+        OK(unisono_matrix_new(2, 1, UNISONO_F32, NULL, options, &table));
+        if (rank == 0) OK(unisono_table_add(table, twice, 2, ones, 2, UNISONO_DEFAULTS));
+        OK(unisono_barrier(0));
+        OK(unisono_table_get(table, NULL, 0, values, 2));
+        CHECK(values[1] > expected[way] - 1e-5f && values[1] < expected[way] + 1e-5f);
+        OK(unisono_options_free(options));
+        OK(unisono_barrier(0));
+    }
+
     OK(unisono_options_new(&options));
     OK(unisono_options_set_text(options, "init", "uniform"));
     OK(unisono_options_set_number(options, "low", -0.5));
@@ -265,6 +283,7 @@ static void mistakes(void) {
     FAILS(unisono_options_set_text(options, "consistency", "sometimes"), UNISONO_USAGE, "ssp:3");
     FAILS(unisono_options_set_text(options, "compression", "zip"), UNISONO_USAGE, "topk");
     FAILS(unisono_options_set_text(options, "init", "7"), UNISONO_USAGE, "uniform");
+    FAILS(unisono_options_set_text(options, "repeats", "twice"), UNISONO_USAGE, "sum or each");
     FAILS(unisono_options_set_text(options, "colour", "red"), UNISONO_USAGE, "consistency");
     FAILS(unisono_options_set_text(options, NULL, "red"), UNISONO_USAGE, "NULL");
     FAILS(unisono_options_set_text(options, "name", "\xff"), UNISONO_USAGE, "UTF-8");

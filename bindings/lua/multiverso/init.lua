@@ -20,8 +20,14 @@ local multiverso = setmetatable({
 --- Joins the other processes.
 -- @param sync true: tables work in rounds, and every get sees the same adds of all workers
 function multiverso.init(sync)
-    if type(sync) == 'table' then return unisono.init(sync) end
-    unisono.init(sync and { consistency = 'bsp' } or nil)
+    -- As in the original, a row that an add lists twice gets two steps.
+    local settings = { repeats = 'each' }
+    if type(sync) == 'table' then
+        for name, value in pairs(sync) do settings[name] = value end
+    elseif sync then
+        settings.consistency = 'bsp'
+    end
+    unisono.init(settings)
 end
 
 return multiverso

@@ -103,6 +103,12 @@ local function options()
     unisono.barrier()
     local value = adagrad:get()[1]
     assert(value < 0, tostring(value))
+    for repeats, expected in pairs { sum = -2, each = -2.9 } do
+        local momentum = unisono.MatrixTable:new(2, 1, nil, { updater = 'momentum', repeats = repeats })
+        if id == 0 then momentum:add({ 1, 1 }, { 1, 1 }, true) end
+        unisono.barrier()
+        assert(math.abs(momentum:get()[2][1] - expected) < 1e-6, repeats)
+    end
     local bounded = unisono.ArrayTable:new(1, nil, { consistency = 'ssp:1' })
     while bounded:clock() < 5 do
         bounded:add { 1 }

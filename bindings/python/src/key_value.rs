@@ -12,7 +12,7 @@ use crate::call::Arg;
 use crate::errors::raise;
 use crate::fork::WorldLiveness;
 use crate::memory::Memory;
-use crate::native_table::{NativeTable, numbers};
+use crate::native_table::{NativeTable, numbers, stats};
 use crate::pending::{Pending, Running};
 use crate::table_options::add_options;
 
@@ -222,5 +222,9 @@ impl KeyValueTable {
 
     fn staleness(&self, py: Python<'_>) -> PyResult<Memory> {
         self.0.staleness(py)
+    }
+
+    fn stats(&self, py: Python<'_>) -> PyResult<[u64; 7]> {
+        self.0.query(py, "stats", tables::KeyValueTable::stats).map(stats)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use unisono::tables::{KeyValueTable, Table};
+use unisono::tables::{KeyValueTable, Table, TableStats};
 use unisono::{DType, Error, Result};
 
 use crate::any_array::AnyArray;
@@ -150,6 +150,12 @@ impl<T: TableApi> NativeTable<T> {
         let counts: Vec<i64> = self.table.staleness().into_iter().map(|count| count as i64).collect();
         Memory::of_numbers(&counts).or_raise(py)
     }
+}
+
+/// A table's statistics, in the order of the fields of the Python class.
+pub(crate) fn stats(stats: TableStats) -> [u64; 7] {
+    let TableStats { rows, value_bytes, state_bytes, gets, adds, rows_read, rows_added, .. } = stats;
+    [rows, value_bytes, state_bytes, gets, adds, rows_read, rows_added]
 }
 
 /// Integers that identify rows or keys, in host memory.

@@ -12,7 +12,7 @@ use crate::call::Arg;
 use crate::errors::raise;
 use crate::fork::WorldLiveness;
 use crate::memory::Memory;
-use crate::native_table::{NativeTable, numbers_anywhere};
+use crate::native_table::{NativeTable, numbers_anywhere, stats};
 use crate::pending::{Pending, Running};
 use crate::result_array::ResultArray;
 use crate::table_options::add_options;
@@ -237,5 +237,9 @@ impl Table {
 
     fn staleness(&self, py: Python<'_>) -> PyResult<Memory> {
         self.0.staleness(py)
+    }
+
+    fn stats(&self, py: Python<'_>) -> PyResult<[u64; 7]> {
+        self.0.query(py, "stats", tables::Table::stats).map(stats)
     }
 }

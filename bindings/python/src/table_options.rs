@@ -3,8 +3,8 @@
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use unisono::tables::{
-    AddOptions, Compression, Consistency, Init, KeyType, KeyValueTable, Table, TableKind, TableOptions,
-    Tables, UpdaterChoice,
+    AddOptions, Compression, Consistency, Init, KeyType, KeyValueTable, Repeats, Table, TableKind,
+    TableOptions, Tables, UpdaterChoice,
 };
 use unisono::{DType, Error, Result};
 
@@ -27,6 +27,7 @@ pub(crate) struct TableSpec<'py> {
     values: Bound<'py, PyAny>,
     updater: String,
     consistency: String,
+    repeats: Option<String>,
     reject_nan: Bound<'py, PyAny>,
     compression: String,
     device: Bound<'py, PyAny>,
@@ -105,6 +106,7 @@ impl TableSpec<'_> {
             add: add_options(Some(&self.add), |option| updater.check_option(table, option))?,
             updater,
             consistency: Consistency::parse(&self.consistency).or_raise(py)?,
+            repeats: self.repeats.as_deref().map(Repeats::parse).transpose().or_raise(py)?,
             reject_nan: flag(&self.reject_nan, "table", "reject_nan")?,
             compression: Compression::parse(&self.compression).or_raise(py)?,
             device: device.transpose()?,

@@ -92,6 +92,15 @@ def test_flags():
         mv.init(sync=True, backup_worker_ratio=100)
 
 
+def test_each_occurrence_of_a_row_is_a_step():
+    mv.init(updater_type="momentum_sgd")
+    table = mv.MatrixTableHandler(2, 1)
+    table.add([1.0, 1.0], [1, 1], sync=True)
+    # v = 0.1, then 0.19: not one step with the sum.
+    assert table.get()[1] == pytest.approx(-0.29)
+    mv.shutdown()
+
+
 def test_wrong_data():
     mv.init()
     table = mv.MatrixTableHandler(3, 2)

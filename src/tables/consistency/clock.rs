@@ -132,7 +132,8 @@ impl Clock {
         self.of(worker).adds.get()
     }
 
-    fn gets(&self, worker: usize) -> u64 {
+    /// Number of gets of a worker that this host has answered.
+    pub fn gets(&self, worker: usize) -> u64 {
         self.of(worker).gets.load(Ordering::Acquire)
     }
 

@@ -9,12 +9,15 @@ use super::header::TableHeader;
 use super::inner::Inner;
 use super::lock_guard::{LockGuard, acquire};
 use super::queue::CallQueue;
+use super::rounds::accumulates;
+use super::stats::CallCounts;
 use crate::error::{Error, Lost, Result};
 use crate::tables::consistency::clock::{AddDecision, Clock};
 use crate::tables::consistency::staleness::Staleness;
 use crate::tables::remote::compress::Packers;
 use crate::tables::remote::{self, RemoteRequest};
 use crate::tables::spec::description::Description;
+use crate::tables::spec::repeats::Repeats;
 use crate::tables::spec::verbs;
 use crate::tables::{AddOptions, Compression, Consistency, TableOptions};
 use crate::transport::arena::Extent;
@@ -54,6 +57,8 @@ pub(crate) struct Base {
     pub(crate) staleness: Staleness,
     /// Default options of adds.
     pub(crate) add: AddOptions,
+    /// Whether an add sums the deltas of a row or key that it repeats, before anything is sent or applied.
+    pub(crate) sums_repeats: bool,
     pub(crate) reject_nan: bool,
     pub(crate) compression: Compression,
     /// Whether this host takes part in every call of its workers: it has servers. Under BSP, it must also hold some of the table,
@@ -62,6 +67,7 @@ pub(crate) struct Base {
     /// Compression of this worker's adds.
     packers: Mutex<Packers>,
     pub(crate) calls: AtomicU64,
+    pub(crate) counts: CallCounts,
     /// Whether creation has finished on all ranks; the collectives of creation itself are not reported to clocks.
     pub(crate) complete: AtomicBool,
     /// Whether other hosts may have fast-forwarded this worker since the last [`Base::sync_steps`].
@@ -77,8 +83,10 @@ impl Base {
         extent: Extent,
         clock: usize,
         options: &TableOptions,
-        accumulates: bool,
+        is_linear: bool,
     ) -> Base {
+        let accumulates = accumulates(description.consistency, is_linear);
+        let repeats = options.repeats.unwrap_or(Repeats::default_for(is_linear));
         let clock = Clock::new(
             extent.clone(),
             clock,
@@ -106,11 +114,14 @@ impl Base {
             queue: CallQueue::default(),
             staleness: Staleness::default(),
             add: options.add,
+            // Rounds sum all of their adds at once: a half type is rounded only then.
+            sums_repeats: repeats == Repeats::Sum && !accumulates,
             reject_nan: options.reject_nan,
             compression: options.compression,
             participates: inner.host_server(inner.host()).is_some(),
             packers: Mutex::default(),
             calls: AtomicU64::new(0),
+            counts: CallCounts::default(),
             complete: AtomicBool::new(!is_new),
             maybe_fast_forwarded: AtomicBool::new(false),
         }

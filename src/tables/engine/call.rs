@@ -83,6 +83,8 @@ pub(crate) fn get<S: Shard>(shard: &S, call: &Call, worker: usize, get: &mut imp
     if base.participates {
         let staleness = get_local(shard, call, worker, Turn::Wait, || get.read(shard, call, worker))?;
         base.staleness.count(staleness);
+    } else {
+        base.counts.unclocked_get();
     }
     let merged = match outstanding {
         None => Ok(()),
@@ -160,7 +162,10 @@ fn add_local<'a, S: Shard>(
 ) -> Result<()> {
     let base = shard.base();
     match (base.participates, base.accumulates()) {
-        (false, _) => Ok(()),
+        (false, _) => {
+            base.counts.unclocked_add();
+            Ok(())
+        }
         (true, true) => add_to_round(shard, call, worker, Turn::Wait, add.local_request(shard, worker)),
         (true, false) => base.add_local(call, worker, Turn::Wait, || add.write(shard, call, worker)),
     }

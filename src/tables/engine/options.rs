@@ -1,6 +1,6 @@
 //! Options for creating a table.
 
-use crate::tables::{AddOptions, Compression, Consistency, Init, UpdaterChoice};
+use crate::tables::{AddOptions, Compression, Consistency, Init, Repeats, UpdaterChoice};
 
 /// What may differ from table to table. By default a table is zero-initialized and its updater adds.
 ///
@@ -27,6 +27,10 @@ pub struct TableOptions {
     pub consistency: Consistency,
     /// The updater's options, for adds that do not pass their own.
     pub add: AddOptions,
+    /// What an add does with a row, or a key, that it lists more than once. By default it is one step with the sum, unless the
+    /// updater only adds (`add`, `sgd`, a custom one with [`is_linear`](crate::tables::Updater::is_linear)). A round of `bsp` that
+    /// is one step of the updater sums repeats in any case. An array has no rows to repeat.
+    pub repeats: Option<Repeats>,
     /// Whether adds that contain a NaN are rejected.
     pub reject_nan: bool,
     /// How adds are compressed between hosts.

@@ -5,6 +5,8 @@ use crate::error::{Error, Result};
 use crate::tables::engine::base::Turn;
 use crate::tables::engine::call;
 use crate::tables::engine::checkpointable::TableSection;
+use crate::tables::engine::key_index::index_of_repeats;
+use crate::tables::engine::stats::CallCounts;
 use crate::tables::shard::cuda::launch::DeviceRowIds;
 use crate::tables::shard::cuda::scratch::KernelFaults;
 use crate::tables::shard::cuda::shard::DeviceShard;
@@ -28,6 +30,15 @@ pub enum CudaRows<'a> {
 impl<'a> CudaRows<'a> {
     fn of(rows: &'a Option<Vec<i64>>) -> CudaRows<'a> {
         rows.as_deref().map_or(CudaRows::All, CudaRows::List)
+    }
+
+    /// The number of listed rows.
+    fn listed(&self) -> Option<usize> {
+        match self {
+            CudaRows::All => None,
+            CudaRows::List(list) => Some(list.len()),
+            CudaRows::Device(ids) => Some(ids.bytes() / size_of::<i64>()),
+        }
     }
 }
 
@@ -161,6 +172,7 @@ impl<'a> CudaTable<'a> {
             }
         };
         core.staleness.count(staleness);
+        self.table.count(rows.listed(), CallCounts::read);
         core.count_get(call, worker, &[])
     }
 
@@ -173,6 +185,7 @@ impl<'a> CudaTable<'a> {
         options: &AddOptions,
     ) -> Result<()> {
         let core = &self.table.core;
+        let listed = rows.listed();
         match self.access_path(true) {
             AccessPath::Kernels(shard) => core.add_local(call, worker, Turn::Wait, || {
                 self.update(call, shard, worker, rows, delta, options)
@@ -180,18 +193,38 @@ impl<'a> CudaTable<'a> {
             AccessPath::Pinned => {
                 let list = self.download_ids("add", rows)?;
                 let rows = host_rows(rows, &list);
+                // A row may be repeated in several of the chunks in which the delta arrives.
+                if let Rows::List(list) = rows
+                    && core.sums_repeats
+                    && index_of_repeats(list).is_some()
+                {
+                    return self.add_downloaded(call, worker, rows, delta, options);
+                }
                 core.add_local(call, worker, Turn::Wait, || {
                     core.staged_add(call, worker, rows, delta, options)
                 })
             }
             AccessPath::Host => {
                 let list = self.download_ids("add", rows)?;
-                let rows = host_rows(rows, &list);
-                let delta = self.download(delta)?;
-                self.table.check_add(rows, &delta, options)?;
-                self.table.add_now(call, worker, rows, &delta, options, true)
+                return self.add_downloaded(call, worker, host_rows(rows, &list), delta, options);
             }
-        }
+        }?;
+        self.table.count(listed, CallCounts::added);
+        Ok(())
+    }
+
+    /// Adds a delta on the device as if it were in host memory.
+    fn add_downloaded(
+        &self,
+        call: &Call,
+        worker: usize,
+        rows: Rows,
+        delta: Span,
+        options: &AddOptions,
+    ) -> Result<()> {
+        let delta = self.download(delta)?;
+        self.table.check_add(rows, &delta, options)?;
+        self.table.add_now(call, worker, rows, &delta, options, true)
     }
 
     /// Copies rows of a shard.
@@ -227,7 +260,7 @@ impl<'a> CudaTable<'a> {
         let core = &self.table.core;
         let all = options.or(&core.add);
         let context = UpdateContext { worker, step: 0, options: &all };
-        let args = core.storage.update_args(shard, &context, core.reject_nan);
+        let args = core.storage.update_args(shard, &context, core.reject_nan).summing(core.sums_repeats);
         let faults = core.storage.with_shard(call, shard, |scratch| match rows {
             CudaRows::All => shard.update_all(scratch, &args, delta.address()),
             CudaRows::List(list) => {

@@ -126,7 +126,7 @@ impl<W: WorkerHalf> CustomTable<W> {
             extent,
             shards.clock,
             &TableOptions::default(),
-            false,
+            true,
         );
         let core = Arc::new(CustomCore { base, shards, half: Arc::new(server) });
         let use_guard = tables.inner.register(core.clone());

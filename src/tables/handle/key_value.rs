@@ -8,7 +8,9 @@ use crate::memory::{DType, contains_nan};
 use crate::tables::AddOptions;
 use crate::tables::engine::call;
 use crate::tables::engine::registry::UseGuard;
+use crate::tables::engine::repeats::{SummedRepeats, get_once};
 use crate::tables::engine::rounds::apply_complete_rounds;
+use crate::tables::engine::stats::TableStats;
 use crate::tables::lifecycle::tables::ShutdownGuard;
 use crate::tables::shard::key_value::calls::{KeysAdd, KeysGet};
 use crate::tables::shard::key_value::core::KeyValueCore;
@@ -70,11 +72,21 @@ impl KeyValueTable {
     }
 
     fn get_now(&self, call: &Call, worker: usize, keys: Keys, out: &mut [u8]) -> Result<()> {
-        call::get(&*self.core, call, worker, &mut KeysGet { keys, out })
+        let get =
+            |keys: Keys, out: &mut [u8]| call::get(&*self.core, call, worker, &mut KeysGet { keys, out });
+        // In shared memory, finding repeats would cost more than copying them.
+        let sends = self.core.inner.remote().is_some();
+        match keys {
+            Keys::Int(list) if sends => get_once(list, out, |list, out| get(Keys::Int(list), out)),
+            Keys::Bytes(list) if sends => get_once(list, out, |list, out| get(Keys::Bytes(list), out)),
+            _ => get(keys, out),
+        }?;
+        self.core.counts.read(keys.len());
+        Ok(())
     }
 
-    /// Adds a row of `delta` to each of these keys, by the table's updater; returns once it is applied on all hosts. A key that
-    /// is listed twice is updated twice.
+    /// Adds a row of `delta` to each of these keys, by the table's updater; returns once it is applied on all hosts.
+    /// [`TableOptions::repeats`](crate::tables::TableOptions::repeats) is what happens to a key that is listed more than once.
     pub fn add(&self, keys: Keys, delta: &[u8], options: &AddOptions) -> Result<()> {
         let worker = self.check_add(keys, delta, options)?;
         let call = self.core.ordered_call(&self.group, "add")?;
@@ -107,7 +119,23 @@ impl KeyValueTable {
         options: &AddOptions,
         wait: bool,
     ) -> Result<()> {
-        call::add(&*self.core, call, worker, wait, &mut KeysAdd { keys, delta, options })
+        let add = |keys: Keys, delta: &[u8]| {
+            call::add(&*self.core, call, worker, wait, &mut KeysAdd { keys, delta, options })
+        };
+        let (rule, dim, sums) = (&self.core.rule, self.dim(), self.core.sums_repeats);
+        match keys {
+            Keys::Int(list) if sums => match SummedRepeats::of(rule, dim, list, delta) {
+                Some(SummedRepeats { keys, delta }) => add(Keys::Int(&keys), &delta),
+                None => add(keys, delta),
+            },
+            Keys::Bytes(list) if sums => match SummedRepeats::of(rule, dim, list, delta) {
+                Some(SummedRepeats { keys, delta }) => add(Keys::Bytes(&keys), &delta),
+                None => add(keys, delta),
+            },
+            _ => add(keys, delta),
+        }?;
+        self.core.counts.added(keys.len());
+        Ok(())
     }
 
     /// Starts a get in the background.
@@ -146,6 +174,12 @@ impl KeyValueTable {
         self.core.check_open(&self.group, "contains")?;
         self.check_keys("contains", keys)?;
         self.core.contains_anywhere(&self.query("contains")?, keys)
+    }
+
+    /// Sizes of the table, and this worker's calls. Does not wait for other workers; any rank may call it.
+    pub fn stats(&self) -> Result<TableStats> {
+        let shape = &self.core.layout.shape;
+        Ok(self.core.stats(self.len()?, shape.planes, shape.state_row_bytes))
     }
 
     /// Number of keys. Does not wait for other workers; any rank may call it.

@@ -7,7 +7,6 @@ use super::make::{TableDefinition, TablePlan};
 use crate::error::{Error, Result};
 use crate::memory::DType;
 use crate::tables::engine::base::{Base, heap_key};
-use crate::tables::engine::rounds::accumulates;
 use crate::tables::lifecycle::creation::TableCreation;
 use crate::tables::shard::key_value::core::KeyValueCore;
 use crate::tables::shard::key_value::key_placement::KeyPlacement;
@@ -65,7 +64,6 @@ impl KeyValueTable {
                 PartHeader::at(extent, layout.header(part)).prepare(&memory, &layout, part, extent.start);
             }
         })?;
-        let accumulates = accumulates(options.consistency, rule.is_linear());
         let base = Base::new(
             &tables.inner,
             creation.is_new(),
@@ -73,7 +71,7 @@ impl KeyValueTable {
             extent,
             layout.clock,
             &options,
-            accumulates,
+            rule.is_linear(),
         );
         let core = Arc::new(KeyValueCore { base, layout, key_placement, memory, rule, init: options.init });
         let _use_guard = tables.inner.register(core.clone());

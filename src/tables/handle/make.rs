@@ -5,7 +5,6 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::memory::DType;
 use crate::tables::engine::base::Base;
-use crate::tables::engine::rounds::accumulates;
 use crate::tables::lifecycle::creation::{self, Purpose, TableCreation};
 use crate::tables::shard::cuda::{self, DeviceShard, ScratchByDevice};
 use crate::tables::shard::dense::core::TableCore;
@@ -17,7 +16,7 @@ use crate::tables::shard::dense::storage::Storage;
 use crate::tables::shard::dense::views::Views;
 use crate::tables::spec::description::{Description, TableKind};
 use crate::tables::updater::UpdateRule;
-use crate::tables::{AddOptions, Compression, Consistency, Init, Table, TableOptions, Tables};
+use crate::tables::{AddOptions, Compression, Consistency, Init, Repeats, Table, TableOptions, Tables};
 
 /// Bytes filled or sent at a time when a table is initialized.
 const CHUNK: usize = 4 << 20;
@@ -127,6 +126,11 @@ impl TablePlan {
         for (name, value) in add.iter().filter(|(name, value)| usual.get(name) != Some(*value)) {
             more.push_str(&format!(", {name} {value}"));
         }
+        if let Some(repeats) = options.repeats
+            && repeats != Repeats::default_for(rule.is_linear())
+        {
+            more.push_str(&format!(", repeats {repeats}"));
+        }
         more.push_str(if options.reject_nan { ", rejects NaN" } else { "" });
         if options.compression != Compression::None {
             more.push_str(&format!(", compressed to {}", options.compression));
@@ -203,7 +207,6 @@ impl Table {
             }
             _ => Replica::new(rule.clone(), dtype, rows, row_bytes, state_row_bytes),
         });
-        let accumulates = accumulates(options.consistency, rule.is_linear());
         let mut base = Base::new(
             &tables.inner,
             creation.is_new(),
@@ -211,7 +214,7 @@ impl Table {
             extent.clone(),
             layout.clock,
             &options,
-            accumulates,
+            rule.is_linear(),
         );
         if base.involves_all_hosts() {
             base.participates = placement.rows_on(tables.inner.host()) > 0;

@@ -8,6 +8,8 @@ use crate::error::{Error, Result};
 use crate::memory::{DType, contains_nan};
 use crate::tables::engine::call;
 use crate::tables::engine::registry::UseGuard;
+use crate::tables::engine::repeats::{SummedRepeats, get_once};
+use crate::tables::engine::stats::{CallCounts, TableStats};
 use crate::tables::lifecycle::tables::ShutdownGuard;
 use crate::tables::shard::dense::calls::{ChangedGet, RowsAdd, RowsGet};
 use crate::tables::shard::dense::core::TableCore;
@@ -109,12 +111,24 @@ impl Table {
     pub(crate) fn get_now(&self, call: &Call, worker: usize, rows: Rows, out: &mut [u8]) -> Result<()> {
         if let Some(replica) = &self.core.replica {
             replica.get(rows, out);
-            return Ok(());
+            self.core.counts.unclocked_get();
+        } else {
+            let get =
+                |rows: Rows, out: &mut [u8]| call::get(&*self.core, call, worker, &mut RowsGet { rows, out });
+            match rows {
+                // In shared memory, finding repeats would cost more than copying them.
+                Rows::List(list) if self.core.inner.remote().is_some() => {
+                    get_once(list, out, |list, out| get(Rows::List(list), out))?;
+                }
+                _ => get(rows, out)?,
+            }
         }
-        call::get(&*self.core, call, worker, &mut RowsGet { rows, out })
+        self.count(rows.listed(), CallCounts::read);
+        Ok(())
     }
 
-    /// Adds `delta` to rows, by the table's updater; returns once it is applied on all hosts.
+    /// Adds `delta` to rows, by the table's updater; returns once it is applied on all hosts. [`TableOptions::repeats`] is what
+    /// happens to a row that is listed more than once.
     pub fn add(&self, rows: Rows, delta: &[u8], options: &AddOptions) -> Result<()> {
         let worker = self.check_add(rows, delta, options)?;
         let call = self.core.ordered_call(&self.group, "add")?;
@@ -147,11 +161,53 @@ impl Table {
         options: &AddOptions,
         wait: bool,
     ) -> Result<()> {
+        let (listed, summed) = (rows, self.summed_repeats(rows, delta));
+        let (rows, delta) = match &summed {
+            Some(SummedRepeats { keys, delta }) => (Rows::List(keys), &delta[..]),
+            None => (rows, delta),
+        };
         if let Some(replica) = &self.core.replica {
             replica.add(rows, delta, &options.or(&self.core.add));
-            return Ok(());
+            self.core.counts.unclocked_add();
+        } else {
+            call::add(&*self.core, call, worker, wait, &mut RowsAdd { rows, delta, options })?;
         }
-        call::add(&*self.core, call, worker, wait, &mut RowsAdd { rows, delta, options })
+        self.count(listed.listed(), CallCounts::added);
+        Ok(())
+    }
+
+    /// Counts the rows of a call; those of an array follow from the number of calls.
+    pub(crate) fn count(&self, listed: Option<usize>, count: impl Fn(&CallCounts, usize)) {
+        if self.kind() != TableKind::Array {
+            count(&self.core.counts, listed.unwrap_or(self.rows()));
+        }
+    }
+
+    /// Sizes of the table (under `average`, of this worker's copy), and this worker's calls. Any rank may call it; it waits for
+    /// no other rank.
+    pub fn stats(&self) -> Result<TableStats> {
+        self.core.check_open(&self.group, "stats")?;
+        let (shape, rule) = (&self.core.storage.layout.shape, &self.core.storage.rule);
+        let planes = match &self.core.replica {
+            None => shape.planes,
+            // A worker's copy has state for this worker alone.
+            Some(_) => rule.shared_planes() + rule.worker_planes(),
+        };
+        let mut stats = self.core.stats(self.rows(), planes, shape.state_row_bytes);
+        if self.kind() == TableKind::Array {
+            (stats.rows_read, stats.rows_added) = (stats.gets * stats.rows, stats.adds * stats.rows);
+        }
+        Ok(stats)
+    }
+
+    /// The distinct rows of an add and the sum of each, if the table sums rows that an add repeats and this one repeats any.
+    pub(crate) fn summed_repeats(&self, rows: Rows, delta: &[u8]) -> Option<SummedRepeats<i64>> {
+        match rows {
+            Rows::List(list) if self.core.sums_repeats && list.len() > 1 => {
+                SummedRepeats::of(&self.core.storage.rule, self.cols(), list, delta)
+            }
+            _ => None,
+        }
     }
 
     /// Starts a get in the background. `None` means all rows.
@@ -198,6 +254,7 @@ impl Table {
         let mut get = ChangedGet { reader, buffer, list, out, changed, seen, asked };
         call::get(&*self.core, &call, worker, &mut get)?;
         let ChangedGet { mut changed, seen, .. } = get;
+        self.core.counts.read(changed.len());
         // Rows count as seen only if the full call succeeds: after an error all of them are returned again.
         self.core.storage.mark_seen(reader, &seen);
         changed.sort_unstable();

@@ -80,7 +80,8 @@ macro_rules! by_rows {
                 Ok(())
             }
 
-            /// Adds a row of `delta` to each of these rows. A row that is listed twice is updated twice.
+            /// Adds a row of `delta` to each of these rows. [`TableOptions::repeats`] is what happens to a row
+            /// that is listed more than once.
             pub fn add_rows(&self, rows: &[i64], delta: &[T], options: &AddOptions) -> Result<()> {
                 self.table.add(Rows::List(rows), bytemuck::cast_slice(delta), options)
             }

@@ -4,5 +4,6 @@ pub(crate) mod add_options;
 pub(crate) mod consistency;
 pub(crate) mod description;
 pub(crate) mod init;
+pub(crate) mod repeats;
 pub(crate) mod role;
 pub(crate) mod verbs;

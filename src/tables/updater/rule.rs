@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::{UpdateContext, Updater, UpdaterChoice};
 use crate::error::nearest::advice;
+use crate::memory::prefetch::prefetch;
 use crate::memory::{DType, Element, State, TableElement};
 use crate::tables::AddOptions;
 use crate::{Error, Result};
@@ -31,8 +32,12 @@ pub(crate) trait UpdateRule: Send + Sync {
     /// Adds a delta to sums, which have the state type and are aligned for it; an unaligned delta is copied first.
     fn accumulate(&self, sums: &mut [u8], delta: &[u8]);
 
-    /// Appends sums to `delta`, rounded to the type of values.
-    fn narrow(&self, sums: &[u8], delta: &mut Vec<u8>);
+    /// Adds each row of a delta, of `cols` elements, to the row of sums with its number, in the order of the list. The sums are
+    /// zero before, and a number that has not occurred yet is the next one. Alignment is as for [`UpdateRule::accumulate`].
+    fn accumulate_numbered(&self, sums: &mut [u8], cols: usize, numbers: &[u32], delta: &[u8]);
+
+    /// Rounds sums to the type of values; both are aligned for their types.
+    fn narrow(&self, sums: &[u8], delta: &mut [u8]);
 
     /// Updates `values` by `delta`, which have the same number of elements. `state`: the shared planes, then this worker's
     /// planes. Values and state are aligned for their types; an unaligned delta is copied first.
@@ -64,6 +69,9 @@ pub(crate) trait UpdateRule: Send + Sync {
         }
     }
 }
+
+/// How far ahead the rows of sums are prefetched, in rows of the delta.
+const PREFETCH_DISTANCE: usize = 8;
 
 /// A typed updater as an [`UpdateRule`].
 struct Typed<T, U: ?Sized> {
@@ -123,11 +131,28 @@ impl<T: TableElement, U: Updater<T> + ?Sized> UpdateRule for Typed<T, U> {
         sums.iter_mut().zip(&*delta).for_each(|(sum, delta)| *sum = sum.plus(delta.widen()));
     }
 
-    fn narrow(&self, sums: &[u8], delta: &mut Vec<u8>) {
-        let sums: &[T::State] = bytemuck::cast_slice(sums);
-        for sum in sums {
-            delta.extend_from_slice(bytemuck::bytes_of(&T::narrow(*sum)));
+    fn accumulate_numbered(&self, sums: &mut [u8], cols: usize, numbers: &[u32], delta: &[u8]) {
+        let sums: &mut [T::State] = bytemuck::cast_slice_mut(sums);
+        let delta = aligned::<T>(delta);
+        let (mut wide, mut next) = (vec![T::State::default(); cols], 0);
+        let (start, bytes) = (sums.as_ptr(), cols * size_of::<T::State>());
+        for (position, (&number, row)) in numbers.iter().zip(delta.chunks_exact(cols)).enumerate() {
+            if let Some(&later) = numbers.get(position + PREFETCH_DISTANCE) {
+                prefetch(start.wrapping_add(later as usize * cols).cast(), bytes);
+            }
+            let sum = &mut sums[number as usize * cols..][..cols];
+            if number == next {
+                next += 1;
+                T::widen_all(row, sum);
+                continue;
+            }
+            T::widen_all(row, &mut wide);
+            sum.iter_mut().zip(&wide).for_each(|(sum, delta)| *sum = sum.plus(*delta));
         }
+    }
+
+    fn narrow(&self, sums: &[u8], delta: &mut [u8]) {
+        T::narrow_all(bytemuck::cast_slice(sums), bytemuck::cast_slice_mut(delta));
     }
 
     fn update(&self, values: &mut [u8], state: &mut [&mut [u8]], delta: &[u8], context: &UpdateContext) {

@@ -1,6 +1,6 @@
 //! Multiverso's flags: `-key=value` among the arguments of the program.
 
-use unisono::tables::{Consistency, Role, TableOptions, UpdaterChoice};
+use unisono::tables::{Consistency, Repeats, Role, TableOptions, UpdaterChoice};
 use unisono::{Error, Result};
 
 /// The flags that have an effect.
@@ -85,7 +85,9 @@ impl Flags {
         let backup = workers * self.backup_worker_ratio as usize / 100;
         let consistency =
             if self.sync { Consistency::Bsp { backup, mean: false } } else { Consistency::Async };
-        Ok(TableOptions { updater: self.updater()?, consistency, ..TableOptions::default() })
+        // As in the original, a row that an add lists twice gets two steps.
+        let repeats = Some(Repeats::Each);
+        Ok(TableOptions { updater: self.updater()?, consistency, repeats, ..TableOptions::default() })
     }
 }
 

@@ -36,8 +36,14 @@ class TableHandler:
     def _make(self, kind: Any, *shape: int, init_value: Any) -> None:
         self._session = session()
         init = None if init_value is None else convert_data(init_value).reshape(-1)
+        # As in the original, a row that an add lists twice gets two steps.
+        repeats = {"repeats": "each"} if kind is uni.MatrixTable else {}
         self._table = kind(
-            *shape, init=init, updater=self._session.updater, consistency=self._session.consistency
+            *shape,
+            init=init,
+            updater=self._session.updater,
+            consistency=self._session.consistency,
+            **repeats,
         )
         self._session.tables.append(weakref.ref(self._table))
 

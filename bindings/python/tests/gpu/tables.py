@@ -74,6 +74,16 @@ def same(table, expected, tolerance, what):
         assert table.get(torch.empty(0, dtype=torch.int64, device="cuda")).shape == (0, table.shape[1])
 
 
+def summed(delta, rows):
+    """Each row once, with the sum of its deltas."""
+    if rows is None:
+        return delta, rows
+    distinct, numbers = np.unique(rows, return_inverse=True)
+    sums = np.zeros((len(distinct), delta.shape[1]))
+    np.add.at(sums, numbers, delta)
+    return sums, distinct.tolist()
+
+
 def updaters(world, dtypes):
     """Every updater, on rows and on all of them, with repeats, against its formula in double precision."""
     checked = 0
@@ -83,15 +93,22 @@ def updaters(world, dtypes):
                 continue
             options = {"lambda1": 0.3, "lambda2": 0.1} if updater == "ftrl" else {}
             tolerance = STATES.get(dtype, 0.0)
-            for make, shape in (
-                (uni.ArrayTable, (1003,)),
-                (uni.MatrixTable, (37, 64)),
-                (uni.MatrixTable, (300, 5)),
-                (uni.MatrixTable, (3, 1000)),
+            for make, shape, repeats in (
+                (uni.ArrayTable, (1003,), {}),
+                (uni.MatrixTable, (37, 64), {"repeats": "each"}),
+                (uni.MatrixTable, (37, 64), {"repeats": "sum"}),
+                (uni.MatrixTable, (300, 5), {"repeats": "sum"}),
+                (uni.MatrixTable, (3, 1000), {"repeats": "each"}),
             ):
                 first = numbers(1, shape, dtype)
                 table = make(
-                    *shape, dtype=dtype, updater=updater, device="cuda", init=tensor(first, dtype), **options
+                    *shape,
+                    dtype=dtype,
+                    updater=updater,
+                    device="cuda",
+                    init=tensor(first, dtype),
+                    **repeats,
+                    **options,
                 )
                 exact = Reference(first, updater, world.workers, **options)
                 for turn in range(6):
@@ -102,7 +119,9 @@ def updaters(world, dtypes):
                     if updater.startswith("dcasgd") or updater == "multiverso_adagrad":
                         delta = host(torch.from_numpy(0.01 * delta).to(getattr(torch, dtype)))
                     worker = turn % world.workers
-                    exact.add(delta, rows, worker)
+                    exact.add(
+                        *(summed(delta, rows) if repeats == {"repeats": "sum"} else (delta, rows)), worker
+                    )
                     if worker == world.worker_id:
                         table.add(*ways(world, turn, delta, rows, dtype), wait=turn % 3 > 0)
                     uni.barrier()

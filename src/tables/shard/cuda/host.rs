@@ -55,6 +55,7 @@ impl Storage {
             memory: shard.memory(self.shared_planes(), self.worker_planes(context.worker)),
             numbers: shard.formula.numbers(context.options),
             reject_nan,
+            sums_repeats: false,
         }
     }
 

@@ -26,9 +26,15 @@ pub(crate) struct UpdateArgs {
     pub memory: [u64; 3],
     pub numbers: [f64; NUMBERS],
     pub reject_nan: bool,
+    /// Whether a row that is listed more than once is updated once, by the sum of its deltas.
+    pub sums_repeats: bool,
 }
 
 impl UpdateArgs {
+    pub fn summing(self, sums_repeats: bool) -> UpdateArgs {
+        UpdateArgs { sums_repeats, ..self }
+    }
+
     fn memory_at(&self, shard: &DeviceShard, element: usize) -> [u64; 3] {
         let state = shard.shape.state_row_bytes / (shard.shape.row_bytes / shard.dtype.size());
         let sizes = [shard.dtype.size(), state, state];
@@ -186,7 +192,8 @@ impl DeviceShard {
         scratch.finish(args.reject_nan)
     }
 
-    /// Updates listed rows by a delta on the device, with one row per id; a row that is listed twice is updated twice.
+    /// Updates listed rows by a delta on the device, with one row per id. A row that is listed more than once is updated by the
+    /// sum of its deltas, or once for each of them.
     pub(crate) fn update_rows(
         &self,
         scratch: &mut Scratch,
@@ -210,7 +217,8 @@ impl DeviceShard {
         let [values, ..] = args.memory.map(Argument::Address);
         let delta = Argument::Address(delta);
         let shared = Argument::U32(lanes);
-        if let Some(scatter) = &self.kernels.scatter {
+        // These rules have no state, and a float table's sum would be rounded in another order.
+        if let Some(scatter) = self.kernels.scatter.as_ref().filter(|_| !args.sums_repeats) {
             let threads = list.count.div_ceil(FLIGHT) * lanes as usize;
             let arguments = [values, delta, Argument::Address(list.address), count, cols, shared, faults];
             // SAFETY: the check has recorded ids that are no rows, in which case nothing is changed; the lock is held.
@@ -227,6 +235,7 @@ impl DeviceShard {
             count,
             cols,
             shared,
+            Argument::U32(u32::from(args.sums_repeats)),
             Argument::Bytes(bytemuck::bytes_of(&args.numbers)),
             faults,
         ];

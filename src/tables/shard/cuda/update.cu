@@ -31,7 +31,10 @@ template <int WIDTH> struct Piece {
 
     // Applies one add. Values are rounded to the table's type after each add, as if they had been stored.
     __device__ void change(const Element* place, const Rule& rule) {
-        Pack<Element, WIDTH> delta = *(const Pack<Element, WIDTH>*)place;
+        change(*(const Pack<Element, WIDTH>*)place, rule);
+    }
+
+    __device__ void change(const Pack<Element, WIDTH>& delta, const Rule& rule) {
 #pragma unroll
         for (int k = 0; k < WIDTH; k++) {
             State state[PLANES];
@@ -98,11 +101,30 @@ extern "C" __global__ void __launch_bounds__(256) update_all(
     all<1>(memory, delta, count, cols, scales, numbers, faults);
 }
 
-// A group of `lanes` updates one row, once for each time the sorted list contains it, in the list's order.
+// The sum of the deltas at these positions, in their order, rounded once.
+template <int WIDTH>
+__device__ Pack<Element, WIDTH> sum_of(const Element* delta, const unsigned int* positions, Count count, Count cols) {
+    Pack<Element, WIDTH> pack = *(const Pack<Element, WIDTH>*)(delta + positions[0] * cols);
+    if (count == 1) return pack;
+    State sums[WIDTH];
+#pragma unroll
+    for (int k = 0; k < WIDTH; k++) sums[k] = widen(pack.at[k]);
+    for (Count index = 1; index < count; index++) {
+        pack = *(const Pack<Element, WIDTH>*)(delta + positions[index] * cols);
+#pragma unroll
+        for (int k = 0; k < WIDTH; k++) sums[k] += widen(pack.at[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < WIDTH; k++) pack.at[k] = narrow(sums[k]);
+    return pack;
+}
+
+// A group of `lanes` updates one row: by the sum of its deltas if `summed`, otherwise once for each time the sorted list contains
+// it, in the list's order.
 template <int WIDTH>
 __device__ void rows(
     const Memory& memory, Count* steps, const Element* delta, const unsigned int* sorted, const unsigned int* positions,
-    Count count, Count cols, unsigned int lanes, const Numbers& numbers, const Faults* faults) {
+    Count count, Count cols, unsigned int lanes, unsigned int summed, const Numbers& numbers, const Faults* faults) {
     Count first = thread_number() / lanes;
     if (first >= count || has_faults(faults)) return;
     unsigned int row = sorted[first], lane = threadIdx.x % lanes;
@@ -110,31 +132,35 @@ __device__ void rows(
     Count end = first + 1;
     while (end < count && sorted[end] == row) end++;
     Rule rule(numbers);
-    Count step = Rule::PLANES ? steps[row] : 0;
+    Count step = Rule::PLANES ? steps[row] : 0, changes = summed ? 1 : end - first;
     // All lanes must have read the counter before one of them writes it.
     __syncwarp((lanes == 32 ? ~0u : (1u << lanes) - 1) << (threadIdx.x % 32 / lanes * lanes));
     for (Count at = lane * WIDTH; at < cols; at += lanes * WIDTH) {
         Count place = row * cols + at;
         Piece<WIDTH> piece(memory, place);
-        for (Count index = first; index < end; index++) {
+        if (summed) {
+            rule.at_step(step + 1);
+            piece.change(sum_of<WIDTH>(delta + at, positions + first, end - first, cols), rule);
+        }
+        for (Count index = first; !summed && index < end; index++) {
             rule.at_step(step + (index - first) + 1);
             piece.change(delta + positions[index] * cols + at, rule);
         }
         piece.store(memory, place);
     }
-    if (Rule::PLANES && lane == 0) steps[row] = step + (end - first);
+    if (Rule::PLANES && lane == 0) steps[row] = step + changes;
 }
 
 extern "C" __global__ void __launch_bounds__(256) update_rows_wide(
     Memory memory, Count* steps, const Element* delta, const unsigned int* sorted, const unsigned int* positions,
-    Count count, Count cols, unsigned int lanes, Numbers numbers, const Faults* faults) {
-    rows<WIDE>(memory, steps, delta, sorted, positions, count, cols, lanes, numbers, faults);
+    Count count, Count cols, unsigned int lanes, unsigned int summed, Numbers numbers, const Faults* faults) {
+    rows<WIDE>(memory, steps, delta, sorted, positions, count, cols, lanes, summed, numbers, faults);
 }
 
 extern "C" __global__ void __launch_bounds__(256) update_rows(
     Memory memory, Count* steps, const Element* delta, const unsigned int* sorted, const unsigned int* positions,
-    Count count, Count cols, unsigned int lanes, Numbers numbers, const Faults* faults) {
-    rows<1>(memory, steps, delta, sorted, positions, count, cols, lanes, numbers, faults);
+    Count count, Count cols, unsigned int lanes, unsigned int summed, Numbers numbers, const Faults* faults) {
+    rows<1>(memory, steps, delta, sorted, positions, count, cols, lanes, summed, numbers, faults);
 }
 
 #ifdef ATOMIC

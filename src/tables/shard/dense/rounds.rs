@@ -57,14 +57,14 @@ impl Shard for TableCore {
         let context = UpdateContext { worker: 0, step: 0, options: &options };
         match touched {
             Touched::All(sum) => {
-                let delta = sum.finish(adds.divisor(), 0..local_rows);
+                let delta = sum.finish(adds.divisor());
                 self.storage.step(call, None, &delta, &context, progress)
             }
             Touched::Some(sum) => {
                 let (rows, sum) = sum.into_parts();
                 let mut order: Vec<(u32, usize)> = rows.into_iter().zip(0..).collect();
                 order.sort_unstable();
-                let delta = sum.finish(adds.divisor(), order.iter().map(|(_, slot)| *slot));
+                let delta = sum.finish_ordered(adds.divisor(), order.iter().map(|(_, slot)| *slot));
                 let rows: Vec<u32> = order.into_iter().map(|(row, _)| row).collect();
                 self.storage.step(call, Some(&rows), &delta, &context, progress)
             }

@@ -14,6 +14,14 @@ impl<'a> Rows<'a> {
         rows.as_deref().map_or(Rows::All, Rows::List)
     }
 
+    /// The number of listed rows.
+    pub(crate) fn listed(self) -> Option<usize> {
+        match self {
+            Rows::All => None,
+            Rows::List(list) => Some(list.len()),
+        }
+    }
+
     pub(crate) fn to_owned(self) -> Option<Vec<i64>> {
         match self {
             Rows::All => None,

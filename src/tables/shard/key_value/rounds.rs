@@ -1,11 +1,11 @@
 //! Rounds of key-value tables.
 
-use std::hash::Hash;
-
 use super::core::KeyValueCore;
 use super::keys::{KeyType, OwnedKeys};
 use crate::error::{Error, Result};
+use crate::memory::aligned_bytes::AlignedBytes;
 use crate::tables::engine::base::Base;
+use crate::tables::engine::key_index::IndexedKey;
 use crate::tables::engine::rounds::{RoundAdds, RoundProgress, SumByKey};
 use crate::tables::engine::shard::Shard;
 use crate::tables::remote::RowList;
@@ -43,11 +43,11 @@ impl Shard for KeyValueCore {
 
 impl KeyValueCore {
     /// The distinct keys of a round's adds, and the sum of each key's rows.
-    fn sum<K: Clone + Eq + Hash>(
+    fn sum<K: IndexedKey>(
         &self,
         adds: &RoundAdds,
         keys_in: impl Fn(RowList) -> Option<Vec<K>>,
-    ) -> Result<(Vec<K>, Vec<u8>)> {
+    ) -> Result<(Vec<K>, AlignedBytes)> {
         let bytes = self.layout.shape.row_bytes;
         let mut sum = SumByKey::new(&self.rule, self.description.cols);
         for add in adds.iter() {
@@ -59,7 +59,7 @@ impl KeyValueCore {
             keys.into_iter().zip(delta.chunks_exact(bytes)).for_each(|(key, row)| sum.add(key, row));
         }
         let (keys, sum) = sum.into_parts();
-        let delta = sum.finish(adds.divisor(), 0..keys.len());
+        let delta = sum.finish(adds.divisor());
         Ok((keys, delta))
     }
 }

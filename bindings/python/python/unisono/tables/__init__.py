@@ -5,6 +5,7 @@ from unisono.tables.checkpoint import load, save
 from unisono.tables.initial import Normal, Uniform, normal, uniform
 from unisono.tables.key_value import KeyValueTable
 from unisono.tables.matrix import MatrixTable, SparseMatrixTable
+from unisono.tables.stats import TableStats
 from unisono.tables.table import Table
 from unisono.tables.together import finish, flush
 
@@ -15,6 +16,7 @@ __all__ = [
     "Normal",
     "SparseMatrixTable",
     "Table",
+    "TableStats",
     "Uniform",
     "finish",
     "flush",

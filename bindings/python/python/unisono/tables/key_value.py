@@ -42,6 +42,7 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
         name: str | None = None,
         *,
         keys: str = "int",
+        repeats: str | None = None,
         reject_nan: bool = False,
         compression: str = "none",
         timeout: float | None = None,
@@ -57,6 +58,7 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
             consistency: How far workers may drift apart; not "average".
             name: A unique name; by default "key-value-1" and so on.
             keys: The type of the keys: "int" (64 bits) or "bytes".
+            repeats: What happens to a key that one add lists more than once; as for `MatrixTable`.
             reject_nan: Whether an add that contains a NaN is rejected.
             compression: How adds are encoded between hosts.
             timeout: Seconds until the call times out.
@@ -72,6 +74,7 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
             updater=updater,
             consistency=consistency,
             name=name,
+            repeats=repeats,
             reject_nan=reject_nan,
             compression=compression,
             timeout=timeout,
@@ -95,7 +98,8 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
 
         Args:
             keys: One key, a list of them, or an integer array; keys may repeat.
-            out: An array of the table's type to fill, contiguous and writable; by default a new NumPy array.
+            out: An array of the table's type to fill, contiguous and writable; by default a new array of the
+                library of the keys: a PyTorch tensor for a tensor of keys, otherwise a NumPy array.
             timeout: Seconds until the call times out.
 
         Returns:
@@ -124,7 +128,7 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
         """Updates the values of keys by `delta`, according to the table's updater; inserts keys that are new.
 
         Args:
-            keys: As for `get`; a key that occurs twice is updated twice.
+            keys: As for `get`; for a key that occurs more than once, see `repeats` of the table.
             delta: One row of values for each key, or all of them flat; it may be reused when the call
                 returns.
             wait: Whether to return only when the update has been applied; see `Table.add`.
@@ -219,5 +223,5 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
     def _values(self, keys: Any, memory: Any, out: Any) -> Any:
         if memory is None:
             return written(out, out)
-        values = take_over(memory, None)
+        values = take_over(memory, keys)
         return values[0] if isinstance(keys, bytes) else values

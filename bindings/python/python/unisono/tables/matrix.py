@@ -38,6 +38,7 @@ class MatrixTable(Table):
         consistency: Consistency = "async",
         name: str | None = None,
         *,
+        repeats: str | None = None,
         reject_nan: bool = False,
         compression: str = "none",
         device: Any = None,
@@ -54,6 +55,10 @@ class MatrixTable(Table):
             updater: The rule by which an add is applied.
             consistency: How far workers may drift apart.
             name: A unique name; by default "matrix-1" and so on.
+            repeats: What happens to a row that one add lists more than once: "sum", one step of the updater
+                with the sum of its deltas, or "each", one step for each of them in order. By default "sum",
+                unless the updater is "add" or "sgd", for which they differ only by rounding. A round of
+                "bsp" sums them in any case.
             reject_nan: Whether an add that contains a NaN is rejected.
             compression: How adds are encoded between hosts.
             device: The device that holds the table.
@@ -68,6 +73,7 @@ class MatrixTable(Table):
             updater=updater,
             consistency=consistency,
             name=name,
+            repeats=repeats,
             reject_nan=reject_nan,
             compression=compression,
             device=device,
@@ -107,6 +113,7 @@ class SparseMatrixTable(Table):
         name: str | None = None,
         *,
         pipelined: bool = False,
+        repeats: str | None = None,
         reject_nan: bool = False,
         compression: str = "none",
         device: Any = None,
@@ -124,6 +131,10 @@ class SparseMatrixTable(Table):
             consistency: How far workers may drift apart; not "average".
             name: A unique name; by default "sparse-matrix-1" and so on.
             pipelined: Whether each worker has two buffers, so that one can be filled while the other is used.
+            repeats: What happens to a row that one add lists more than once: "sum", one step of the updater
+                with the sum of its deltas, or "each", one step for each of them in order. By default "sum",
+                unless the updater is "add" or "sgd", for which they differ only by rounding. A round of
+                "bsp" sums them in any case.
             reject_nan: Whether an add that contains a NaN is rejected.
             compression: How adds are encoded between hosts.
             device: The device that holds the table.
@@ -139,6 +150,7 @@ class SparseMatrixTable(Table):
             updater=updater,
             consistency=consistency,
             name=name,
+            repeats=repeats,
             reject_nan=reject_nan,
             compression=compression,
             device=device,

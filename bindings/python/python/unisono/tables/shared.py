@@ -13,6 +13,7 @@ from unisono.errors import Error, usage_error
 from unisono.tables import convert
 from unisono.tables.memory import ordinal
 from unisono.tables.names import Consistency, Updater
+from unisono.tables.stats import TableStats
 from unisono.worlds import world
 
 N = TypeVar("N", _native.Table, _native.KeyValueTable)
@@ -120,6 +121,28 @@ class SharedTable(Generic[N]):
         """
         return np.asarray(self._native.staleness())
 
+    def stats(self) -> TableStats:
+        """Sizes of the table and of its updater's state, and this worker's calls; any rank may call it.
+
+        Returns:
+            A named tuple. Under consistency "average", the sizes are those of this worker's copy.
+
+        Example:
+            >>> import unisono as uni
+            >>> world = uni.init()
+            >>> table = uni.MatrixTable(1000, 4, updater="adagrad")
+            >>> values = table.get([3, 3, 7])
+            >>> stats = table.stats()
+            >>> stats.value_bytes, stats.state_bytes, stats.gets, stats.rows_read
+            (16000, 16000, 1, 3)
+        """
+        return TableStats(*self._native.stats())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values of all rows or keys, on all hosts, without the updater's state."""
+        return self.stats().value_bytes
+
 
 _FIRST_USE = "the first use of tables"
 
@@ -149,6 +172,7 @@ def make(
     timeout: float | None,
     options: dict[str, float],
     device: Any = None,
+    repeats: str | None = None,
     pipelined: bool = False,
     keys: str = "int",
 ) -> Any:
@@ -169,6 +193,7 @@ def make(
         timeout: Seconds until the call times out.
         options: The updater's options.
         device: The device that holds the table; by default it is in host memory.
+        repeats: What happens to rows or keys that one add lists more than once: "sum" or "each".
         pipelined: Whether each worker has two buffers, for a sparse matrix.
         keys: The type of the keys, for a key-value table.
 
@@ -179,6 +204,8 @@ def make(
 
     def arguments() -> dict[str, Any]:
         texts = {"updater": updater, "name": "" if name is None else name, "compression": compression}
+        if repeats is not None:
+            texts["repeats"] = repeats
         for option, text in texts.items():
             if not isinstance(text, str):
                 advice = "write its name, or leave it out"
@@ -207,6 +234,7 @@ def make(
             "values": values,
             "updater": updater,
             "consistency": convert.consistency(consistency),
+            "repeats": repeats,
             "reject_nan": reject_nan,
             "compression": compression,
             "device": ordinal(device),

@@ -49,15 +49,15 @@ class Table(SharedTable[_native.Table]):
             rows: Row ids: an integer for one row, a list or an integer array for several, which may repeat;
                 None for all rows. int64 arrays are used without a copy.
             out: An array of the table's type to fill, contiguous and writable, flat or of the shape of the
-                result; by default a new NumPy array, or one on the device that has the table or the row
-                ids.
+                result; by default a new array of the library of the row ids: a PyTorch tensor for a tensor
+                of ids, otherwise a NumPy array. If the table or the ids are on a device, it is there too.
             timeout: Seconds until the call times out.
 
         Returns:
             The values: `out`, or an array of the shape of `rows` followed by that of a row.
         """
         memory = self._native.get(self._rows(rows, "get"), out, timeout)
-        return out if memory is None else take_over(memory, None)
+        return out if memory is None else take_over(memory, rows)
 
     def get_async(
         self, rows: Any = None, out: Array | None = None, *, timeout: float | None = None
@@ -85,7 +85,7 @@ class Table(SharedTable[_native.Table]):
         return Pending(
             pending,
             "get",
-            lambda memory: written(target, target) if memory is None else take_over(memory, None),
+            lambda memory: written(target, target) if memory is None else take_over(memory, rows),
         )
 
     def add(
@@ -102,7 +102,7 @@ class Table(SharedTable[_native.Table]):
         Args:
             delta: One row of values for each row id, flat or of the shape of `rows` followed by that of a
                 row; it is only read, and may be reused when the call returns.
-            rows: As for `get`; a row that occurs twice is updated twice.
+            rows: As for `get`; for a row that occurs more than once, see `repeats` of the table.
             wait: Whether to return only when the update has been applied everywhere. Otherwise it may be
                 applied a little later: this worker's next `get` sees it in any case, the others' after a
                 `barrier`.

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from unisono.torch.broadcast import broadcast_parameters
 from unisono.torch.distributed import register_in_older_versions
+from unisono.torch.embedding import Embedding, EmbeddingBag
 from unisono.torch.gradients import average_gradients
 from unisono.torch.parallel import DistributedDataParallel
 from unisono.torch.parameters import ModuleParameters, parameters_of
@@ -47,6 +48,8 @@ _LATER = {
 __all__ = [
     "DistributedDataParallel",
     "DistributedSampler",
+    "Embedding",
+    "EmbeddingBag",
     "ModuleParameters",
     "Part",
     "RegionDataset",

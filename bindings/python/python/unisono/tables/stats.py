@@ -1,0 +1,24 @@
+"""Sizes of a table, and what a worker has done with it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class TableStats(NamedTuple):
+    """Sizes of a table on all hosts, and this worker's calls since the table was made."""
+
+    rows: int
+    """Number of rows, of elements of an array, or of keys."""
+    value_bytes: int
+    """Bytes of the values."""
+    state_bytes: int
+    """Bytes of the updater's state, including that of each worker."""
+    gets: int
+    """Gets of this worker that have been answered."""
+    adds: int
+    """Adds of this worker."""
+    rows_read: int
+    """Rows or keys that these gets returned; a row that a get lists twice counts twice."""
+    rows_added: int
+    """Rows or keys that these adds listed, before repeats were summed."""

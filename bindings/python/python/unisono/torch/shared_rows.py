@@ -1,0 +1,261 @@
+"""Rows of a table as weights of a PyTorch module: lookups, and gradients for the table's updater."""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from unisono.errors import UsageError, usage_error
+from unisono.pending import Pending
+from unisono.tables import KeyValueTable, MatrixTable, normal
+from unisono.world import World, world
+
+# Updaters whose deltas are gradients times the learning rate.
+_STEPS = ("sgd", "momentum", "nesterov", "nesterov_momentum")
+# Updaters that do not descend along a gradient, or that undo a multiplication by the rate.
+_REJECTED = (
+    "add",
+    "default",
+    "dcasgd",
+    "dcasgda",
+    "multiverso_adagrad",
+    "multiverso_momentum",
+    "momentum_sgd",
+)
+# Arguments of PyTorch's modules that a table does not have, with what to do instead.
+_UNSUPPORTED = {
+    "max_norm": "normalise the rows that forward returns",
+    "norm_type": "leave it out, as max_norm",
+    "scale_grad_by_freq": "divide the loss of a row's samples by their number",
+    "_weight": "pass the tensor as init",
+    "_freeze": "call requires_grad_(False)",
+}
+_MOST_PREFETCHED = 8
+
+_made: WeakKeyDictionary[World, int] = WeakKeyDictionary()
+
+
+def _next_name() -> str:
+    _made[world()] = _made.get(world(), 0) + 1
+    return f"embedding-{_made[world()]}"
+
+
+class _Lookup(torch.autograd.Function):
+    """The rows of a list; backward keeps their gradients for the end of the pass."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: torch.Tensor, module: SharedRows, ids: torch.Tensor) -> torch.Tensor:
+        ctx.module, ctx.ids = module, ids
+        return module._fetch(ids)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, None, None]:
+        ctx.module._collect(ctx.ids, gradient)
+        return None, None, None
+
+
+class SharedRows(torch.nn.Module):
+    """The common part of `Embedding` and `EmbeddingBag`: a table, its lookups and its gradients."""
+
+    def __init__(
+        self,
+        num_embeddings: int | None,
+        embedding_dim: int,
+        padding_idx: int | None,
+        *,
+        updater: str,
+        lr: float | None,
+        init: Any,
+        name: str | None,
+        dtype: torch.dtype | None,
+        options: dict[str, Any],
+    ) -> None:
+        super().__init__()
+        kind = type(self).__name__
+        options.pop("sparse", None)  # gradients always are rows
+        for argument, advice in _UNSUPPORTED.items():
+            if options.pop(argument, None) not in (None, False):
+                raise usage_error(kind, "arguments that a table supports", argument, advice)
+        if updater in _REJECTED:
+            advice = 'choose one that takes gradients, such as "adagrad", or "sgd"'
+            raise usage_error(kind, "an updater that descends along gradients", repr(updater), advice)
+        if updater in _STEPS and lr is None:
+            raise usage_error(kind, f"lr for the updater {updater!r}", "none", "pass lr, such as lr=0.1")
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
+        self.padding_idx = self._checked_padding(padding_idx)
+        self.lr = lr
+        """The learning rate of the next steps; None for that of the table. A schedule may set it."""
+        self._scales = updater in _STEPS
+        name = _next_name() if name is None else name
+        if init is None:
+            # The same seed on every rank, also on a restarted one; another one for every table.
+            init = normal(0, 1, seed=zlib.crc32(name.encode()))
+        if isinstance(init, torch.Tensor):
+            init = init.detach()
+        if lr is not None and not self._scales:
+            options["lr"] = lr
+        options |= {
+            "updater": updater,
+            "init": init,
+            "name": name,
+            "dtype": dtype or torch.get_default_dtype(),
+        }
+        self.table: MatrixTable | KeyValueTable = (
+            KeyValueTable(embedding_dim, **options)
+            if num_embeddings is None
+            else MatrixTable(num_embeddings, embedding_dim, **options)
+        )
+        """The table, for `save`, `flush`, `tick` and so on."""
+        self._dtype: torch.dtype = options["dtype"]
+        self._trains = True
+        self._syncs = True
+        self._prefetched: deque[tuple[torch.Tensor, Pending[Any]]] = deque()
+        # Gradients of the backward pass under way, and of complete passes inside `no_sync`.
+        self._pass = -1
+        self._collected: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def _checked_padding(self, index: int | None) -> int | None:
+        rows, kind = self.num_embeddings, type(self).__name__
+        if index is None or rows is None:
+            return index
+        if not -rows <= index < rows:
+            expected = f"padding_idx from {-rows} to {rows - 1}"
+            raise usage_error(kind, expected, index, "it is the id of a row")
+        return index % rows
+
+    def requires_grad_(self, requires_grad: bool = True) -> Any:
+        """Whether backward passes change the table; its rows are no parameters."""
+        self._trains = requires_grad
+        return super().requires_grad_(requires_grad)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """A copy of all rows, in host memory; that of `padding_idx` is zero. In `bsp` it counts as a get."""
+        if isinstance(self.table, KeyValueTable):
+            raise usage_error("weight", "a table of rows", "one of keys", "use module.table.arrays()")
+        rows = torch.empty(self.table.shape, dtype=self._dtype)
+        self.table.get(out=rows)
+        if self.padding_idx is not None:
+            rows[self.padding_idx] = 0
+        return rows
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Accumulates gradients locally; the next pass outside the context adds what has accumulated.
+
+        Example:
+            >>> import torch, unisono as uni
+            >>> world = uni.init()
+            >>> rows = unisono.torch.Embedding(10, 2, updater="sgd", lr=1.0, init=0)
+            >>> with rows.no_sync():
+            ...     rows(torch.tensor([3])).sum().backward()
+            >>> rows(torch.tensor([3])).sum().backward()
+            >>> rows(torch.tensor([3]))
+            tensor([[-2., -2.]], grad_fn=<_LookupBackward>)
+        """
+        before, self._syncs = self._syncs, False
+        try:
+            yield
+        finally:
+            self._syncs = before
+
+    def prefetch(self, input: torch.Tensor) -> None:
+        """Starts to look up the rows of a later batch, in the background.
+
+        The next forward pass with equal ids uses them. They may miss the steps that follow this call, as rows
+        that another worker reads at this moment do. With `bsp`, this is the get of that forward pass.
+
+        Args:
+            input: The ids that `forward` will get.
+        """
+        if len(self._prefetched) >= _MOST_PREFETCHED:
+            advice = "call it once for each forward pass, with the ids of that pass"
+            received = f"{_MOST_PREFETCHED + 1} before a forward pass with the ids of one"
+            raise usage_error("prefetch", f"at most {_MOST_PREFETCHED} batches", received, advice)
+        ids, _ = self._without_padding(self._ids(input))
+        on_host = ids.cpu()
+        self._prefetched.append((ids.clone(), self.table.get_async(on_host)))
+
+    def _ids(self, input: torch.Tensor) -> torch.Tensor:
+        """The ids as a flat tensor of int64."""
+        kind = type(self).__name__
+        if not isinstance(input, torch.Tensor):
+            raise usage_error(kind, "ids in a tensor", type(input).__name__, "pass torch.tensor(ids)")
+        if input.is_floating_point() or input.is_complex() or input.dtype == torch.bool:
+            raise usage_error(kind, "ids that are integers", input.dtype, "convert them: ids.long()")
+        ids = input.detach().reshape(-1).to(torch.int64)
+        if input.dtype == torch.uint64 and bool((ids < 0).any()):
+            raise usage_error(kind, f"ids up to {2**63 - 1}", "larger ones", "hash them to 63 bits")
+        return ids
+
+    def _without_padding(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The ids without padding, and their positions if there is any."""
+        if self.padding_idx is None:
+            return ids, None
+        kept = ids != self.padding_idx
+        return (ids, None) if bool(kept.all()) else (ids[kept], kept.nonzero().squeeze(1))
+
+    def _rows(self, ids: torch.Tensor) -> torch.Tensor:
+        """The rows of these ids, part of the graph if the table is trained."""
+        if not (self._trains and torch.is_grad_enabled()):
+            return self._fetch(ids)
+        anchor = torch.empty(0, requires_grad=True)
+        return _Lookup.apply(anchor, self, ids)  # type: ignore[no-untyped-call]
+
+    def _fetch(self, ids: torch.Tensor) -> torch.Tensor:
+        for entry in self._prefetched:
+            if torch.equal(entry[0], ids):
+                self._prefetched.remove(entry)
+                return entry[1].wait().to(ids.device)
+        return self.table.get(ids).to(ids.device)
+
+    def _collect(self, ids: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Keeps gradients until the end of the pass: a row that is used several times gets one step."""
+        under_way = torch._C._current_graph_task_id()
+        if under_way != self._pass:
+            # Gradients of a pass that failed are dropped.
+            self._pass, self._collected = under_way, []
+            engine: Any = torch.autograd.Variable._execution_engine
+            engine.queue_callback(self._finish_pass)
+        self._collected.append((ids, gradient))
+
+    def _finish_pass(self) -> None:
+        self._kept += self._collected
+        self._pass, self._collected = -1, []
+        if not self._syncs:
+            # The graph may reuse the memory of a gradient.
+            self._kept = [(ids, gradient.clone()) for ids, gradient in self._kept]
+            return
+        pairs, self._kept = self._kept, []
+        self._push(*(pairs[0] if len(pairs) == 1 else map(torch.cat, zip(*pairs, strict=True))))
+
+    def _push(self, ids: torch.Tensor, gradient: torch.Tensor) -> None:
+        if self._scales:
+            gradient = gradient * self.lr
+        options = {} if self._scales or self.lr is None else {"lr": self.lr}
+        gradient = gradient.to(self._dtype).contiguous()
+        if isinstance(self.table, KeyValueTable):
+            self.table.add(ids.cpu(), gradient.cpu(), **options)
+        else:
+            self.table.add(gradient, ids, **options)
+
+    def extra_repr(self) -> str:
+        """The sizes and the updater."""
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{self.num_embeddings}, {self.embedding_dim}{padding}, updater={self.table.updater}"
+
+    def __getstate__(self) -> Any:
+        raise UsageError(
+            f"copy or pickle: expected a module without tables, received {type(self).__name__} of table "
+            f"{self.table.name!r}, which all workers share; save it with unisono.save, or copy its `weight`"
+        )
