@@ -1,4 +1,4 @@
-//! Complex numbers in reductions: sums and means by part, products by the rule of schoolbooks.
+//! Complex numbers in reductions: sums and means by part, products by the textbook formula.
 
 use super::numbers::{Accumulator, StoredNumber};
 

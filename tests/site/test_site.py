@@ -30,6 +30,8 @@ QUERIES = [
     ("MatrixTable", "reference/python/tables.html"),
     ("halo periodic", "docs/guide/halos.html"),
     ("init_process_group", "docs/guide/torch-distributed.html"),
+    ("GradScaler overflow", "docs/guide/mixed-precision.html"),
+    ("torch.compile no_sync", "docs/guide/mixed-precision.html"),
     ("DistributedDataParallel", "reference/python/torch.html"),
     ("ParameterManager sync", "reference/python/parameters.html"),
     ("make_train_function", "reference/python/functions.html"),

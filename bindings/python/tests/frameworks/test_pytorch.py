@@ -29,6 +29,10 @@ def test_ranks(run_framework, ranks):
     run_framework(ranks, "pytorch.py", *PARTS, launcher="forked").check()
 
 
+def test_compiled(run_framework):
+    run_framework(2, "torch_compiled.py", "ours", "theirs", "step", launcher="forked").check()
+
+
 def test_torchrun(run_framework):
     run_framework(2, "pytorch.py", "curves", "sampler", launcher="torchrun").check()
 

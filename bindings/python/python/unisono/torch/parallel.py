@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from unisono.parameters.weights import factor_of
 from unisono.torch.broadcast import broadcast_parameters, broadcast_tensors
 from unisono.torch.bucket import Bucket, buckets_of
 from unisono.torch.ddp_arguments import cap_of, group_of, move, placement, warn_of_views
+from unisono.torch.tracing import untraced
 from unisono.torch.uneven_inputs import UnevenInputs
 from unisono.worlds import world
 
@@ -106,7 +108,8 @@ class DistributedDataParallel(torch.nn.Module):
         self._under_way = False
         self._weighed = False
         self._next = 0
-        self._trained = {id(one): one for one in trained}  # keeps them alive, so that ids are not reused
+        # Keeps the parameters alive, so that their ids are not reused.
+        self._trained = {id(one): (one, one.dtype, one.device) for one in trained}
         self._buckets: list[Bucket] = []
         if self._group.size > 1:
             self._buckets = buckets_of(trained, world(), self._cap)
@@ -114,7 +117,8 @@ class DistributedDataParallel(torch.nn.Module):
         for number, bucket in enumerate(self._buckets):
             for place, parameter in enumerate(bucket.parameters):
                 register: Any = parameter.register_post_accumulate_grad_hook
-                handles.append(register(_hook(weakref.ref(self), number, place)))
+                hook = functools.partial(_arrived, weakref.ref(self), number, place)
+                handles.append(register(hook))
         # If the module is wrapped again, its gradients must not be averaged twice.
         weakref.finalize(self, _remove, handles)
 
@@ -137,6 +141,13 @@ class DistributedDataParallel(torch.nn.Module):
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
         """Calls the module."""
+        self._begin_pass()
+        if self.device is not None:
+            inputs, options = move(inputs, self.device), move(options, self.device)
+        return self.module(*inputs, **options)
+
+    @untraced
+    def _begin_pass(self) -> None:
         if self._under_way and torch._C._current_graph_task_id() == -1:
             raise UsageError(
                 f"rank {self._group.rank}: DistributedDataParallel: expected a backward pass that ends, "
@@ -151,9 +162,6 @@ class DistributedDataParallel(torch.nn.Module):
             self._set_factor(self._uneven.factor)
         if self._broadcasts_buffers and self._averages and self.training:
             self._broadcast_buffers(0 if self._uneven is None else self._uneven.root)
-        if self.device is not None:
-            inputs, options = move(inputs, self.device), move(options, self.device)
-        return self.module(*inputs, **options)
 
     def _broadcast_buffers(self, root: int) -> None:
         # Hidden from autograd, just as layers update their own statistics: an earlier forward pass may still
@@ -294,10 +302,16 @@ class DistributedDataParallel(torch.nn.Module):
 
     def _check_unchanged(self) -> None:
         for name, one in self.module.named_parameters():
-            if one.requires_grad and id(one) not in self._trained:
+            if not one.requires_grad:
+                continue
+            _, *before = self._trained.get(id(one), (None,))
+            if before != [one.dtype, one.device]:
+                change = "which was added, replaced or unfrozen since"
+                if before:
+                    change = f"which is now {one.dtype} on {one.device}, and was {before[0]} on {before[1]}"
                 raise UsageError(
                     f"rank {self._group.rank}: DistributedDataParallel: expected the parameters that it was "
-                    f"made with, received {name!r}, which was added, replaced or unfrozen since; wrap the "
+                    f"made with, received {name!r}, {change}; wrap the "
                     "module after such a change: model = DistributedDataParallel(model.module)"
                 )
 
@@ -320,6 +334,7 @@ class DistributedDataParallel(torch.nn.Module):
             bucket.reduce(self._group)
             self._next += 1
 
+    @untraced
     @torch.no_grad()
     def _finish(self) -> None:
         try:
@@ -336,15 +351,12 @@ class DistributedDataParallel(torch.nn.Module):
                 bucket.begin()
 
 
-def _hook(wrapper: weakref.ref[DistributedDataParallel], number: int, place: int) -> Any:
-    """Returns the hook for a complete gradient; it holds only a weak reference to the wrapper."""
-
-    def arrived(_: torch.Tensor) -> None:
-        model = wrapper()
-        if model is not None and model._averages:
-            model._arrived(model._buckets[number], place)
-
-    return arrived
+@untraced
+def _arrived(wrapper: weakref.ref[DistributedDataParallel], number: int, place: int, _: torch.Tensor) -> None:
+    """The hook for a complete gradient; it holds only a weak reference to the wrapper."""
+    model = wrapper()
+    if model is not None and model._averages:
+        model._arrived(model._buckets[number], place)
 
 
 def _remove(handles: list[Any]) -> None:

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from unisono.errors import UsageError, usage_error
 from unisono.pending import Pending
 from unisono.tables import KeyValueTable, MatrixTable, normal
-from unisono.world import World, world
+from unisono.worlds import World, world
 
 # Updaters whose deltas are gradients times the learning rate.
 _STEPS = ("sgd", "momentum", "nesterov", "nesterov_momentum")

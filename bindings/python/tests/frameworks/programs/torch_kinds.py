@@ -139,7 +139,7 @@ def checkpoints():
 
 
 def changed():
-    """Parameters that were added, replaced or unfrozen are detected, and a new wrapper handles them."""
+    """Parameters that were added, replaced, unfrozen or converted: errors, and a new wrapper handles them."""
     data = torch.full((2, 3), world.rank + 1.0)
 
     def trained(model):
@@ -182,6 +182,11 @@ def changed():
                 fails(manager.sync, name, "replaced" if change is replace else "added", "a new manager")
             else:
                 manager.sync()
+    model = DistributedDataParallel(nn.Linear(3, 1))
+    model.double()
+    fails(lambda: model(data.double()), "'weight'", "torch.float64", "was torch.float32", "wrap the module")
+    data = data.double()
+    trained(DistributedDataParallel(model.module))
     weights = [torch.zeros(2)]
     manager = uni.ParameterManager(weights)
     weights[0] = torch.ones(2)

@@ -25,6 +25,7 @@ from unisono.torch.distributed.sparse import all_reduce_sparse
 from unisono.torch.distributed.streams import Streams, common_device
 from unisono.torch.distributed.versions import IS_GROUP
 from unisono.torch.distributed.work import ENDED, NATIVE, CallWork, in_torch_terms
+from unisono.torch.tracing import exclude_package
 from unisono.worlds import World
 
 if TYPE_CHECKING:
@@ -393,6 +394,7 @@ class UnisonoBackend(_Base):
         device: torch.device | None = None,
     ) -> Work:
         """Submits a call, which the job makes with the group, these arguments and the timeout."""
+        exclude_package()
         group, timeout = self._open(), self._seconds(opts)
         if self._is_shrunk:
             self._correct_type()

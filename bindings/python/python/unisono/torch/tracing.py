@@ -1,0 +1,67 @@
+"""Excludes communication from what `torch.compile` traces."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import torch
+
+# Files whose functions are traced: they call modules and functions of the user.
+_TRACED = {"unisono.torch.parallel", "unisono.torch.space"}
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_excluded = False
+
+
+def exclude_package() -> None:
+    """Makes `torch.compile` call the functions of this package instead of tracing them.
+
+    PyTorch's tracer cannot follow a call into the native module. It would try, and compile the Python code
+    before and after each such call, again for each new kind of argument.
+
+    It may be called any number of times. It imports nothing, because importing the tracer takes seconds:
+    before a program has done so, nothing can be compiled.
+    """
+    global _excluded
+    if _excluded or "torch._dynamo" not in sys.modules:
+        return
+    _excluded = True
+    rules: Any = sys.modules.get("torch._dynamo.trace_rules")
+    # Without this function, compiled programs give the same results, after a longer compilation.
+    if not hasattr(rules, "add"):
+        return
+    here = Path(__file__).parent
+    for package, folder in [("unisono", here.parent), ("unisono.torch", here)]:
+        for path in folder.iterdir():
+            name = f"{package}.{path.stem}"
+            is_code = path.suffix == ".py" or (path / "__init__.py").exists()
+            if is_code and not path.name.startswith("__") and name not in {"unisono.torch", *_TRACED}:
+                rules.add(name)
+
+
+def untraced(function: _Function) -> _Function:
+    """Makes `torch.compile` call a function of a traced file, and all that it calls, instead of tracing it.
+
+    Args:
+        function: The function.
+
+    Returns:
+        A function that does the same.
+    """
+    disabled: Callable[..., Any] | None = None
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        nonlocal disabled
+        exclude_package()
+        if disabled is None:
+            if not _excluded:
+                return function(*arguments, **options)
+            disabled = torch.compiler.disable(function)
+        return disabled(*arguments, **options)
+
+    return cast(_Function, call)
