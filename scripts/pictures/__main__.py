@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import bars
 import consistency
 import training
 import verbs
@@ -22,6 +23,7 @@ DRAWINGS = {
     "world.svg": world.draw,
     "collectives-verbs.svg": verbs.draw,
     "tables-consistency.svg": consistency.draw,
+    "performance-all-reduce.svg": bars.draw,
 }
 
 

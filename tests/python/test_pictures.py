@@ -76,12 +76,24 @@ def pictures(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_drawings_in_the_guide_are_up_to_date(pictures: ModuleType) -> None:
     """Each drawing equals the committed one, is well formed, and appears on a page."""
-    pages = "".join(path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs/guide").glob("*.md")])
+    others = [ROOT / "README.md", ROOT / "docs/performance.md"]
+    pages = "".join(path.read_text() for path in [*others, *(ROOT / "docs/guide").glob("*.md")])
     for name, draw in pictures.DRAWINGS.items():
         drawn = draw()
         assert (pictures.FOLDER / name).read_text() == drawn, f"{name}: run `make pictures`"
         ElementTree.fromstring(drawn)
         assert f"pictures/{name})" in pages, f"no page shows {name}"
+
+
+def test_bars_have_the_figures_of_the_page(pictures: ModuleType) -> None:
+    """Every row of the table is read; the page's ratios follow from the same numbers."""
+    found = pictures.bars.figures()
+    assert len(found) == 6 and {len(times) for times in found.values()} == {5}
+    arena, private, mpich, _, gloo = found[2, "100 MB"]
+    assert arena < private < mpich < gloo
+    page = (ROOT / "docs/performance.md").read_text()
+    times = "\N{MULTIPLICATION SIGN}"
+    assert f"| {mpich / private:.1f}{times} | {mpich / arena:.1f}{times} |" in page
 
 
 def test_verbs_match_the_drawing(tmp_path: Path) -> None:

@@ -41,6 +41,10 @@ QUERIES = [
     ("MV_NewArrayTable", "reference/c-multiverso.html"),
     ("ArrayTableHandler", "reference/python/multiverso.html"),
     ("cloudpickle", "docs/guide/install.html"),
+    ("shareProcessNamespace", "docs/guide/containers.html"),
+    ("docker stop SIGTERM", "docs/guide/containers.html"),
+    ("disable-auto-cleanup", "docs/guide/several-hosts.html"),
+    ("Horovod", "docs/guide/why-not.html"),
 ]
 
 

@@ -13,6 +13,21 @@ import torch
 # Files whose functions are traced: they call modules and functions of the user.
 _TRACED = {"unisono.torch.parallel", "unisono.torch.space"}
 
+
+def _untraced_modules() -> list[str]:
+    here = Path(__file__).parent
+    names = []
+    for package, folder in [("unisono", here.parent), ("unisono.torch", here)]:
+        for path in folder.iterdir():
+            is_code = path.suffix == ".py" or (path / "__init__.py").exists()
+            if is_code and not path.name.startswith("__"):
+                names.append(f"{package}.{path.stem}")
+    return sorted({*names} - {"unisono.torch", *_TRACED})
+
+
+# Listed now: the tracer may be following the first call that needs them, and warns of calls to the system.
+_UNTRACED = _untraced_modules()
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _excluded = False
 
@@ -32,15 +47,9 @@ def exclude_package() -> None:
     _excluded = True
     rules: Any = sys.modules.get("torch._dynamo.trace_rules")
     # Without this function, compiled programs give the same results, after a longer compilation.
-    if not hasattr(rules, "add"):
-        return
-    here = Path(__file__).parent
-    for package, folder in [("unisono", here.parent), ("unisono.torch", here)]:
-        for path in folder.iterdir():
-            name = f"{package}.{path.stem}"
-            is_code = path.suffix == ".py" or (path / "__init__.py").exists()
-            if is_code and not path.name.startswith("__") and name not in {"unisono.torch", *_TRACED}:
-                rules.add(name)
+    if hasattr(rules, "add"):
+        for name in _UNTRACED:
+            rules.add(name)
 
 
 def untraced(function: _Function) -> _Function:

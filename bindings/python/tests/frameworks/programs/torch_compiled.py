@@ -3,6 +3,7 @@
 import os
 import sys
 import tempfile
+import warnings
 
 import torch
 import torch.distributed as dist
@@ -11,6 +12,7 @@ from torch import nn
 from torch_common import N, batches, equal, share, world
 from unisono.torch import DistributedDataParallel
 
+warnings.filterwarnings("error", message="Dynamo does not know")
 store = f"{tempfile.gettempdir()}/store-{os.environ['UNISONO_JOB']}"
 dist.init_process_group("unisono", init_method=f"file://{store}", rank=world.rank, world_size=N)
 

@@ -186,7 +186,8 @@ def changed():
     model.double()
     fails(lambda: model(data.double()), "'weight'", "torch.float64", "was torch.float32", "wrap the module")
     data = data.double()
-    trained(DistributedDataParallel(model.module))
+    model = DistributedDataParallel(model.module)  # the former wrapper would average, too
+    trained(model)
     weights = [torch.zeros(2)]
     manager = uni.ParameterManager(weights)
     weights[0] = torch.ones(2)
