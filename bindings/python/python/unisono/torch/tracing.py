@@ -61,7 +61,7 @@ def untraced(function: _Function) -> _Function:
     Returns:
         A function that does the same.
     """
-    disabled: Callable[..., Any] | None = None
+    disabled: Any = None
 
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
@@ -70,7 +70,8 @@ def untraced(function: _Function) -> _Function:
         if disabled is None:
             if not _excluded:
                 return function(*arguments, **options)
-            disabled = torch.compiler.disable(function)
+            disable: Any = torch.compiler.disable  # it has no types
+            disabled = disable(function)
         return disabled(*arguments, **options)
 
     return cast(_Function, call)
