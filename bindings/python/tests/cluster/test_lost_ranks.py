@@ -102,7 +102,7 @@ def test_a_stopped_rank_that_continues_is_not_lost(start_cluster, start_job, lau
 @pytest.mark.parametrize("launcher", ["mpich-ofi", "openmpi-4"])
 @pytest.mark.parametrize("then", ["leave", "call"])
 def test_a_rank_ends_in_time_on_a_host_that_was_cut_off(start_cluster, start_job, launcher, then):
-    """Its launcher cannot be reached, and has noticed that a rank of the host ended; MPICH would ask it."""
+    """Another rank of the host has ended: MPICH would ask the launcher about it, which cannot be reached."""
     cluster = start_cluster(2, 2)
     job = start_job(cluster, launcher, 4, "leaves_late.py", then, survives=True, UNISONO_TIMEOUT="6")
     for rank in range(4):

@@ -1,4 +1,4 @@
-"""Sums until a rank cannot be reached. The other rank of the last one's host then ends before the last does.
+"""Sums until a rank cannot be reached. The other rank of the last one's host then ends before the last one.
 
 Meanwhile the last rank leaves the world, or waits for rank 0 in a group of its own: the argument is `leave`
 or `call`. A rank notes its error, and later that it has left the world.
