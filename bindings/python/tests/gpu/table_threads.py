@@ -22,6 +22,7 @@ spec = {
     "init": ("constant", 1.0, 0.0, 0),
     "updater": "momentum",
     "consistency": "async",
+    "repeats": None,
     "reject_nan": False,
     "compression": "none",
     "device": 0,
