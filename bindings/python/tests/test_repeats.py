@@ -8,6 +8,12 @@ import unisono as uni
 ROWS, COLS = 50, 4
 
 
+@pytest.fixture(autouse=True)
+def world():
+    """The default world, of one rank."""
+    return uni.init()
+
+
 def lists():
     random = np.random.default_rng(7)
     yield np.array([], dtype=np.int64)

@@ -17,7 +17,7 @@ pub struct TableStats {
     pub state_bytes: u64,
     /// Gets of this worker that have been answered.
     pub gets: u64,
-    /// Adds of this worker.
+    /// Adds of this worker; one in the background counts when it is applied.
     pub adds: u64,
     /// Rows or keys that these gets returned; a row that a get lists twice counts twice.
     pub rows_read: u64,

@@ -17,7 +17,7 @@ class TableStats(NamedTuple):
     gets: int
     """Gets of this worker that have been answered."""
     adds: int
-    """Adds of this worker."""
+    """Adds of this worker; one in the background counts when it is applied."""
     rows_read: int
     """Rows or keys that these gets returned; a row that a get lists twice counts twice."""
     rows_added: int

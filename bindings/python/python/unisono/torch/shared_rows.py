@@ -213,10 +213,10 @@ class SharedRows(torch.nn.Module):
         return _Lookup.apply(anchor, self, ids)  # type: ignore[no-untyped-call]
 
     def _fetch(self, ids: torch.Tensor) -> torch.Tensor:
-        for entry in self._prefetched:
-            if torch.equal(entry[0], ids):
-                self._prefetched.remove(entry)
-                return entry[1].wait().to(ids.device)
+        for position, (prefetched, pending) in enumerate(self._prefetched):
+            if torch.equal(prefetched, ids):
+                del self._prefetched[position]
+                return pending.wait().to(ids.device)
         return self.table.get(ids).to(ids.device)
 
     def _collect(self, ids: torch.Tensor, gradient: torch.Tensor) -> None:
