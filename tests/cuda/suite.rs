@@ -18,10 +18,12 @@ fn values(dtype: DType, count: usize, seed: u64) -> Vec<u8> {
             DType::F16 => bytes.extend_from_slice(&f16::from_f64(value).to_ne_bytes()),
             DType::BF16 => bytes.extend_from_slice(&bf16::from_f64(value).to_ne_bytes()),
             DType::C64 => {
-                [value as f32, -2.0 * value as f32].map(|part| bytes.extend_from_slice(&part.to_ne_bytes()));
+                let parts = [value as f32, -2.0 * value as f32];
+                parts.iter().for_each(|part| bytes.extend_from_slice(&part.to_ne_bytes()));
             }
             DType::C128 => {
-                [value, value * -1.000_000_000_1].map(|part| bytes.extend_from_slice(&part.to_ne_bytes()));
+                let parts = [value, value * -1.000_000_000_1];
+                parts.iter().for_each(|part| bytes.extend_from_slice(&part.to_ne_bytes()));
             }
             DType::Bool => bytes.push((state >> 63) as u8),
             _ => bytes.extend_from_slice(&state.to_be_bytes()[..dtype.size()]),
