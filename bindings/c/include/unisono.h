@@ -714,7 +714,9 @@ int32_t unisono_options_new(unisono_options *options);
  *   the updater is add or sgd) or each (one step for each);
  * - init: zero (default), uniform or normal.
  */
-int32_t unisono_options_set_text(unisono_options options, const char *name, const char *value);
+int32_t unisono_options_set_text(unisono_options options,
+                                 const char *name,
+                                 const char *value);
 
 /**
  * Sets an option whose value is a number:
