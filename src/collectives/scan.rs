@@ -81,9 +81,8 @@ impl HostCall<'_> {
             return self.scan_in_levels(levels, values);
         }
         let ranks: Vec<usize> = (0..self.group.size()).collect();
-        if let Some(before) = self.exclusive_scan(&ranks, self.group.rank(), values)? {
-            self.fold_before(&before, values);
-        }
+        let before = self.exclusive_scan(&ranks, self.group.rank(), values)?;
+        self.fold_before(before.as_deref(), values);
         Ok(())
     }
 
@@ -113,7 +112,7 @@ impl HostCall<'_> {
         if host > 0 {
             let mut all = vec![0; values.len()];
             steps().all_gather(before.as_deref().unwrap_or(&[]), &mut all[..], &counts, dtype)?;
-            self.fold_before(&all, values);
+            self.fold_before(Some(&all), values);
         }
         Ok(())
     }
@@ -133,14 +132,14 @@ impl HostCall<'_> {
             self.group.exchange(self.call, &self.slot(), sends, receives)?;
             if from.is_some() {
                 match &mut before {
-                    Some(before) => self.fold_before(&received, before),
+                    Some(before) => self.fold_before(Some(&received), before),
                     None => {
                         let mut first = vec![0; values.len()];
                         copy(&received, &mut first);
                         before = Some(first);
                     }
                 }
-                self.fold_before(&received, &mut last);
+                self.fold_before(Some(&received), &mut last);
             }
         }
         Ok(before)
@@ -166,11 +165,13 @@ impl HostCall<'_> {
         self.exchange_parts((&table, &rows), (bytes, &parts))
     }
 
-    /// Reduces values with those of earlier ranks, which come first.
-    fn fold_before(&self, earlier: &[u8], values: &mut [u8]) {
+    /// Reduces values with those of earlier ranks, which come first; rank 0 has none, and the truth of its values under a logical
+    /// operation.
+    fn fold_before(&self, earlier: Option<&[u8]>, values: &mut [u8]) {
         let ((dtype, operation), target) = (self.spec.reduction(), values.as_mut_ptr());
-        let sources = [earlier.as_ptr(), target.cast_const()];
-        // SAFETY: both have the same length, and the target is the second source.
+        let sources: Vec<*const u8> =
+            earlier.map(<[u8]>::as_ptr).into_iter().chain([target.cast_const()]).collect();
+        // SAFETY: all sources have the length of the target, which is the last of them.
         unsafe { reduce::combine(dtype, operation, values.len() / dtype.size(), &sources, &[target]) };
     }
 }
