@@ -26,6 +26,8 @@ unsafe extern "C" {
     fn sigaction(number: c_int, new: *const SignalAction, old: *mut SignalAction) -> c_int;
 }
 
+// Has one address: an inlined copy would have another.
+#[inline(never)]
 extern "C" fn ignore(_number: c_int) {}
 
 /// Lets this process outlive that signal, and replaces MPICH's handler. `mpi` is the address of a function of the MPI library. A
@@ -74,6 +76,7 @@ fn file_at(maps: &str, address: usize) -> Option<&str> {
 mod tests {
     use super::*;
 
+    #[inline(never)]
     extern "C" fn of_the_program(_number: c_int) {}
 
     fn address(handler: extern "C" fn(c_int)) -> usize {

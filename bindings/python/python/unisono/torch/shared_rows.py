@@ -56,7 +56,7 @@ class _Lookup(torch.autograd.Function):
         return module._fetch(ids)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, None, None]:
         ctx.module._collect(ctx.ids, gradient)
         return None, None, None
@@ -210,14 +210,17 @@ class SharedRows(torch.nn.Module):
         if not (self._trains and torch.is_grad_enabled()):
             return self._fetch(ids)
         anchor = torch.empty(0, requires_grad=True)
-        return _Lookup.apply(anchor, self, ids)  # type: ignore[no-untyped-call]
+        rows: torch.Tensor = _Lookup.apply(anchor, self, ids)
+        return rows
 
     def _fetch(self, ids: torch.Tensor) -> torch.Tensor:
         for position, (prefetched, pending) in enumerate(self._prefetched):
             if torch.equal(prefetched, ids):
                 del self._prefetched[position]
-                return pending.wait().to(ids.device)
-        return self.table.get(ids).to(ids.device)
+                rows: torch.Tensor = pending.wait()
+                return rows.to(ids.device)
+        rows = self.table.get(ids)
+        return rows.to(ids.device)
 
     def _collect(self, ids: torch.Tensor, gradient: torch.Tensor) -> None:
         """Keeps gradients until the end of the pass: a row that is used several times gets one step."""
@@ -240,9 +243,11 @@ class SharedRows(torch.nn.Module):
         self._push(*(pairs[0] if len(pairs) == 1 else map(torch.cat, zip(*pairs, strict=True))))
 
     def _push(self, ids: torch.Tensor, gradient: torch.Tensor) -> None:
-        if self._scales:
+        options: dict[str, Any] = {}
+        if self.lr is not None and self._scales:
             gradient = gradient * self.lr
-        options = {} if self._scales or self.lr is None else {"lr": self.lr}
+        elif self.lr is not None:
+            options["lr"] = self.lr
         gradient = gradient.to(self._dtype).contiguous()
         if isinstance(self.table, KeyValueTable):
             self.table.add(ids.cpu(), gradient.cpu(), **options)
