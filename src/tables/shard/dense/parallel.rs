@@ -50,8 +50,11 @@ mod tests {
     fn every_part_is_worked_on_once_and_an_error_is_returned() {
         for count in 0..5 {
             let seen = Mutex::new(Vec::new());
-            let note = |part: usize| seen.lock().unwrap().push(part);
-            for_each((0..count).collect(), |part| Ok(note(part))).unwrap();
+            let note = |part: usize| {
+                seen.lock().unwrap().push(part);
+                Ok(())
+            };
+            for_each((0..count).collect(), note).unwrap();
             let mut seen = seen.into_inner().unwrap();
             seen.sort_unstable();
             assert_eq!(seen, (0..count).collect::<Vec<_>>());

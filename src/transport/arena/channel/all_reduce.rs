@@ -253,7 +253,7 @@ mod tests {
         for (number, (length, shared)) in cases.enumerate() {
             let mut buffer = endpoint.allocate(length * 4).unwrap();
             let mut private = vec![0.0f32; length];
-            let values: &mut [f32] = match shared == 2 || (shared == 1 && rank % 2 == 0) {
+            let values: &mut [f32] = match shared == 2 || (shared == 1 && rank.is_multiple_of(2)) {
                 true => bytemuck::cast_slice_mut(&mut buffer),
                 false => &mut private,
             };

@@ -278,8 +278,10 @@ extern "C" fn improbe(
     message: *mut MpiHandle,
     _status: *mut MpiStatus,
 ) -> c_int {
-    while communicator == BLOCKING {
-        std::thread::park();
+    if communicator == BLOCKING {
+        loop {
+            std::thread::park();
+        }
     }
     let found = with(|network| network.arriving.iter().any(|message| message.fits(from, tag)));
     // SAFETY: as above.
