@@ -78,7 +78,7 @@ fn wrong_arguments_are_rejected_before_any_communication() {
             assert!(error.to_string().contains(words), "{error}");
         };
         usage(group.broadcast(&mut [1f32], 2), "expected a root below 2, received 2");
-        usage(group.all_reduce(&mut [1i64], ReduceOp::Avg), "a floating type for avg");
+        usage(group.all_reduce(&mut [1i64], ReduceOp::Avg), "a floating or complex type for avg");
         usage(group.send(&[1f32], 5, 0), "a rank below 2");
         usage(group.send(&[1f32], 1, u32::MAX), "a tag below");
         usage(group.all_gather(&[1f32], &mut [0.0; 3]), "an output of 2 x float32");

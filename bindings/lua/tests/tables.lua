@@ -103,7 +103,8 @@ local function options()
     unisono.barrier()
     local value = adagrad:get()[1]
     assert(value < 0, tostring(value))
-    for repeats, expected in pairs { sum = -2, each = -2.9 } do
+    for _, case in ipairs { { 'sum', -2 }, { 'each', -2.9 } } do
+        local repeats, expected = case[1], case[2]
         local momentum = unisono.MatrixTable:new(2, 1, nil, { updater = 'momentum', repeats = repeats })
         if id == 0 then momentum:add({ 1, 1 }, { 1, 1 }, true) end
         unisono.barrier()

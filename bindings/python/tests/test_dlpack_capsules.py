@@ -9,7 +9,7 @@ import numpy as np
 import unisono as uni
 
 BYTES = 4096
-FLOAT, INT, CPU = 2, 0, 1
+FLOAT, INT, BOOL, CPU = 2, 0, 6, 1
 NAMES = {b"dltensor": 0, b"dltensor_versioned": 1}
 
 
@@ -66,7 +66,7 @@ class Lender:
         tensor.data = often(start, 0, start + 1)
         tensor.device_kind, tensor.device_id = often(self.device, (2, 0))
         tensor.dimensions = often(chance.randint(0, 4), -1, 2**31 - 1, -(2**31))
-        tensor.code, tensor.bits = often((FLOAT, 32), (INT, 64), (INT, 8), (3, 128), (6, 8), (FLOAT, 33))
+        tensor.code, tensor.bits = often((FLOAT, 32), (INT, 64), (INT, 8), (3, 128), (BOOL, 8), (FLOAT, 33))
         tensor.lanes = often(1, 0, 4, 65535)
         tensor.byte_offset = often(0, 8, 2**63, 2**64 - 1)
         count = min(max(tensor.dimensions, 0), 4)
@@ -100,7 +100,7 @@ def may_be_used(lender: Lender) -> bool:
         and 0 <= tensor.dimensions <= 4
         and bool(tensor.shape) | (tensor.dimensions == 0)
         and tensor.lanes == 1
-        and (tensor.code, tensor.bits) in [(FLOAT, 32), (INT, 64), (INT, 8)]
+        and (tensor.code, tensor.bits) in [(FLOAT, 32), (INT, 64), (INT, 8), (BOOL, 8)]
         and tensor.byte_offset <= 8
         and all(size >= 0 for size in sizes)
     )
