@@ -231,7 +231,7 @@ class Objects:
         return self._unpacked(call, payload, source)
 
     def _packed(self, call: str, values: Sequence[Any] | None, count: int = 1) -> list[Packed]:
-        """Pickles objects; a single failure if one cannot be pickled, or if there are not so many.
+        """Pickles objects; a single failure if one cannot be pickled, or if their number is wrong.
 
         An exception that is no error of the object, such as Ctrl-C, counts as the call.
         """
