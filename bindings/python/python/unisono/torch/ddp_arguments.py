@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 from unisono.errors import UsageError
 from unisono.group import Group
@@ -65,16 +67,23 @@ def move(value: Any, device: torch.device) -> Any:
         device: The device.
 
     Returns:
-        The same with tensors on the device; objects without tensors in them are the same objects.
+        The same with tensors on the device; objects of which no part has moved are the same objects.
     """
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, (torch.Tensor, PackedSequence)):
         return value.to(device, non_blocking=True)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(move(one, device) for one in value))
+    if isinstance(value, dict):
+        items = {key: move(one, device) for key, one in value.items()}
+        if all(items[key] is one for key, one in value.items()):
+            return value
+        moved = copy.copy(value)
+        for key, one in items.items():
+            moved[key] = one
+        return moved
     if isinstance(value, (tuple, list)):
-        return type(value)(move(one, device) for one in value)
-    if type(value) is dict:
-        return {key: move(one, device) for key, one in value.items()}
+        parts = [move(one, device) for one in value]
+        if all(part is one for part, one in zip(parts, value, strict=True)):
+            return value
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     return value
 
 

@@ -6,8 +6,9 @@ import zlib
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -52,14 +53,24 @@ class _Lookup(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, anchor: torch.Tensor, module: SharedRows, ids: torch.Tensor) -> torch.Tensor:
-        ctx.module, ctx.ids = module, ids
+        ctx.module = module
+        # PyTorch rejects a backward pass after ids were overwritten.
+        ctx.save_for_backward(ids)
         return module._fetch(ids)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, None, None]:
-        ctx.module._collect(ctx.ids, gradient)
+        (ids,) = ctx.saved_tensors
+        ctx.module._collect(ids, gradient)
         return None, None, None
+
+
+class _BackwardPass:
+    """Ids and gradients of a backward pass. Only the pass refers to it, so those of a pass that fails are freed."""
+
+    def __init__(self) -> None:
+        self.collected: list[tuple[torch.Tensor, torch.Tensor]] = []
 
 
 class SharedRows(torch.nn.Module):
@@ -82,7 +93,8 @@ class SharedRows(torch.nn.Module):
         kind = type(self).__name__
         options.pop("sparse", None)  # gradients always are rows
         for argument, advice in _UNSUPPORTED.items():
-            if options.pop(argument, None) not in (None, False):
+            given = options.pop(argument, None)
+            if given is not None and given is not False:
                 raise usage_error(kind, "arguments that a table supports", argument, advice)
         if updater in _REJECTED:
             advice = 'choose one that takes gradients, such as "adagrad", or "sgd"'
@@ -119,9 +131,9 @@ class SharedRows(torch.nn.Module):
         self._trains = True
         self._syncs = True
         self._prefetched: deque[tuple[torch.Tensor, Pending[Any]]] = deque()
-        # Gradients of the backward pass under way, and of complete passes inside `no_sync`.
-        self._pass = -1
-        self._collected: list[tuple[torch.Tensor, torch.Tensor]] = []
+        # Backward passes under way, by PyTorch's number: one may run within another, or beside it on another thread.
+        self._passes: WeakValueDictionary[int, _BackwardPass] = WeakValueDictionary()
+        # Ids and gradients of complete passes inside `no_sync`.
         self._kept: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def _checked_padding(self, index: int | None) -> int | None:
@@ -183,8 +195,8 @@ class SharedRows(torch.nn.Module):
             received = f"{_MOST_PREFETCHED + 1} before a forward pass with the ids of one"
             raise usage_error("prefetch", f"at most {_MOST_PREFETCHED} batches", received, advice)
         ids, _ = self._without_padding(self._ids(input))
-        on_host = ids.cpu()
-        self._prefetched.append((ids.clone(), self.table.get_async(on_host)))
+        on_host = torch.empty_like(ids, device="cpu").copy_(ids)
+        self._prefetched.append((on_host, self.table.get_async(on_host)))
 
     def _ids(self, input: torch.Tensor) -> torch.Tensor:
         """The ids as a flat tensor of int64."""
@@ -214,32 +226,31 @@ class SharedRows(torch.nn.Module):
         return rows
 
     def _fetch(self, ids: torch.Tensor) -> torch.Tensor:
+        on_host = ids.cpu() if self._prefetched or isinstance(self.table, KeyValueTable) else None
         for position, (prefetched, pending) in enumerate(self._prefetched):
-            if torch.equal(prefetched, ids):
+            if torch.equal(prefetched, on_host):
                 del self._prefetched[position]
                 rows: torch.Tensor = pending.wait()
                 return rows.to(ids.device)
-        rows = self.table.get(ids)
+        rows = self.table.get(on_host if isinstance(self.table, KeyValueTable) else ids)
         return rows.to(ids.device)
 
     def _collect(self, ids: torch.Tensor, gradient: torch.Tensor) -> None:
         """Keeps gradients until the end of the pass: a row that is used several times gets one step."""
-        under_way = torch._C._current_graph_task_id()
-        if under_way != self._pass:
-            # Gradients of a pass that failed are dropped.
-            self._pass, self._collected = under_way, []
+        number = torch._C._current_graph_task_id()
+        under_way = self._passes.get(number)
+        if under_way is None:
+            under_way = self._passes[number] = _BackwardPass()
             engine: Any = torch.autograd.Variable._execution_engine
-            engine.queue_callback(self._finish_pass)
-        self._collected.append((ids, gradient))
+            engine.queue_callback(partial(self._finish_pass, under_way))
+        under_way.collected.append((ids, gradient))
 
-    def _finish_pass(self) -> None:
-        self._kept += self._collected
-        self._pass, self._collected = -1, []
+    def _finish_pass(self, ended: _BackwardPass) -> None:
         if not self._syncs:
-            # The graph may reuse the memory of a gradient.
-            self._kept = [(ids, gradient.clone()) for ids, gradient in self._kept]
+            # The graph may reuse the memory of a gradient, and the caller that of ids.
+            self._kept += [(ids.clone(), gradient.clone()) for ids, gradient in ended.collected]
             return
-        pairs, self._kept = self._kept, []
+        pairs, self._kept = self._kept + ended.collected, []
         self._push(*(pairs[0] if len(pairs) == 1 else map(torch.cat, zip(*pairs, strict=True))))
 
     def _push(self, ids: torch.Tensor, gradient: torch.Tensor) -> None:
