@@ -67,7 +67,7 @@ class _Lookup(torch.autograd.Function):
 
 
 class _BackwardPass:
-    """Ids and gradients of a backward pass. Only the pass refers to it, so those of a pass that fails are freed."""
+    """Ids and gradients of a backward pass. Only the pass refers to it, so a pass that fails frees them."""
 
     def __init__(self) -> None:
         self.collected: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -131,7 +131,7 @@ class SharedRows(torch.nn.Module):
         self._trains = True
         self._syncs = True
         self._prefetched: deque[tuple[torch.Tensor, Pending[Any]]] = deque()
-        # Backward passes under way, by PyTorch's number: one may run within another, or beside it on another thread.
+        # Backward passes under way, by PyTorch's number: one may run inside another, or on another thread.
         self._passes: WeakValueDictionary[int, _BackwardPass] = WeakValueDictionary()
         # Ids and gradients of complete passes inside `no_sync`.
         self._kept: list[tuple[torch.Tensor, torch.Tensor]] = []
