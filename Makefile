@@ -109,10 +109,10 @@ soak: .venv/.test .venv/.wheel ## Kills ranks at random times in 3000 jobs (SOAK
 fuzz: .venv/.test .venv/.wheel ## Feeds every parser a million damaged inputs (FUZZ=inputs for another number).
 	@$(BIN)/python scripts/fuzz.py $(or $(FUZZ),1000000)
 
-# Only libraries: the program has the same name as one of them, and its pages would replace that library's.
-dist: .venv-dist/.dist ## Builds the wheel for all Linux systems and the source archive into target/dist, checks them and tries the wheel in a fresh environment (FROM_SOURCE=1: the source archive, too).
+dist: .venv-dist/.dist ## Builds the wheel for Linux with glibc 2.17 or newer and the source archive into target/dist, checks them and tries the wheel in a fresh environment (FROM_SOURCE=1: the source archive, too).
 	@scripts/dist .venv-dist
 
+# Only libraries: the program has the same name as one of them, and its pages would replace that library's.
 docs: ## Builds the Rust documentation into target/doc.
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --lib
 

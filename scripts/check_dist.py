@@ -47,9 +47,10 @@ def problems_of_sources(path: Path) -> list[str]:
         info = archive.extractfile(next(one for one in archive if one.name.endswith("/PKG-INFO")))
         assert info is not None
         found = problems_of_metadata(email.message_from_bytes(info.read()))
-    needed = ["Cargo.lock", "pyproject.toml", "src/lib.rs", "nn/src/lib.rs", "cli/src/lib.rs"]
-    needed += ["README.md", *LINKS]
-    found += [f"it lacks {name}" for name in [*needed, *LICENCES] if not has(names, name)]
+    needed = ["Cargo.lock", "src/lib.rs", "nn/src/lib.rs", "cli/src/lib.rs"]
+    found += [f"it lacks {name}" for name in needed if name not in names]
+    of_package = ["pyproject.toml", "README.md", *LINKS, *LICENCES]
+    found += [f"it lacks {name}" for name in of_package if not has(names, name)]
     return [f"{path.name}: {one}" for one in found]
 
 

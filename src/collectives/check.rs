@@ -10,9 +10,10 @@ use crate::transport::Verb;
 /// The types that an operation takes, and what to do about one that it does not take.
 #[cold]
 fn type_for(operation: ReduceOp, dtype: DType) -> (&'static str, &'static str) {
-    let is_small = !dtype.is_float() && !ReduceOp::Sum.takes(dtype);
+    let is_small = !ReduceOp::Sum.takes(dtype);
     match operation {
-        _ if is_small => ("a type in which the library computes", "convert to float32 or bfloat16"),
+        _ if is_small => ("a type that can be reduced", "convert to float32 or bfloat16"),
+        ReduceOp::Avg if dtype == DType::Bool => ("a floating or complex type", "convert to a floating type"),
         ReduceOp::Avg => {
             ("a floating or complex type", "use sum and divide as you see fit, or convert to a floating type")
         }

@@ -18,8 +18,8 @@ pub(super) const SCAN: CollectiveVerb = CollectiveVerb {
 };
 
 impl Group {
-    /// Reduces the values of the members up to this one, in place: rank 0 keeps its values, and the last rank gets what
-    /// [`Group::all_reduce`] returns.
+    /// Reduces the values of the members up to this one, in place: rank 0 keeps its values (their truth, 0 or 1, under a logical
+    /// operation), and the last rank gets what [`Group::all_reduce`] returns.
     ///
     /// ```
     /// use unisono::{ReduceOp, testing};
@@ -165,8 +165,8 @@ impl HostCall<'_> {
         self.exchange_parts((&table, &rows), (bytes, &parts))
     }
 
-    /// Reduces values with those of earlier ranks, which come first; rank 0 has none, and the truth of its values under a logical
-    /// operation.
+    /// Folds the values of earlier ranks in front of `values`. Without any, at rank 0, it only makes truth values of them, under a
+    /// logical operation.
     fn fold_before(&self, earlier: Option<&[u8]>, values: &mut [u8]) {
         let ((dtype, operation), target) = (self.spec.reduction(), values.as_mut_ptr());
         let sources: Vec<*const u8> =

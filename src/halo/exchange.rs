@@ -14,9 +14,15 @@ use crate::memory::{DType, Element};
 use crate::transport::Call;
 use crate::world::Group;
 
-/// The names of the element types that exchanges take.
-fn kernel_types() -> String {
-    DType::KERNELS.map(DType::name).join(", ")
+/// Rejects, as a counted call, an element type that exchanges do not take.
+pub(super) fn check_type(group: &Group, dtype: DType) -> Result<()> {
+    if dtype.has_kernels() {
+        return Ok(());
+    }
+    group.skip_call();
+    let expected = DType::KERNELS.map(DType::name).join(", ");
+    let error = Error::usage("halo plan", expected, dtype.name(), "convert the array first");
+    Err(error.at_rank(group.members()[group.rank()]))
 }
 
 /// Options of an exchange.
@@ -85,11 +91,7 @@ impl Exchange {
             let error = Error::usage("halo plan", expected, received, "make the grid as large as the group");
             return Err(error.at_rank(group.members()[group.rank()]));
         }
-        if !dtype.has_kernels() {
-            group.skip_call();
-            let error = Error::usage("halo plan", kernel_types(), dtype.name(), "convert the array first");
-            return Err(error.at_rank(group.members()[group.rank()]));
-        }
+        check_type(group, dtype)?;
         let element = dtype.size() * fields;
         let most = |parcel: Option<&HaloParcel>| parcel.map_or(0, |parcel| parcel.elements * element);
         let find =

@@ -15,8 +15,9 @@ impl AlignedBytes {
         AlignedBytes { words: vec![0; bytes.div_ceil(size_of::<u64>())], bytes }
     }
 
-    /// Appends zeroes, or drops bytes at the end.
-    pub fn resize(&mut self, bytes: usize) {
+    /// Appends zeroes, up to this many bytes in all.
+    pub fn grow(&mut self, bytes: usize) {
+        debug_assert!(bytes >= self.bytes);
         self.words.resize(bytes.div_ceil(size_of::<u64>()), 0);
         self.bytes = bytes;
     }

@@ -57,11 +57,12 @@ impl DType {
         DType::F8E8M0FNU,
     ];
 
-    /// The types that tables, halos and the kernels of devices take. Collectives take all types.
+    /// The types that halos and the kernels of devices take; tables take all of them but I8 and U8. Collectives move all types;
+    /// `ReduceOp::takes` states which they reduce.
     pub const KERNELS: [DType; 8] =
         [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I8, DType::U8, DType::I32, DType::I64];
 
-    /// Whether tables, halos and the kernels of devices take the type.
+    /// Whether halos and the kernels of devices take the type.
     pub const fn has_kernels(self) -> bool {
         self as u8 <= DType::I64 as u8
     }

@@ -5,7 +5,7 @@ use super::DType;
 /// Elements that are checked together; only a block that contains a NaN is searched for its index.
 const BLOCK: usize = 1024;
 
-/// The index of the first NaN in `bytes`, elements of `dtype` at any alignment. Only the types of tables can be: others are not searched.
+/// The index of the first NaN in `bytes`, elements of `dtype` at any alignment. Only types of tables are searched.
 pub(crate) fn contains_nan(bytes: &[u8], dtype: DType) -> Option<usize> {
     match dtype {
         DType::F32 => first(bytes, |bytes| f32::from_ne_bytes(bytes).is_nan()),

@@ -45,7 +45,7 @@ impl ReduceOp {
         ReduceOp::Lor,
     ];
 
-    /// Whether the operation is defined for a type. It is for none of the floating types of eight bits.
+    /// Whether the operation is defined for a type. None is for 8-bit floating-point types.
     ///
     /// ```
     /// use unisono::{DType, ReduceOp};

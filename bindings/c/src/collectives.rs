@@ -153,8 +153,8 @@ fn scan(
     Ok(move |group: &Group| group.raw().scan(&mut values, dtype, op).map(|()| values))
 }
 
-/// Reduces the values of the members up to this one, in place: rank 0 keeps its values, and the last rank gets the result of
-/// unisono_all_reduce.
+/// Reduces the values of the members up to this one, in place: rank 0 keeps its values (their truth, 0 or 1, under a logical
+/// operation), and the last rank gets the result of unisono_all_reduce.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_scan(
     group: GroupHandle,

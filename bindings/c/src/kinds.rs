@@ -60,7 +60,7 @@ pub enum ElementType {
     UNISONO_C64 = 14,
     /// double complex
     UNISONO_C128 = 15,
-    /// Four bits of exponent, three of mantissa, no infinities; moved, not reduced, as the types that follow
+    /// Four bits of exponent, three of mantissa, no infinities; can be moved but not reduced, like the types below
     UNISONO_F8_E4M3FN = 16,
     /// The same without a negative zero
     UNISONO_F8_E4M3FNUZ = 17,
@@ -76,17 +76,17 @@ pub enum ElementType {
 #[repr(C)]
 #[allow(non_camel_case_types, dead_code)]
 pub enum Operation {
-    /// The sum; integers wrap around.
+    /// The sum; integers wrap around; of bool, whether any is true.
     UNISONO_SUM = 1,
     /// The mean; floating-point and complex types only.
     UNISONO_AVG = 2,
-    /// The product; integers wrap around.
+    /// The product; integers wrap around; of bool, whether all are true.
     UNISONO_PROD = 3,
     /// The minimum; NaN if any value is NaN; not for complex types.
     UNISONO_MIN = 4,
     /// The maximum; NaN if any value is NaN; not for complex types.
     UNISONO_MAX = 5,
-    /// Bitwise and; integers and bool only, as the operations that follow.
+    /// Bitwise and; integers and bool only, like the operations below.
     UNISONO_BAND = 6,
     /// Bitwise or.
     UNISONO_BOR = 7,

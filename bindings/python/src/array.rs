@@ -138,10 +138,16 @@ impl<'a> BorrowedArray<'a> {
         operation: &'a str,
         allowed: AllowedMemory,
     ) -> PyResult<BorrowedArray<'a>> {
-        let borrowed = BorrowedArray::of(x, operation, true, allowed)?;
-        if borrowed.is_tensor && tensor::is_lazy(x)? {
+        let borrowed = BorrowedArray::of(x, operation, true, allowed);
+        // Some versions of PyTorch do not lend a tensor with the conjugate bit.
+        let may_be_lazy = match &borrowed {
+            Ok(borrowed) => borrowed.is_tensor,
+            Err(_) => tensor::is_tensor(x)?,
+        };
+        if may_be_lazy && tensor::is_lazy(x)? {
             return BorrowedArray::input(&tensor::resolved(x)?, operation, allowed);
         }
+        let borrowed = borrowed?;
         if borrowed.is_contiguous && borrowed.is_aligned {
             return Ok(borrowed);
         }
@@ -250,7 +256,7 @@ fn numpy_type(descriptor: &Bound<'_, PyArrayDescr>) -> Result<DType, String> {
         if let Some((_, dtype)) = BUILT_IN.iter().find(|(candidate, _)| is(*candidate)) {
             return Ok(*dtype);
         }
-        // The types of ml_dtypes have names, and no numbers of NumPy's.
+        // The types of ml_dtypes have no fixed NumPy type numbers; they are identified by name.
         let name = descriptor.typeobj().name();
         let named = name.ok().and_then(|name| DType::from_name(&name.to_string_lossy()));
         if let Some(dtype) = named.filter(|dtype| dtype.size() == descriptor.itemsize()) {

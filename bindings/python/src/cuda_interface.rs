@@ -53,7 +53,7 @@ pub(crate) fn borrow<'a>(x: &Bound<'_, PyAny>, operation: &'a str) -> PyResult<B
         pointer: std::ptr::without_provenance_mut(address as usize),
         elements: shape.iter().product(),
         is_contiguous: strides.is_none_or(|strides| is_contiguous(&shape, &strides, size)),
-        is_aligned: address.is_multiple_of(size as u64),
+        is_aligned: address.is_multiple_of(size.min(8) as u64),
         shape,
         dtype,
         is_writable: !is_read_only,

@@ -20,17 +20,9 @@ impl Destination {
 
     /// The input of the call: a copy if it overlaps the caller's array for the result.
     pub(crate) fn apart_from(&self, py: Python<'_>, x: AnyArray, operation: &str) -> PyResult<AnyArray> {
-        match (&self.0, x) {
-            (Some(AnyArray::Host(out)), AnyArray::Host(x)) if out.overlaps(&x) => {
-                copy_of(py, &x).map(AnyArray::Host)
-            }
-            (Some(AnyArray::Cuda(out)), AnyArray::Cuda(x)) if overlap(out, &x) => {
-                let received = "one that overlaps the input on its device";
-                let usage =
-                    Error::usage(operation, "an `out` of its own", received, "pass a copy of the input");
-                Err(raise(py, usage))
-            }
-            (_, x) => Ok(x),
+        match &self.0 {
+            Some(out) => input_apart_from(py, x, out, operation),
+            None => Ok(x),
         }
     }
 
@@ -128,6 +120,24 @@ fn copy_of(py: Python<'_>, x: &View) -> PyResult<View> {
     let pointer = memory.bytes_mut().as_mut_ptr();
     let owner = Py::new(py, memory)?.into_any();
     Ok(View { pointer, bytes: x.bytes, dtype: x.dtype, shape: x.shape.clone(), _owner: owner })
+}
+
+/// The input of a call that writes to `out`: a copy if they overlap.
+pub(crate) fn input_apart_from(
+    py: Python<'_>,
+    x: AnyArray,
+    out: &AnyArray,
+    operation: &str,
+) -> PyResult<AnyArray> {
+    match (out, x) {
+        (AnyArray::Host(out), AnyArray::Host(x)) if out.overlaps(&x) => copy_of(py, &x).map(AnyArray::Host),
+        (AnyArray::Cuda(out), AnyArray::Cuda(x)) if overlap(out, &x) => {
+            let received = "one that overlaps the input on its device";
+            let usage = Error::usage(operation, "an `out` of its own", received, "pass a copy of the input");
+            Err(raise(py, usage))
+        }
+        (_, x) => Ok(x),
+    }
 }
 
 /// The input of a call and where its result goes.

@@ -278,7 +278,8 @@ unsafe fn describe<'a>(
         pointer,
         elements,
         is_contiguous: is_contiguous(&extents, &strides),
-        is_aligned: pointer.addr().is_multiple_of(size),
+        // Complex numbers are aligned like their parts.
+        is_aligned: pointer.addr().is_multiple_of(size.min(8)),
         shape,
         dtype: element(tensor.dtype),
         is_writable,

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyBool, PyTuple};
 use unisono::Result;
 
 use crate::any_array::{AnyArray, ResultPlacement};
@@ -13,7 +14,7 @@ use crate::call::{
     Arg, CallArgs, CallOptions, CallOutcome, flag, given, number, parse_reduce_op, rejected, seconds,
 };
 use crate::call_guard::CallGuard;
-use crate::destination::{Destination, input_and_output};
+use crate::destination::{Destination, input_and_output, input_apart_from};
 use crate::errors::{OrRaise, guard};
 use crate::fork::{ProcessLocal, WorldLiveness};
 use crate::pending::{Pending, Running};
@@ -434,6 +435,29 @@ impl Group {
             return self.run(x.py(), "recv", options, job);
         }
         self.start_message(x.py(), "recv", options, |group| in_place::start_recv(group, array, from, tag))
+    }
+
+    /// Sends and receives at the same time. Nothing is sent before all arguments are accepted.
+    fn sendrecv(
+        &self,
+        x: Arg<'_, '_>,
+        to: Arg<'_, '_>,
+        out: Arg<'_, '_>,
+        source: Arg<'_, '_>,
+        tag: Arg<'_, '_>,
+        timeout: Arg<'_, '_>,
+    ) -> PyResult<()> {
+        let (py, operation) = (x.py(), "sendrecv");
+        let wait = PyBool::new(py, true).to_owned().into_any();
+        let (to, tag, options) = self.parse_message(operation, (to, tag), CallArgs::new(&wait, timeout))?;
+        let from = self.rank_of(source, operation)?;
+        let out = AnyArray::in_place(out, operation)?;
+        let input = input_apart_from(py, AnyArray::input(x, operation)?, &out, operation)?;
+        let sent =
+            self.start_message(py, "send", options, |group| in_place::start_send(group, input, to, tag))?;
+        let receive = in_place::in_place(out, move |raw, out, dtype| raw.recv(out, dtype, from, tag));
+        self.run(py, "recv", options, receive)?;
+        sent.call_method1(py, intern!(py, "wait"), (py.None(),)).map(drop)
     }
 
     /// Receives from any rank; the result is the sender.

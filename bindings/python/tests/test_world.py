@@ -215,6 +215,12 @@ def test_a_world_is_a_context():
         uni.world()
     with pytest.raises(uni.UsageError, match="after shutdown"):
         world.barrier()
+    with uni.init() as outer:
+        with uni.init() as inner:
+            assert inner is outer
+        assert outer.all_reduce(np.ones(2)).sum() == 2
+    with pytest.raises(uni.UsageError, match="after shutdown"):
+        outer.barrier()
     with uni.init() as again:
         again.leave()  # the end of the context does nothing more
     assert uni.init() is not again

@@ -10,6 +10,7 @@ use super::direction::{BufferMode, Direction, ExchangeSetup, Streams};
 use super::job::ARRAYS;
 use crate::cuda::{Device, Span};
 use crate::error::{Error, Result};
+use crate::halo::exchange::check_type;
 use crate::halo::neighbours::StartedCall;
 use crate::halo::verbs;
 use crate::halo::{ExchangeOptions, Plan};
@@ -51,6 +52,7 @@ impl CudaExchange {
             let error = Error::usage("halo plan", expected, received, "make the grid as large as the group");
             return Err(error.at_rank(group.members()[group.rank()]));
         }
+        check_type(group, options.dtype)?;
         let place = Device::get(device).and_then(|device| Ok((Streams::new(&device)?, device)));
         let (streams, device) = all_or_none(group, place)?;
         let ExchangeOptions { dtype, direct, .. } = options;

@@ -104,6 +104,7 @@ impl Base {
             inner.endpoint.own_slot().process.forbid_restart(NEEDS_EVERY_WORKER);
         }
         inner.created.fetch_add(1, Ordering::Relaxed);
+        let counts = CallCounts::new(&clock, inner.worker);
         Base {
             inner: inner.clone(),
             number: TableHeader::of(&extent).number(),
@@ -121,7 +122,7 @@ impl Base {
             participates: inner.host_server(inner.host()).is_some(),
             packers: Mutex::default(),
             calls: AtomicU64::new(0),
-            counts: CallCounts::default(),
+            counts,
             complete: AtomicBool::new(!is_new),
             maybe_fast_forwarded: AtomicBool::new(false),
         }

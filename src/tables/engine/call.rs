@@ -83,8 +83,6 @@ pub(crate) fn get<S: Shard>(shard: &S, call: &Call, worker: usize, get: &mut imp
     if base.participates {
         let staleness = get_local(shard, call, worker, Turn::Wait, || get.read(shard, call, worker))?;
         base.staleness.count(staleness);
-    } else {
-        base.counts.unclocked_get();
     }
     let merged = match outstanding {
         None => Ok(()),
@@ -94,6 +92,9 @@ pub(crate) fn get<S: Shard>(shard: &S, call: &Call, worker: usize, get: &mut imp
         }
     };
     get.finish(shard, merged)?;
+    if !base.participates {
+        base.counts.unclocked_get();
+    }
     base.count_get(call, worker, &parts)
 }
 

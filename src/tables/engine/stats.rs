@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::base::Base;
 use crate::tables::consistency::clock::Clock;
 
-/// Sizes of a table, and this worker's calls since the table was made.
+/// Sizes of a table, and the calls of this process since it opened the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableStats {
@@ -15,9 +15,9 @@ pub struct TableStats {
     pub value_bytes: u64,
     /// Bytes of the updater's state of all rows, including that of each worker.
     pub state_bytes: u64,
-    /// Gets of this worker that have been answered.
+    /// Gets of this process. A get that failed before all hosts had replied may count.
     pub gets: u64,
-    /// Adds of this worker; one in the background counts when it is applied.
+    /// Adds of this process; one in the background counts when it is applied.
     pub adds: u64,
     /// Rows or keys that these gets returned; a row that a get lists twice counts twice.
     pub rows_read: u64,
@@ -26,8 +26,11 @@ pub struct TableStats {
 }
 
 /// Counts of one process's calls that the clock does not have.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct CallCounts {
+    /// The clock's gets and adds of this worker when this process opened the table: those of an earlier process, if the worker
+    /// was restarted.
+    earlier: (u64, u64),
     /// Gets and adds that passed no clock of this host, because it has no server or the worker has its own copy.
     gets: AtomicU64,
     adds: AtomicU64,
@@ -41,6 +44,18 @@ fn count(counter: &AtomicU64, by: usize) {
 }
 
 impl CallCounts {
+    /// Counts the calls that this process will make as `worker`.
+    pub fn new(clock: &Clock, worker: Option<usize>) -> CallCounts {
+        let zero = || AtomicU64::new(0);
+        CallCounts {
+            earlier: worker.map_or((0, 0), |worker| (clock.gets(worker), clock.adds(worker))),
+            gets: zero(),
+            adds: zero(),
+            rows_read: zero(),
+            rows_added: zero(),
+        }
+    }
+
     pub fn unclocked_get(&self) {
         count(&self.gets, 1);
     }
@@ -65,8 +80,9 @@ impl Base {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let clocked =
             |calls: fn(&Clock, usize) -> u64| self.inner.worker.map_or(0, |id| calls(&self.clock, id));
-        let gets = load(&self.counts.gets) + clocked(Clock::gets);
-        let adds = load(&self.counts.adds) + clocked(Clock::adds);
+        let (earlier_gets, earlier_adds) = self.counts.earlier;
+        let gets = load(&self.counts.gets) + clocked(Clock::gets).saturating_sub(earlier_gets);
+        let adds = load(&self.counts.adds) + clocked(Clock::adds).saturating_sub(earlier_adds);
         TableStats {
             rows: rows as u64,
             value_bytes: (rows * self.description.row_bytes()) as u64,

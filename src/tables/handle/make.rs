@@ -126,7 +126,9 @@ impl TablePlan {
         for (name, value) in add.iter().filter(|(name, value)| usual.get(name) != Some(*value)) {
             more.push_str(&format!(", {name} {value}"));
         }
-        if let Some(repeats) = options.repeats
+        // An array has no rows to repeat, so the option makes no difference there.
+        if kind != TableKind::Array
+            && let Some(repeats) = options.repeats
             && repeats != Repeats::default_for(rule.is_linear())
         {
             more.push_str(&format!(", repeats {repeats}"));

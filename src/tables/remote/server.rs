@@ -140,7 +140,7 @@ impl ServerThread {
         let has_ended = |progress: &mut ServerProgress| progress.ended.then_some(());
         match self.shared.progress.wait_timeout(STOP_TIMEOUT, has_ended) {
             Some(()) => drop(thread.join()),
-            None => tracing::warn!("the thread for tables does not end, and is left"),
+            None => tracing::warn!("the server thread of tables did not end in time; leaving it behind"),
         }
     }
 }

@@ -49,7 +49,16 @@ impl MpiTransport {
     ) -> Result<()> {
         let Some(own) = members.iter().position(|&member| member == self.rank) else { return Ok(()) };
         let others = members.len() - 1;
-        if others == 0 || bytes.is_empty() {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if others == 0 {
+            let own = bytes.as_mut_ptr();
+            // A logical operation makes a truth value of each element even of a single array.
+            // SAFETY: the destination is the only source, and as long as the count says.
+            unsafe {
+                reduce::combine(dtype, operation, bytes.len() / dtype.size(), &[own.cast_const()], &[own]);
+            }
             return Ok(());
         }
         // Small buffers: every member sends everything to every other, one step instead of two.

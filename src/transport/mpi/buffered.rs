@@ -254,7 +254,7 @@ impl Park for ArrivalPark<'_> {
             self.registered = true;
             engine.urgent += 1;
         }
-        // Data has moved, and more will follow soon. If a call waits for it, that one's thread moves it: two threads would take turns.
+        // Data has moved, and more will follow soon. If a call waits for it, only its thread polls: two would alternate.
         if engine.moved != self.moved.get() && (self.urgent || engine.urgent == 0) {
             self.backoff.restart();
         }

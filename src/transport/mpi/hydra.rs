@@ -10,10 +10,12 @@ use std::fs;
 
 const SIGUSR1: c_int = 10;
 const DEFAULT_ACTION: usize = 0;
+const IGNORE_ACTION: usize = 1;
 
-/// The C library's `struct sigaction`; only the handler is read.
+/// The C library's `struct sigaction`.
 #[repr(C)]
-struct SignalAction {
+#[derive(Clone, Copy)]
+pub(super) struct SignalAction {
     handler: usize,
     mask: [u64; 16],
     flags: c_int,
@@ -30,29 +32,36 @@ unsafe extern "C" {
 #[inline(never)]
 extern "C" fn ignore(_number: c_int) {}
 
-/// Lets this process outlive that signal, and replaces MPICH's handler. `mpi` is the address of a function of the MPI library. A
-/// handler of the program remains, now or later.
-pub(super) fn outlive_lost_ranks(mpi: usize) {
+/// Lets this process outlive that signal, and replaces MPICH's handler by that of the program, which `before` is: the action
+/// before MPI was initialised. `mpi` is the address of a function of the MPI library. A program may also set a handler later.
+/// If it initialised MPI itself, a handler that it had set before that is not known.
+pub(super) fn outlive_lost_ranks(mpi: usize, before: Option<SignalAction>) {
     // Hydra does not set the variable on other hosts than its own, but MPICH has a handler there, too.
-    ignore_unless_handled(mpi, env::var_os("HYDI_CONTROL_FD").is_some());
+    ignore_unless_handled(mpi, before, env::var_os("HYDI_CONTROL_FD").is_some());
 }
 
-fn ignore_unless_handled(mpi: usize, by_hydra: bool) {
-    let Some(handler) = handler() else { return };
-    let would_end = handler == DEFAULT_ACTION && by_hydra;
-    if would_end || are_in_one_file(handler, mpi) {
-        // Not SIG_IGN, which programs that this process starts would inherit.
-        // SAFETY: the handler does nothing, so it may run at any time.
-        unsafe { signal(SIGUSR1, ignore) };
+fn ignore_unless_handled(mpi: usize, before: Option<SignalAction>, by_hydra: bool) {
+    let Some(now) = action() else { return };
+    let is_program =
+        |action: &SignalAction| action.handler > IGNORE_ACTION && !are_in_one_file(action.handler, mpi);
+    let would_end = now.handler == DEFAULT_ACTION && by_hydra;
+    if would_end || are_in_one_file(now.handler, mpi) {
+        match before.filter(is_program) {
+            // SAFETY: this action was in force before; null discards the present one.
+            Some(before) => unsafe { sigaction(SIGUSR1, &before, std::ptr::null_mut()) },
+            // Not SIG_IGN, which programs that this process starts would inherit.
+            // SAFETY: the handler does nothing, so it may run at any time.
+            None => unsafe { signal(SIGUSR1, ignore) as c_int },
+        };
     }
 }
 
-/// The handler of SIGUSR1, or the special value in its place.
-fn handler() -> Option<usize> {
+/// What SIGUSR1 does to this process.
+pub(super) fn action() -> Option<SignalAction> {
     let mut action = SignalAction { handler: 0, mask: [0; 16], flags: 0, restorer: 0 };
     // SAFETY: null leaves the action as it is, and the other pointer is to a live structure as large as the C library's.
     let code = unsafe { sigaction(SIGUSR1, std::ptr::null(), &mut action) };
-    (code == 0).then_some(action.handler)
+    (code == 0).then_some(action)
 }
 
 /// Whether two functions of this process come from the same file.
@@ -91,21 +100,34 @@ mod tests {
         symbol.as_raw_ptr() as usize
     }
 
+    fn handler() -> usize {
+        action().expect("the C library knows the signal").handler
+    }
+
     /// One test, because a process has one action for each signal.
     #[test]
     fn the_signal_is_ignored_unless_the_program_handles_it() {
-        assert_eq!(handler(), Some(DEFAULT_ACTION));
-        ignore_unless_handled(elsewhere(), false);
-        assert_eq!(handler(), Some(DEFAULT_ACTION), "no launcher sends it");
-        ignore_unless_handled(elsewhere(), true);
-        assert_eq!(handler(), Some(address(ignore)));
+        assert_eq!(handler(), DEFAULT_ACTION);
+        let at_start = action();
+        ignore_unless_handled(elsewhere(), at_start, false);
+        assert_eq!(handler(), DEFAULT_ACTION, "no launcher sends it");
+        ignore_unless_handled(elsewhere(), at_start, true);
+        assert_eq!(handler(), address(ignore));
         // SAFETY: the handler does nothing.
         unsafe { signal(SIGUSR1, of_the_program) };
-        ignore_unless_handled(elsewhere(), true);
-        assert_eq!(handler(), Some(address(of_the_program)), "the program's own");
+        ignore_unless_handled(elsewhere(), at_start, true);
+        assert_eq!(handler(), address(of_the_program), "the program's own");
         // The handler is in the same file as the function: it is the MPI library's.
-        ignore_unless_handled(address(of_the_program), false);
-        assert_eq!(handler(), Some(address(ignore)));
+        ignore_unless_handled(address(of_the_program), at_start, false);
+        assert_eq!(handler(), address(ignore));
+        // SAFETY: the handler does nothing.
+        unsafe { signal(SIGUSR1, of_the_program) };
+        // One that the program had set before it, in another file.
+        let of_another_file = SignalAction { handler: elsewhere(), ..at_start.unwrap() };
+        ignore_unless_handled(address(of_the_program), Some(of_another_file), false);
+        assert_eq!(handler(), elsewhere());
+        // SAFETY: the handler does nothing.
+        unsafe { signal(SIGUSR1, ignore) };
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::USR1).unwrap();
     }
 

@@ -2,8 +2,9 @@
 //!
 //! MPI may block in any call, against its standard, once a rank or a link is lost: in connections to a lost rank, or in requests to
 //! its launcher. So the calls that wait for other ranks are made on a thread of their own, for which the leaving thread waits
-//! with a deadline. If it is late, MPI is left as it is, and process exit ends the thread. No buffer of a caller can be in
-//! use by then: all calls have ended.
+//! with a deadline. If it is late, MPI is left as it is, and process exit ends the thread. A message in the background may still
+//! be under way then. Its buffer stays allocated: it is freed only after the message was cancelled, for which its thread waits
+//! for the engine's lock, which the thread that leaves holds.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -43,9 +44,9 @@ impl MpiTransport {
             Some(Arrival::All) => return self.engine().mpi.end(),
             Some(Arrival::Unusable) => {}
             Some(Arrival::Late) => {
-                tracing::warn!("not all ranks arrived at shutdown; MPI_Finalize is left out");
+                tracing::warn!("not all ranks arrived at shutdown; skipping MPI_Finalize");
             }
-            None => tracing::warn!("MPI blocks in a call at shutdown; MPI_Finalize is left out"),
+            None => tracing::warn!("an MPI call is blocked at shutdown; skipping MPI_Finalize"),
         }
         Ok(())
     }
@@ -55,13 +56,14 @@ impl MpiTransport {
         let (sender, arrival) = channel();
         let (gives_up, oversubscribed) = (Arc::new(AtomicBool::new(false)), self.oversubscribed);
         let (engine, stops) = (self.engine.clone(), gives_up.clone());
-        let arrive = move || {
+        let arrive_apart = move || {
             let _ = sender.send(arrive(&engine, oversubscribed, deadline, &stops));
         };
-        let thread = Builder::new().name("unisono-leave".into()).spawn(arrive);
-        thread.map_err(|error| {
-            Error::io("shutdown", "a thread that leaves MPI", error, "end some of the job's other threads")
-        })?;
+        if let Err(error) = Builder::new().name("unisono-leave".into()).spawn(arrive_apart) {
+            // The other ranks wait for this one. Without a thread, the wait has the same deadline unless MPI blocks.
+            tracing::warn!(%error, "no thread could be started at shutdown");
+            return arrive(&self.engine, oversubscribed, deadline, &AtomicBool::new(false)).map(Some);
+        }
         let mut limit = deadline + GRACE;
         loop {
             match arrival.recv_timeout(POLL_INTERVAL) {

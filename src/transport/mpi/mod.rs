@@ -108,9 +108,10 @@ impl MpiTransport {
             return Err(different(what));
         }
         slurm::check(&library)?;
+        let on_signal = hydra::action();
         let mpi = MpiRuntime::start(library, deadline)?;
         // Not earlier: while MPI starts, only the launcher can end a job that has lost a rank.
-        hydra::outlive_lost_ranks(mpi.code_address());
+        hydra::outlive_lost_ranks(mpi.code_address(), on_signal);
         let (rank, size, version) = (mpi.rank, mpi.size, mpi.version());
         tracing::debug!(rank, size, %version, path = %mpi.path().display(), "started MPI");
         if let Some((launcher_rank, launcher_size)) = options.expected

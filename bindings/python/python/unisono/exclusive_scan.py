@@ -21,20 +21,23 @@ def neutral_like(x: Any, op: str) -> Any:
     """Makes an array with which a reduction changes nothing: zeros for a sum, ones for a product.
 
     Args:
-        x: A NumPy array or a PyTorch tensor, of whose type, shape and device the new one is.
+        x: A NumPy array or a PyTorch tensor, which `exscan` will write; the new array has its type, shape and
+            device.
         op: The operation.
 
     Returns:
         The new array.
 
     Raises:
-        UsageError: The operation has no neutral value, or `x` is of another library.
+        UsageError: The operation has no neutral value, or `x` is read-only or of another library.
     """
     torch = sys.modules.get("torch")
     is_tensor = torch is not None and isinstance(x, torch.Tensor)
     if not is_tensor and not isinstance(x, np.ndarray):
         received = f"an object of type {type(x).__name__}"
         raise usage_error("exscan", "a NumPy array or a PyTorch tensor", received, "convert it")
+    if not is_tensor and not x.flags.writeable:
+        raise usage_error("exscan", "a writable array", "a read-only one", "pass a copy")
     dtype = name_of(x.dtype)
     value = _neutral(op, dtype)
     if not is_tensor:

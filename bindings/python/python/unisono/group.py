@@ -27,8 +27,8 @@ class Group(Collectives, Messages):
     work on the current stream, and results are arrays of the same library on the same device. In one call,
     the arrays of all ranks are in CUDA memory, or none are.
 
-    Every call takes `timeout` (seconds; the default is the world's) and every verb takes `wait`: with
-    ``wait=False`` it runs in the background and the call returns a `Pending` at once.
+    Every call takes `timeout` (seconds; the default is the world's) and every verb on arrays but `sendrecv`
+    takes `wait`: with ``wait=False`` it runs in the background and the call returns a `Pending` at once.
 
     Example:
         >>> import unisono as uni

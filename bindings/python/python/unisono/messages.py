@@ -117,7 +117,8 @@ class Messages:
         Args:
             x: The array to send; only read.
             to: The rank that receives it.
-            out: The array to fill, of the type and size that `source` sends; apart from `x`.
+            out: The array to fill, of the type and size that `source` sends. In host memory it may be `x`,
+                which is then copied first.
             source: The rank that sends it.
             tag: Identifies both messages: 0 or more.
             timeout: Seconds until the call times out.
@@ -132,10 +133,9 @@ class Messages:
             >>> uni.sendrecv(np.arange(2), right, np.zeros(2, dtype=int), left)
             array([0, 1])
         """
-        sent = self._native.send(x, to, tag, False, timeout)
-        received = self.recv(out, source, tag, timeout=timeout)
-        sent.wait(None)
-        return received
+        lent = out if type(out) is ndarray else in_memory(out)
+        self._native.sendrecv(x, to, lent, source, tag, timeout)
+        return out if lent is out else written(out, lent)
 
     @overload
     def recv_any(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unisono._native import Group as NativeGroup
+from unisono.array_calls import ArrayCalls
 from unisono.default_world import on_world
 from unisono.errors import UsageError
 
@@ -35,16 +35,15 @@ class Deadline:
         return max(self._timeout - (time.monotonic() - self._started), 1e-3)
 
 
-class Objects:
+class Objects(ArrayCalls):
     """The collectives and messages of Python objects of a group.
 
     Objects are pickled, and unpickling can run any code: use them only among ranks that you trust. Every rank
     of a job runs as the same user, so this is a question of where the objects come from.
+
+    A message is sent in two steps: threads that send to one rank at the same time use different tags.
     """
 
-    _native: NativeGroup
-    rank: int
-    size: int
     members: tuple[int, ...]
 
     def broadcast_object(self, value: Any = None, root: int = 0, *, timeout: float | None = None) -> Any:
@@ -59,7 +58,7 @@ class Objects:
             The object itself at the root, a copy on the others.
 
         Raises:
-            UsageError: The object cannot be pickled; on every rank.
+            UsageError: The object cannot be pickled; on every rank. It cannot be unpickled; on such a rank.
 
         Example:
             >>> import unisono as uni
@@ -90,7 +89,7 @@ class Objects:
             The objects of all ranks, in rank order.
 
         Raises:
-            UsageError: An object cannot be pickled; on every rank.
+            UsageError: An object cannot be pickled; on every rank. One cannot be unpickled; on such a rank.
 
         Example:
             >>> import unisono as uni
@@ -116,7 +115,7 @@ class Objects:
             At the root, the objects of all ranks in rank order; None on the others.
 
         Raises:
-            UsageError: An object cannot be pickled; on every rank.
+            UsageError: An object cannot be pickled; on every rank. One cannot be unpickled; on such a rank.
 
         Example:
             >>> import unisono as uni
@@ -146,7 +145,8 @@ class Objects:
             This rank's object.
 
         Raises:
-            UsageError: An object cannot be pickled, or there is not one for each rank; on every rank.
+            UsageError: An object cannot be pickled, or there is not one for each rank; on every rank. The
+                object cannot be unpickled; on this rank.
 
         Example:
             >>> import unisono as uni
@@ -158,6 +158,9 @@ class Objects:
         is_root = root == self.rank
         packed = self._packed(call, values, self.size) if is_root else []
         failed = _has_failed(packed)
+        joined = np.empty(0, np.uint8)
+        if packed and not failed:
+            joined = self._counted(np.concatenate, [one.payload for one in packed])
         header = np.zeros(3 + self.size, np.int64)
         if is_root:
             header[:3] = _MARK, packed[0].payload.size if failed else 0, failed
@@ -169,7 +172,6 @@ class Objects:
             self._native.broadcast(text, root, True, deadline.left)
             raise self._not_packed(call, {root: text.tobytes().decode()}, packed)
         sizes: list[int] = header[3:].tolist()
-        joined = np.concatenate([one.payload for one in packed]) if is_root else np.empty(0, np.uint8)
         splits = sizes if is_root else [0] * self.size
         received = [sizes[self.rank] if source == root else 0 for source in range(self.size)]
         part = self._native.all_to_all(joined, (splits, received), None, True, deadline.left)
@@ -246,7 +248,8 @@ class Objects:
                     return packed[-1:]
             return packed
         except TypeError as error:
-            return [_failure(f"expected {count} objects, one for each rank, received {values!r}", error)]
+            received = f"an object of type {type(values).__name__}"
+            return [_failure(f"expected {count} objects, one for each rank, received {received}", error)]
         except BaseException:
             self._native.skip_call()
             raise

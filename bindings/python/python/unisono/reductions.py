@@ -160,8 +160,8 @@ class Reductions(ArrayCalls):
             timeout: Seconds until the call times out.
 
         Returns:
-            `x`. Rank 0 keeps its values; the last rank gets what `all_reduce` returns. The bits are the same
-            on every transport.
+            `x`. Rank 0 keeps its values (their truth under "land" and "lor"); the last rank gets what
+            `all_reduce` returns. The bits are the same on every transport.
 
         Example:
             >>> import numpy as np, unisono as uni

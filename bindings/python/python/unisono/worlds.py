@@ -35,9 +35,9 @@ class World(Group):
         >>> world.rank, world.size, world.local_rank, world.local_size
         (0, 1, 0, 1)
 
-    It is also a context, which ends with `leave`. If an exception ends it, this rank leaves at once, as when
-    the program ends with an exception: other ranks may never make the calls that its last adds to tables wait
-    for.
+    It is also a context manager, whose exit calls `leave`; of nested contexts of one world, the outermost.
+    After an exception, the rank leaves at once, as when the program ends with one: other ranks may never make
+    the calls that its last adds to tables wait for.
 
         >>> uni.shutdown()
         >>> with uni.init() as world:
@@ -62,6 +62,7 @@ class World(Group):
         self._joined: _native.Tables | None = None
         self._role: str | None = None
         self._workers: Group | None = None
+        self._contexts = 0
 
     @classmethod
     def join(cls, name: str, rank: int, size: int, *, timeout: float | None = None) -> World:
@@ -94,11 +95,15 @@ class World(Group):
         self._end(flush=True)
 
     def __enter__(self) -> Self:
+        self._contexts += 1
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._contexts -= 1
+        if self._contexts:
+            return
         failed = error is not None and not isinstance(error, SystemExit)
         try:
             self._end(flush=not failed)

@@ -212,6 +212,15 @@ def rings(group, dtype):
         out = np.zeros(length, dtype=dtype)
         assert group.sendrecv(part(group.rank, (length,), dtype), right, out, left, tag=8) is out
         same(out, part(left, (length,), dtype))
+        # In place, as with MPI_Sendrecv_replace.
+        assert group.sendrecv(out, right, out, left, tag=8) is out
+        same(out, part((group.rank - 2) % group.size, (length,), dtype))
+        try:
+            group.sendrecv(part(group.rank, (length,), dtype), right, out, -1, tag=8)
+        except uni.UsageError:
+            same(out, part((group.rank - 2) % group.size, (length,), dtype))
+        else:
+            raise AssertionError("a wrong source: no error")
 
 
 def undefined(group):

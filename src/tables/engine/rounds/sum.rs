@@ -26,7 +26,7 @@ impl RoundSum {
     fn grow(&mut self, rows: usize) {
         self.rows += rows;
         let bytes = self.rows * self.row_bytes();
-        self.sums.resize(bytes);
+        self.sums.grow(bytes);
     }
 
     fn row_bytes(&self) -> usize {

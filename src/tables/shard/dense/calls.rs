@@ -94,7 +94,7 @@ fn listed(rows: Rows, positions: impl Iterator<Item = u32>) -> RowList {
     }
 }
 
-/// How many rows ahead the place of one is fetched.
+/// Prefetch distance, in rows.
 const PREFETCH_DISTANCE: usize = 8;
 
 /// Copies rows to their positions in `out`.

@@ -21,17 +21,17 @@ pub(super) fn thread_count(bytes: usize, ranks: usize) -> usize {
     (bytes / LEAST_BYTES).min(cores / ranks.max(1)).clamp(1, MOST_THREADS)
 }
 
-/// Does the work for each part, on as many threads as there are parts; after an error, no thread begins another part.
+/// Does the work for each part, on as many threads as there are parts. A thread that fails begins no other part; the others do.
 pub(super) fn for_each<P: Send>(parts: Vec<P>, work: impl Fn(P) -> Result<()> + Sync) -> Result<()> {
     let others = parts.len().saturating_sub(1);
     let rest = Mutex::new(parts.into_iter());
     let next = || rest.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let work_off = || std::iter::from_fn(next).try_for_each(&work);
+    let run_parts = || std::iter::from_fn(next).try_for_each(&work);
     thread::scope(|scope| {
         // If the system starts no more threads, those that run do the work of all.
-        let start = |_| Builder::new().name("unisono-tables".into()).spawn_scoped(scope, work_off).ok();
+        let start = |_| Builder::new().name("unisono-tables".into()).spawn_scoped(scope, run_parts).ok();
         let others: Vec<_> = (0..others).map_while(start).collect();
-        let own = work_off();
+        let own = run_parts();
         others.into_iter().fold(own, |made, other| {
             let other = other.join().unwrap_or_else(|panic| resume_unwind(panic));
             made.and(other)

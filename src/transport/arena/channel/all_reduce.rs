@@ -50,8 +50,8 @@ impl Channel {
         if exposed.is_some() { self.with_exposed(exposed.as_ref(), work) } else { work() }
     }
 
-    /// Whether every member reduces the full buffer itself. Then p members read p·(p−1)·N bytes of N from each other, instead of
-    /// 2·(p−1)·N. On shared cores the second step costs two switches between ranks, more than short reads do.
+    /// Whether every member reduces the full buffer itself. For N bytes, p members then read p·(p−1)·N bytes from each other instead
+    /// of 2·(p−1)·N. On shared cores the second step costs two switches between ranks, more than short reads do.
     fn takes_one_step(&self, bytes: usize) -> bool {
         let read = bytes.saturating_mul(self.size() * (self.size() - 1));
         bytes <= SMALL && (read <= READ_AT_ONCE || self.endpoint.arena.is_oversubscribed())

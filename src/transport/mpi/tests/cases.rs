@@ -167,6 +167,12 @@ fn all_reduces(transport: &MpiTransport) {
             assert_eq!(*value, (index % 1000) as f32 * size as f32 + ranks, "element {index} of {count}");
         }
     }
+    // A group of one rank: a logical operation makes a truth value of each element.
+    let mut values = [0i64, 5, -1];
+    let (bytes, kind) = (bytemuck::cast_slice_mut(&mut values), (DType::I64, ReduceOp::Lor));
+    let (alone, place) = (call(transport, 30.0), slot(3, Slot::COLLECTIVE, 3));
+    transport.all_reduce_pipelined(&alone, &place, &[rank], bytes, kind).expect("alone");
+    assert_eq!(values, [0, 1, 1]);
     // A group of some ranks, in an order of its own.
     if size >= 3 && rank != 1 {
         let mut values = vec![1i64 << rank; 100_000];

@@ -27,4 +27,4 @@ Updater = Literal[
 
 # Editors complete the names; a type checker accepts any text.
 Consistency = Literal["async", "bsp", "bsp:mean", "average"] | str | tuple[str, int]  # noqa: PYI051
-"""How far workers may drift apart; others than these have a number, as in "ssp:3" and "bsp:backup=1"."""
+"""How far workers may drift apart; all others take a number, as in "ssp:3" and "bsp:backup=1"."""

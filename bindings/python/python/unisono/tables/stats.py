@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class TableStats(NamedTuple):
-    """Sizes of a table on all hosts, and this worker's calls since the table was made."""
+    """Sizes of a table on all hosts, and the calls of this process since it opened the table."""
 
     rows: int
     """Number of rows, of elements of an array, or of keys."""
@@ -15,9 +15,9 @@ class TableStats(NamedTuple):
     state_bytes: int
     """Bytes of the updater's state, including that of each worker."""
     gets: int
-    """Gets of this worker that have been answered."""
+    """Gets of this process. A get that failed before all hosts had replied may count."""
     adds: int
-    """Adds of this worker; one in the background counts when it is applied."""
+    """Adds of this process; one in the background counts when it is applied."""
     rows_read: int
     """Rows or keys that these gets returned; a row that a get lists twice counts twice."""
     rows_added: int
