@@ -129,7 +129,7 @@ def main():
             overlap(world, columns)
     if "brief" in sys.argv:
         return
-    every_verb.every_verb(world)
+    every_verb.every_verb(world, every_verb.TYPES, every_verb.SMALL_TYPES)
     if importlib.util.find_spec("torch"):
         gradients(world)
     sys.argv = ["", str(world.size)]
