@@ -30,7 +30,7 @@ def test_ranks(run_framework, ranks):
 
 
 def test_compiled(run_framework):
-    run_framework(2, "torch_compiled.py", "ours", "theirs", "step", launcher="forked").check()
+    run_framework(2, "torch_compiled.py", "embedded", "ours", "theirs", "step", launcher="forked").check()
 
 
 def test_torchrun(run_framework):
