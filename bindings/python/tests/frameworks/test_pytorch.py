@@ -30,7 +30,7 @@ def test_ranks(run_framework, ranks):
 
 
 def test_compiled(run_framework):
-    run_framework(2, "torch_compiled.py", "ours", "theirs", "step", launcher="forked").check()
+    run_framework(2, "torch_compiled.py", "embedded", "ours", "theirs", "step", launcher="forked").check()
 
 
 def test_torchrun(run_framework):
@@ -41,7 +41,21 @@ def test_roles(run_framework):
     run_framework(3, "torch_roles.py").check()
 
 
-ARGUMENTS = ["arguments", "groups", "devices", "unsynced", "passes", "early", "unsuited", "buffers"]
+ARGUMENTS = [
+    "arguments",
+    "groups",
+    "devices",
+    "unsynced",
+    "passes",
+    "after_join",
+    "join_states",
+    "join_without_gradients",
+    "join_and_accumulation",
+    "early",
+    "unsuited",
+    "moves",
+    "buffers",
+]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])

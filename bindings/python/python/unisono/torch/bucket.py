@@ -81,6 +81,7 @@ class Bucket:
         """
         self._flat.zero_()
         group.all_reduce(self._flat, "avg")
+        self.begin()
 
     def finish(self) -> None:
         """Waits for the averages and assigns them to the parameters for which any rank has a gradient."""

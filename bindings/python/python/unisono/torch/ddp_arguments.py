@@ -10,10 +10,12 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from unisono.errors import UsageError
+from unisono.errors import usage_error
 from unisono.group import Group
 
 _CALL = "DistributedDataParallel"
+# Typed as Any: PyTorch's type hints lack PackedSequence.to with a device.
+_MOVED: tuple[type[Any], ...] = (torch.Tensor, PackedSequence)
 
 
 def placement(
@@ -32,22 +34,26 @@ def placement(
         The device to which inputs are moved; None leaves them where they are.
 
     Raises:
-        UsageError: There are several devices, or the module is on another one.
+        UsageError: There are several devices, the module is on another one, or `output_device` is alone.
     """
     if not device_ids:
+        if output_device is not None:
+            advice = f"pass device_ids=[{output_device!r}], too, or leave output_device out"
+            raise usage_error(_CALL, "device_ids with output_device", "output_device alone", advice)
         return None
     named = [_device(one) for one in device_ids]
     output = named[0] if output_device is None else _device(output_device)
     if len(named) > 1 or output != named[0]:
-        raise UsageError(
-            f"{_CALL}: expected one device for each process, received {[*map(str, named)]} and the output "
-            f"device {output}; start one process for each device: unisono run -n {len(named)}"
-        )
+        received = f"{[*map(str, named)]} and the output device {output}"
+        advice = f"start one process for each device: unisono run -n {len(named)}"
+        raise usage_error(_CALL, "one device for each process", received, advice)
     for name, one in parameters.items():
         if one.device != named[0]:
-            raise UsageError(
-                f"{_CALL}: expected all parameters on {named[0]}, as device_ids says, received {name!r} on "
-                f"{one.device}; move the module with .to({str(named[0])!r}), or leave device_ids out"
+            raise usage_error(
+                _CALL,
+                f"all parameters on {named[0]}, as device_ids states",
+                f"{name!r} on {one.device}",
+                f"move the module with .to({str(named[0])!r}), or leave device_ids out",
             )
     return named[0]
 
@@ -69,7 +75,7 @@ def move(value: Any, device: torch.device) -> Any:
     Returns:
         The same with tensors on the device; objects of which no part has moved are the same objects.
     """
-    if isinstance(value, (torch.Tensor, PackedSequence)):
+    if isinstance(value, _MOVED):
         return value.to(device, non_blocking=True)
     if isinstance(value, dict):
         items = {key: move(one, device) for key, one in value.items()}
@@ -103,14 +109,14 @@ def group_of(group: Group | None, process_group: Any | None) -> Group | None:
     if process_group is None:
         return group
     if group is not None:
-        raise UsageError(f"{_CALL}: expected a group or a process_group, received both; pass one of them")
+        raise usage_error(_CALL, "a group or a process_group", "both", "pass one of them")
     if not isinstance(process_group, Group):
-        raise UsageError(
-            f"{_CALL}: expected a unisono.Group as process_group, received a "
-            f"{type(process_group).__name__}; pass one of world.group([...]), or use "
-            "torch.nn.parallel.DistributedDataParallel with PyTorch's process groups: the backend "
-            '"unisono" serves it'
+        advice = (
+            "pass one of world.group([...]), or use torch.nn.parallel.DistributedDataParallel with PyTorch's "
+            'process groups: the backend "unisono" serves it'
         )
+        received = f"a {type(process_group).__name__}"
+        raise usage_error(_CALL, "a unisono.Group as process_group", received, advice)
     return process_group
 
 
@@ -126,7 +132,7 @@ def cap_of(bucket_cap_mb: float | None) -> int | None:
     if bucket_cap_mb is None:
         return None
     if not bucket_cap_mb > 0:
-        raise UsageError(f"{_CALL}: expected a bucket_cap_mb above 0, received {bucket_cap_mb}; leave it out")
+        raise usage_error(_CALL, "a bucket_cap_mb above 0", bucket_cap_mb, "leave it out")
     return max(int(bucket_cap_mb * (1 << 20)), 1)
 
 

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from unisono.errors import usage_error
 from unisono.torch.shared_rows import SharedRows
+from unisono.torch.tracing import untraced
 
 _MODES = ("sum", "mean", "max")
 
@@ -75,6 +76,7 @@ class Embedding(SharedRows):
             options=options,
         )
 
+    @untraced
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Looks rows up.
 
@@ -153,6 +155,7 @@ class EmbeddingBag(SharedRows):
         self.mode = mode
         self.include_last_offset = include_last_offset
 
+    @untraced
     def forward(
         self,
         input: torch.Tensor,

@@ -6,17 +6,18 @@ import copy
 import functools
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 
-from unisono.errors import UsageError
+from unisono.errors import usage_error
 from unisono.group import Group
 from unisono.parameters.weights import factor_of
 from unisono.torch.broadcast import broadcast_parameters, broadcast_tensors
 from unisono.torch.bucket import Bucket, buckets_of
 from unisono.torch.ddp_arguments import cap_of, group_of, move, placement, warn_of_views
+from unisono.torch.shared_rows import SharedRows
 from unisono.torch.tracing import untraced
 from unisono.torch.uneven_inputs import UnevenInputs
 from unisono.worlds import world
@@ -64,13 +65,13 @@ class DistributedDataParallel(torch.nn.Module):
         """Wraps the module, together with all other workers, and broadcasts the first worker's parameters.
 
         The arguments are those of PyTorch's class, in its order. `dim`, `find_unused_parameters`,
-        `check_reduction` and `static_graph` change nothing: a worker needs not use every parameter in every
+        `check_reduction` and `static_graph` change nothing: a worker need not use every parameter in every
         pass, and those that no worker has used keep their gradients.
 
         Args:
             module: The module, in host memory or on CUDA devices.
             device_ids: A list of the one device that the module is on, to which inputs are then moved.
-            output_device: The same device, if it is given.
+            output_device: The same device; only with `device_ids`.
             dim: Ignored, as PyTorch does with one device for each process.
             broadcast_buffers: Whether each forward pass in training begins by broadcasting the first
                 worker's buffers, such as the statistics of batch normalization.
@@ -94,7 +95,8 @@ class DistributedDataParallel(torch.nn.Module):
         self._broadcasts_buffers = broadcast_buffers
         trained = {name: one for name, one in module.named_parameters() if one.requires_grad}
         self._check(trained)
-        self.device = placement(device_ids, output_device, dict(module.named_parameters()))
+        self.device = next(iter(trained.values())).device
+        self._input_device = placement(device_ids, output_device, dict(module.named_parameters()))
         self._cap = cap_of(bucket_cap_mb)
         warn_of_views(gradient_as_bucket_view)
         if init_sync:
@@ -133,34 +135,41 @@ class DistributedDataParallel(torch.nn.Module):
         return copied
 
     def __getstate__(self) -> Any:
-        raise UsageError(
-            f"rank {self._group.rank}: pickle: expected a module that any process can load, received a "
-            "DistributedDataParallel, which belongs to its workers; save or copy model.module, or its "
-            "state_dict()"
+        raise usage_error(
+            "pickle",
+            "a module that any process can load",
+            "a DistributedDataParallel, which belongs to its workers",
+            "save or copy model.module, or its state_dict()",
         )
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
         """Calls the module."""
         self._begin_pass()
-        if self.device is not None:
-            inputs, options = move(inputs, self.device), move(options, self.device)
+        if self._input_device is not None:
+            inputs, options = move(inputs, self._input_device), move(options, self._input_device)
         return self.module(*inputs, **options)
 
     @untraced
     def _begin_pass(self) -> None:
         if self._under_way and torch._C._current_graph_task_id() == -1:
-            raise UsageError(
-                f"rank {self._group.rank}: DistributedDataParallel: expected a backward pass that ends, "
-                "received one that failed half-way; the workers are out of step: start the job again"
+            raise usage_error(
+                "DistributedDataParallel",
+                "a backward pass that ends",
+                "one that failed half-way",
+                "the workers are out of step: start the job again",
             )
-        if self._averages and torch.is_grad_enabled():
-            self._check_unchanged()
         if self._weighed and torch._C._current_graph_task_id() == -1:
             self._set_factor(1.0)
-        if self._uneven is not None and self._averages and torch.is_grad_enabled():
-            self._uneven.begin_pass()
-            self._set_factor(self._uneven.factor)
-        if self._broadcasts_buffers and self._averages and self.training:
+        if not self._averages:
+            return
+        if torch.is_grad_enabled():
+            self._check_unchanged()
+            if self._uneven is not None:
+                self._uneven.begin_pass()
+                self._set_factor(self._uneven.factor)
+        elif self._uneven is not None:
+            return  # in `join`, workers need not make equally many passes without gradients
+        if self._broadcasts_buffers and self.training:
             self._broadcast_buffers(0 if self._uneven is None else self._uneven.root)
 
     def _broadcast_buffers(self, root: int) -> None:
@@ -172,6 +181,8 @@ class DistributedDataParallel(torch.nn.Module):
     @contextmanager
     def no_sync(self) -> Iterator[None]:
         """Accumulates gradients locally; the next pass outside the context averages what has accumulated.
+
+        This includes the rows of `Embedding` and `EmbeddingBag` modules in the model.
 
         Example:
             >>> import torch, unisono as uni
@@ -185,9 +196,15 @@ class DistributedDataParallel(torch.nn.Module):
         """
         before, self._averages = self._averages, False
         try:
-            yield
+            with ExitStack() as contexts:
+                for rows in self._shared_rows():
+                    contexts.enter_context(rows.no_sync())
+                yield
         finally:
             self._averages = before
+
+    def _shared_rows(self) -> list[SharedRows]:
+        return [one for one in self.module.modules() if isinstance(one, SharedRows)]
 
     @contextmanager
     def join(
@@ -200,7 +217,8 @@ class DistributedDataParallel(torch.nn.Module):
 
         A worker that leaves the context takes part in the averages of the others with zeros, until none is in
         it. Then all of them get the parameters and buffers of one that made the last pass. Each forward pass
-        with gradients needs its backward pass, except in `no_sync`; `weigh` is not for use in the context.
+        with gradients needs its backward pass, except in `no_sync`. Forward passes without gradients are each
+        worker's own: they broadcast no buffers. `weigh` is not for use in the context.
 
         Args:
             divide_by_initial_world_size: Whether a mean is over all workers; otherwise it is over those that
@@ -213,7 +231,8 @@ class DistributedDataParallel(torch.nn.Module):
             Nothing.
 
         Raises:
-            UsageError: `throw_on_early_termination` is set, and a worker has no more input.
+            UsageError: `throw_on_early_termination` is set, and a worker has no more input; or the module has
+                rows in a table of consistency "bsp", all of whose lookups are made by all workers.
 
         Example:
             >>> import torch, unisono as uni
@@ -227,8 +246,18 @@ class DistributedDataParallel(torch.nn.Module):
             yield
             return
 
+        for rows in self._shared_rows():
+            if rows.table.consistency.startswith("bsp"):
+                raise usage_error(
+                    "DistributedDataParallel.join",
+                    "rows in a table that does not wait for workers without input",
+                    f"those of {rows.table.name!r} with consistency {rows.table.consistency!r}",
+                    'give every worker as many batches, which may be empty, or choose consistency "async"',
+                )
+
         def finish(root: int) -> None:
-            broadcast_tensors([one.data for one in self.module.state_dict().values()], root, self._group)
+            tensors = [*self.module.parameters(), *self.module.buffers()]
+            broadcast_tensors([one.data for one in tensors], root, self._group)
 
         options = (divide_by_initial_world_size, throw_on_early_termination)
         self._uneven = UnevenInputs(self._group, self._shadow, finish, *options)
@@ -270,9 +299,11 @@ class DistributedDataParallel(torch.nn.Module):
             tensor([1.])
         """
         if self._uneven is not None:
-            raise UsageError(
-                f"rank {self._group.rank}: DistributedDataParallel.weigh: expected no context of join, where "
-                "workers without input do not call it, received a weight in one; weigh the loss instead"
+            raise usage_error(
+                "DistributedDataParallel.weigh",
+                "no context of join, where workers without input do not call it",
+                "a weight in one",
+                "weigh the loss instead",
             )
         self._set_factor(factor_of(weight, self._group, "DistributedDataParallel.weigh"))
 
@@ -289,16 +320,13 @@ class DistributedDataParallel(torch.nn.Module):
 
     def _check(self, trained: Mapping[str, torch.nn.Parameter]) -> None:
         if not trained:
-            raise UsageError(
-                "DistributedDataParallel: expected a module with parameters that need gradients, received "
-                "one without; it needs no wrapper"
-            )
+            expected = "a module with parameters that need gradients"
+            raise usage_error("DistributedDataParallel", expected, "one without", "it needs no wrapper")
         for name, one in trained.items():
             if one.device.type not in ("cpu", "cuda"):
-                raise UsageError(
-                    "DistributedDataParallel: expected parameters in host or CUDA memory, "
-                    f"received {name!r} on {one.device}; move the module with .cpu() or .cuda()"
-                )
+                received, advice = f"{name!r} on {one.device}", "move the module with .cpu() or .cuda()"
+                expected = "parameters in host or CUDA memory"
+                raise usage_error("DistributedDataParallel", expected, received, advice)
 
     def _check_unchanged(self) -> None:
         for name, one in self.module.named_parameters():
@@ -309,10 +337,11 @@ class DistributedDataParallel(torch.nn.Module):
                 change = "which was added, replaced or unfrozen since"
                 if before:
                     change = f"which is now {one.dtype} on {one.device}, and was {before[0]} on {before[1]}"
-                raise UsageError(
-                    f"rank {self._group.rank}: DistributedDataParallel: expected the parameters that it was "
-                    f"made with, received {name!r}, {change}; wrap the "
-                    "module after such a change: model = DistributedDataParallel(model.module)"
+                raise usage_error(
+                    "DistributedDataParallel",
+                    "the parameters that it was made with",
+                    f"{name!r}, {change}",
+                    "wrap the module after such a change: model = DistributedDataParallel(model.module)",
                 )
 
     @torch.no_grad()

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import torch
 from torch.autograd.function import once_differentiable
 
-from unisono.errors import UsageError, usage_error
+from unisono.errors import usage_error
 from unisono.pending import Pending
 from unisono.tables import KeyValueTable, MatrixTable, normal
 from unisono.worlds import World, world
@@ -39,6 +39,8 @@ _UNSUPPORTED = {
     "_freeze": "call requires_grad_(False)",
 }
 _MOST_PREFETCHED = 8
+# Autograd's graph-task id outside of backward passes.
+_NO_PASS = -1
 
 _made: WeakKeyDictionary[World, int] = WeakKeyDictionary()
 
@@ -54,6 +56,10 @@ class _Lookup(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, anchor: torch.Tensor, module: SharedRows, ids: torch.Tensor) -> torch.Tensor:
         ctx.module = module
+        # A lookup within a backward pass, as of a reentrant checkpoint, is a part of that pass.
+        ctx.enclosing = torch._C._current_graph_task_id()
+        if ctx.enclosing != _NO_PASS:
+            module._current_pass()
         # PyTorch rejects a backward pass after ids were overwritten.
         ctx.save_for_backward(ids)
         return module._fetch(ids)
@@ -62,15 +68,16 @@ class _Lookup(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, None, None]:
         (ids,) = ctx.saved_tensors
-        ctx.module._collect(ids, gradient)
+        ctx.module._collect(ids, gradient, ctx.enclosing)
         return None, None, None
 
 
 class _BackwardPass:
-    """Ids and gradients of a backward pass. Only the pass refers to it, so a pass that fails frees them."""
+    """The gradients of a backward pass. Only the pass refers to it, so a pass that fails frees them."""
 
     def __init__(self) -> None:
-        self.collected: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.collected: list[tuple[torch.Tensor, torch.Tensor, int]] = []
+        """Ids, their gradients, and the graph-task id of the pass within which they were looked up."""
 
 
 class SharedRows(torch.nn.Module):
@@ -104,9 +111,9 @@ class SharedRows(torch.nn.Module):
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.padding_idx = self._checked_padding(padding_idx)
-        self.lr = lr
-        """The learning rate of the next steps; None for that of the table. A schedule may set it."""
         self._scales = updater in _STEPS
+        self._has_lr = updater != "ftrl"
+        self.lr = lr
         name = _next_name() if name is None else name
         if init is None:
             # The same seed on every rank, also on a restarted one; another one for every table.
@@ -131,7 +138,7 @@ class SharedRows(torch.nn.Module):
         self._trains = True
         self._syncs = True
         self._prefetched: deque[tuple[torch.Tensor, Pending[Any]]] = deque()
-        # Backward passes under way, by PyTorch's number: one may run inside another, or on another thread.
+        # Backward passes in progress, by autograd's graph-task id; they may nest or run concurrently.
         self._passes: WeakValueDictionary[int, _BackwardPass] = WeakValueDictionary()
         # Ids and gradients of complete passes inside `no_sync`.
         self._kept: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -145,8 +152,27 @@ class SharedRows(torch.nn.Module):
             raise usage_error(kind, expected, index, "it is the id of a row")
         return index % rows
 
+    @property
+    def lr(self) -> float | None:
+        """The learning rate of the next steps; None for that of the table. A schedule may set it."""
+        return self._lr
+
+    @lr.setter
+    def lr(self, lr: float | None) -> None:
+        call = f"{type(self).__name__}.lr"
+        if lr is not None and not self._has_lr:
+            raise usage_error(call, "no lr for the updater 'ftrl'", lr, "pass alpha when you make the module")
+        # The others are options of the table's updater, which rejects 0.
+        if lr is not None and not (lr > 0 or (lr == 0 and self._scales)):
+            raise usage_error(call, "a rate above 0", lr, "to freeze the rows, call requires_grad_(False)")
+        self._lr = lr
+
     def requires_grad_(self, requires_grad: bool = True) -> Any:
-        """Whether backward passes change the table; its rows are no parameters."""
+        """Whether backward passes change the table.
+
+        Rows are not parameters, so the method of a module that contains this one does not freeze them;
+        `model.apply(lambda one: one.requires_grad_(False))` does.
+        """
         self._trains = requires_grad
         return super().requires_grad_(requires_grad)
 
@@ -167,13 +193,14 @@ class SharedRows(torch.nn.Module):
 
         Example:
             >>> import torch, unisono as uni
+            >>> import unisono.torch
             >>> world = uni.init()
             >>> rows = unisono.torch.Embedding(10, 2, updater="sgd", lr=1.0, init=0)
             >>> with rows.no_sync():
             ...     rows(torch.tensor([3])).sum().backward()
             >>> rows(torch.tensor([3])).sum().backward()
-            >>> rows(torch.tensor([3]))
-            tensor([[-2., -2.]], grad_fn=<_LookupBackward>)
+            >>> rows(torch.tensor([3])).detach()
+            tensor([[-2., -2.]])
         """
         before, self._syncs = self._syncs, False
         try:
@@ -186,17 +213,23 @@ class SharedRows(torch.nn.Module):
 
         The next forward pass with equal ids uses them. They may miss the steps that follow this call, as rows
         that another worker reads at this moment do. With `bsp`, this is the get of that forward pass.
+        `discard_prefetched` is for batches that never arrive.
 
         Args:
             input: The ids that `forward` will get.
         """
         if len(self._prefetched) >= _MOST_PREFETCHED:
-            advice = "call it once for each forward pass, with the ids of that pass"
+            advice = "make a forward pass with the ids of each call, or call discard_prefetched()"
             received = f"{_MOST_PREFETCHED + 1} before a forward pass with the ids of one"
             raise usage_error("prefetch", f"at most {_MOST_PREFETCHED} batches", received, advice)
         ids, _ = self._without_padding(self._ids(input))
         on_host = torch.empty_like(ids, device="cpu").copy_(ids)
         self._prefetched.append((on_host, self.table.get_async(on_host)))
+
+    def discard_prefetched(self) -> None:
+        """Discards the rows that were prefetched and not used, for instance at the end of an epoch."""
+        while self._prefetched:
+            self._prefetched.popleft()[1].wait()
 
     def _ids(self, input: torch.Tensor) -> torch.Tensor:
         """The ids as a flat tensor of int64."""
@@ -226,32 +259,46 @@ class SharedRows(torch.nn.Module):
         return rows
 
     def _fetch(self, ids: torch.Tensor) -> torch.Tensor:
-        on_host = ids.cpu() if self._prefetched or isinstance(self.table, KeyValueTable) else None
+        wanted = ids.cpu() if self._prefetched or isinstance(self.table, KeyValueTable) else ids
         for position, (prefetched, pending) in enumerate(self._prefetched):
-            if torch.equal(prefetched, on_host):
+            if torch.equal(prefetched, wanted):
                 del self._prefetched[position]
                 rows: torch.Tensor = pending.wait()
                 return rows.to(ids.device)
-        rows = self.table.get(on_host if isinstance(self.table, KeyValueTable) else ids)
+        rows = self.table.get(wanted if isinstance(self.table, KeyValueTable) else ids)
         return rows.to(ids.device)
 
-    def _collect(self, ids: torch.Tensor, gradient: torch.Tensor) -> None:
-        """Keeps gradients until the end of the pass: a row that is used several times gets one step."""
-        number = torch._C._current_graph_task_id()
-        under_way = self._passes.get(number)
-        if under_way is None:
-            under_way = self._passes[number] = _BackwardPass()
+    def _current_pass(self) -> _BackwardPass:
+        task = torch._C._current_graph_task_id()
+        current = self._passes.get(task)
+        if current is None:
+            current = self._passes[task] = _BackwardPass()
             engine: Any = torch.autograd.Variable._execution_engine
-            engine.queue_callback(partial(self._finish_pass, under_way))
-        under_way.collected.append((ids, gradient))
+            engine.queue_callback(partial(self._finish_pass, task, current))
+        return current
 
-    def _finish_pass(self, ended: _BackwardPass) -> None:
-        if not self._syncs:
+    def _collect(self, ids: torch.Tensor, gradient: torch.Tensor, enclosing: int) -> None:
+        """Keeps gradients until the end of the pass: a row that is used several times gets one step."""
+        self._current_pass().collected.append((ids, gradient.detach(), enclosing))
+
+    @torch.no_grad()
+    def _finish_pass(self, task: int, ended: _BackwardPass) -> None:
+        del self._passes[task]
+        pairs = []
+        for ids, gradient, enclosing in ended.collected:
+            outer = self._passes.get(enclosing)
+            if self._syncs and outer is None:
+                pairs.append((ids, gradient))
+                continue
             # The graph may reuse the memory of a gradient, and the caller that of ids.
-            self._kept += [(ids.clone(), gradient.clone()) for ids, gradient in ended.collected]
-            return
-        pairs, self._kept = self._kept + ended.collected, []
-        self._push(*(pairs[0] if len(pairs) == 1 else map(torch.cat, zip(*pairs, strict=True))))
+            copies = ids.clone(), gradient.clone()
+            if outer is None:
+                self._kept.append(copies)
+            else:
+                outer.collected.append((*copies, _NO_PASS))
+        if pairs:
+            pairs, self._kept = self._kept + pairs, []
+            self._push(*(pairs[0] if len(pairs) == 1 else map(torch.cat, zip(*pairs, strict=True))))
 
     def _push(self, ids: torch.Tensor, gradient: torch.Tensor) -> None:
         options: dict[str, Any] = {}
@@ -271,7 +318,9 @@ class SharedRows(torch.nn.Module):
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}, updater={self.table.updater}"
 
     def __getstate__(self) -> Any:
-        raise UsageError(
-            f"copy or pickle: expected a module without tables, received {type(self).__name__} of table "
-            f"{self.table.name!r}, which all workers share; save it with unisono.save, or copy its `weight`"
+        raise usage_error(
+            "copy or pickle",
+            "a module without tables",
+            f"{type(self).__name__} of table {self.table.name!r}, which all workers share",
+            "save it with unisono.save, or copy its `weight`",
         )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
+import pkgutil
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
@@ -15,14 +15,11 @@ _TRACED = {"unisono.torch.parallel", "unisono.torch.space"}
 
 
 def _untraced_modules() -> list[str]:
-    here = Path(__file__).parent
-    names = []
-    for package, folder in [("unisono", here.parent), ("unisono.torch", here)]:
-        for path in folder.iterdir():
-            is_code = path.suffix == ".py" or (path / "__init__.py").exists()
-            if is_code and not path.name.startswith("__"):
-                names.append(f"{package}.{path.stem}")
-    return sorted({*names} - {"unisono.torch", *_TRACED})
+    names: set[str] = set()
+    for package in ("unisono", "unisono.torch"):
+        modules = pkgutil.iter_modules(sys.modules[package].__path__, f"{package}.")
+        names.update(one.name for one in modules)
+    return sorted(names - {"unisono.torch", *_TRACED})
 
 
 # Listed now: the tracer may be following the first call that needs them, and warns of calls to the system.

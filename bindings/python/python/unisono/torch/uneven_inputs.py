@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unisono.errors import UsageError
+from unisono.errors import usage_error
 
 if TYPE_CHECKING:
     from unisono.group import Group
@@ -35,7 +35,7 @@ class UnevenInputs:
         Args:
             group: The workers.
             shadow: Makes the calls of one pass of the others; its argument is the first worker with input.
-            finish: Makes the models equal; its argument is the first worker that had input last.
+            finish: Synchronizes the models; its argument is the first worker that had input last.
             divides_by_all: Whether averages count the workers without input.
             ends_early: Whether all workers raise an error when the first one has no more input.
         """
@@ -73,10 +73,11 @@ class UnevenInputs:
         active = np.flatnonzero(gathered)
         if self._ends_early and 0 < len(active) < self._group.size:
             ended = int(np.flatnonzero(gathered == 0)[0])
-            raise UsageError(
-                f"rank {self._group.members[self._group.rank]}: DistributedDataParallel.join: expected as "
-                f"many passes on every worker, received none from rank {self._group.members[ended]}; give "
-                "every worker as many batches, or leave throw_on_early_termination out"
+            raise usage_error(
+                "DistributedDataParallel.join",
+                "as many passes on every worker",
+                f"none from rank {self._group.members[ended]}",
+                "give every worker as many batches, or leave throw_on_early_termination out",
             )
         if len(active):
             self.root = int(active[0])

@@ -3,28 +3,29 @@
 import copy
 import pickle
 import sys
+from functools import partial
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 import unisono as uni
+from embedding_common import DIM, ROWS, TOGETHER, adds, initial
+from embedding_passes import (  # noqa: F401
+    checkpointed,
+    graphs,
+    nested,
+    nested_failures,
+    overwritten,
+    scaled,
+    threads,
+    unbounded_passes,
+    used_twice,
+)
 from torch_common import N, equal, fails, share, world
 from unisono.torch import DistributedDataParallel, Embedding, EmbeddingBag
 
-ROWS, DIM, STEPS = 30, 5, 6
-# As `DistributedDataParallel` averages the other gradients.
-TOGETHER = "bsp:mean"
-
-
-def adds(module):
-    """The adds of this worker, after those in the background."""
-    module.table.flush()
-    return module.table.stats().adds
-
-
-def initial(rows=ROWS):
-    return torch.randn(rows, DIM, generator=torch.Generator().manual_seed(3))
+STEPS = 6
 
 
 def batches(count=STEPS, size=24, everywhere=False):
@@ -196,44 +197,22 @@ def in_a_model():
     equal(shared.rows.weight, alone.rows.weight.detach(), 1e-4)
     equal(shared.bag.weight, alone.bag.weight.detach(), 1e-4)
     equal(shared.top[0].weight.detach(), alone.top[0].weight.detach(), 1e-4)
+    before = adds(shared.rows)
+    with model.no_sync():  # also of the rows
+        model(*mine[:2]).sum().backward()
+    assert adds(shared.rows) == before
+    model(*mine[:2]).sum().backward()
+    assert adds(shared.rows) == before + 1
 
+    def join():
+        with model.join():
+            raise AssertionError("expected an error before the first pass")
 
-def used_twice():
-    """A module that a model uses twice gets one step for each backward pass."""
-    alone = nn.Embedding.from_pretrained(initial(), freeze=False)
-    steps = torch.optim.Adagrad(alone.parameters(), lr=0.2)
-    shared = Embedding(ROWS, DIM, lr=0.2, init=initial(), consistency=TOGETHER)
-    for left, right in ((torch.tensor([1, 2, 2]), torch.tensor([2, 3, 1])),) * 3:
-        steps.zero_grad()
-        (alone(left) * alone(right)).sum().backward()
-        steps.step()
-        (shared(left) * shared(right)).sum().backward()
-    equal(shared.weight, alone.weight.detach())
-    assert adds(shared) == 3
-
-    # A pass that fails leaves nothing behind for the next one.
-    class Broken(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx, gradient):
-            raise ArithmeticError
-
-    rows = shared(torch.tensor([5]))
-    try:
-        (rows.sum() + Broken.apply(shared(torch.tensor([6]))).sum()).backward()
-    except ArithmeticError:
-        pass
-    else:
-        raise AssertionError("expected an error")
-    before = adds(shared)
-    shared(torch.tensor([7])).sum().backward()
-    assert adds(shared) == before + 1
-    after = shared.weight
-    equal(after[5:7], initial()[5:7])
-    assert not torch.equal(after[7], initial()[7])
+    fails(join, "join", "bsp:mean", "async")
+    with model.join(enable=False):
+        model(*mine[:2]).sum().backward()
+    model.apply(lambda one: one.requires_grad_(False))
+    assert not model(*mine[:2]).requires_grad
 
 
 def accumulated():
@@ -272,7 +251,33 @@ def prefetched():
     fails(lambda: shared.prefetch(torch.tensor([9])), "at most 8")
     for number in range(8):
         shared(torch.tensor([number]))
+    for number in range(8):
+        shared.prefetch(torch.tensor([number]))
+    shared.discard_prefetched()
+    shared.prefetch(later[1])
+    equal(shared(later[1]).detach(), initial()[later[1]])
     uni.barrier()
+
+
+def prefetched_and_reused():
+    """A prefetch keeps its own ids, of any type and memory format; with "bsp" it is the get of its pass."""
+    for rows in (ROWS, None):
+        shared = Embedding(rows, 2, padding_idx=4, updater="sgd", lr=1.0, init=1, consistency="bsp")
+        square = torch.arange(12).reshape(3, 4)
+        column = square[:, 1]  # not contiguous
+        shared.prefetch(column)
+        shared.prefetch(column.int())
+        expected = torch.ones(3, 2)
+        before = column.clone()
+        square += 20
+        gets = shared.table.stats().gets
+        for ids in (before, before.to(torch.int16)):
+            equal(shared(ids).detach(), expected)
+        assert shared.table.stats().gets <= gets + 2
+        equal(shared(column).detach(), expected)
+        shared.prefetch(torch.tensor([4, 4]))  # nothing but padding
+        equal(shared(torch.tensor([4])).detach(), torch.zeros(1, 2))
+        uni.barrier()
 
 
 def unbounded():
@@ -322,6 +327,15 @@ def scheduled():
         shared.lr = 0.25
         shared(torch.tensor([2])).sum().backward()
         equal(shared.weight[1:3, 0], torch.tensor([-1.0, -0.25]))
+        for wrong in (-1.0, float("nan"), *([0.0] if updater == "adagrad" else [])):
+            fails(partial(setattr, shared, "lr", wrong), "Embedding.lr", "above 0", "requires_grad_")
+        assert shared.lr == 0.25
+    shared = Embedding(ROWS, DIM, updater="ftrl", alpha=0.5, init=0, consistency="bsp:mean")
+    fails(lambda: setattr(shared, "lr", 0.1), "ftrl", "alpha")
+    fails(lambda: Embedding(ROWS, DIM, updater="ftrl", lr=0.1), "ftrl", "alpha")
+    still = Embedding(ROWS, DIM, updater="momentum", lr=0.0, init=1, consistency="bsp:mean")
+    still(torch.tensor([1])).sum().backward()
+    equal(still.weight[1], torch.ones(DIM))
 
 
 def rejected():

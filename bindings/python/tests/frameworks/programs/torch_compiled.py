@@ -98,6 +98,45 @@ def step():
     assert not any("copy_" in name or "zero_" in name for name in names), names
 
 
+def embedded():
+    """A module with an embedding, which no wrapper excludes from tracing."""
+    from unisono.torch import Embedding, EmbeddingBag
+
+    class Words(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            options = {"updater": "sgd", "lr": 0.1, "init": 0.5, "consistency": "bsp:mean"}
+            self.rows, self.bag = Embedding(30, 4, 0, **options), EmbeddingBag(30, 4, **options)
+            self.top = nn.Linear(8, 1)
+
+        def forward(self, ids):
+            return self.top(torch.cat([self.rows(ids[:, 0]), self.bag(ids)], 1))
+
+    names = []
+
+    def backend(graph, _):
+        names.extend(str(node.target) for node in graph.graph.nodes)
+        return graph.forward
+
+    torch.compiler.reset()
+    compiled_model, model = Words(), Words()
+    compiled = torch.compile(compiled_model, backend=backend)
+    source = torch.Generator().manual_seed(1)
+    for _ in range(4):
+        ids = torch.randint(30, (6, 3), generator=source)
+        compiled(ids).square().sum().backward()
+        model(ids).square().sum().backward()
+    equal(compiled_model.rows.weight, model.rows.weight)
+    equal(compiled_model.bag.weight, model.bag.weight)
+    equal(compiled_model.top.weight.grad, model.top.weight.grad)
+    assert any("linear" in name for name in names)
+    assert not any("index_copy" in name or "arange" in name for name in names), names
+    for table in (compiled_model.rows.table, compiled_model.bag.table, model.rows.table, model.bag.table):
+        table.flush()
+        assert table.stats().adds == 4
+
+
 for part in sys.argv[1:]:
     globals()[part]()
 dist.destroy_process_group()
