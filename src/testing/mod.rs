@@ -12,7 +12,7 @@ pub(crate) use mutate::fuzz;
 pub use mutate::{LONGEST_SCRIPT, fuzz_iterations, mutate, try_scripts};
 
 #[cfg(test)]
-use crate::transport::Call;
+use crate::transport::{Call, CallTime};
 use crate::world::{Group, World};
 
 /// Runs `body` on `size` ranks, each in its own thread, and returns their results in rank order. A panic in one of them is
@@ -66,8 +66,6 @@ pub(crate) fn spawn_tallied<R: Send>(
 /// A call of this rank on a world, for tests below the level of groups, with a timeout of one minute.
 #[cfg(test)]
 pub(crate) fn call(rank: usize, operation: &'static str) -> Call<'static> {
-    let started = std::time::Instant::now();
-    let deadline = started + std::time::Duration::from_secs(60);
     Call {
         rank,
         operation,
@@ -75,8 +73,7 @@ pub(crate) fn call(rank: usize, operation: &'static str) -> Call<'static> {
         group: "world",
         members: &[],
         hosts: &[],
-        started,
-        deadline,
+        time: CallTime::new(std::time::Duration::from_secs(60)),
         interrupt: None,
     }
 }

@@ -1,8 +1,10 @@
 //! The context of a blocking call: its name and number for errors, its deadline, and its interrupt hook.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use super::process;
+use super::wait::NO_LIMIT;
 use crate::error::{Error, Lost, Missing, Result};
 
 /// Polled during long waits; returning `true` ends the wait with [`Error::Interrupted`].
@@ -22,18 +24,60 @@ pub(crate) struct Call<'a> {
     pub members: &'a [usize],
     /// The host name of each world rank in a job on several hosts, else empty: for errors.
     pub hosts: &'a [String],
-    /// When the call started.
-    pub started: Instant,
-    /// When the call must have returned.
-    pub deadline: Instant,
+    /// When the call started and must have returned.
+    pub time: CallTime,
     /// The caller's Ctrl-C hook.
     pub interrupt: Option<&'a Interrupt>,
 }
 
+/// When a call started and must have returned. Reading the clock would cost a small call a twentieth of its time, so it is read
+/// when the time is first needed: when the call begins to wait.
+#[derive(Debug, Clone)]
+pub(crate) struct CallTime {
+    started: OnceLock<Instant>,
+    limit: Duration,
+}
+
+impl CallTime {
+    /// A call that starts now and may take this long.
+    #[inline]
+    pub fn new(limit: Duration) -> CallTime {
+        CallTime { started: OnceLock::new(), limit }
+    }
+
+    /// A call without a deadline.
+    pub fn unlimited() -> CallTime {
+        CallTime::new(NO_LIMIT)
+    }
+
+    /// A call that has started before, and may take this long from now on.
+    pub fn since(started: Instant, remaining: Duration) -> CallTime {
+        CallTime { started: started.into(), limit: started.elapsed() + remaining }
+    }
+
+    pub fn started(&self) -> Instant {
+        *self.started.get_or_init(Instant::now)
+    }
+
+    pub fn deadline(&self) -> Instant {
+        self.started() + self.limit
+    }
+}
+
 impl Call<'_> {
+    /// When the call must have returned.
+    pub fn deadline(&self) -> Instant {
+        self.time.deadline()
+    }
+
     /// Time left until the deadline; zero when it has passed.
     pub fn remaining(&self) -> Duration {
-        self.deadline.saturating_duration_since(Instant::now())
+        self.deadline().saturating_duration_since(Instant::now())
+    }
+
+    /// How long the call may take in all.
+    pub fn limit(&self) -> Duration {
+        self.time.limit
     }
 
     /// Fails if the caller's hook requests an interrupt.
@@ -79,7 +123,7 @@ impl Call<'_> {
             operation: self.operation.into(),
             number: self.number,
             group: self.group.into(),
-            waited: self.started.elapsed(),
+            waited: self.time.started().elapsed(),
             missing,
         }
     }

@@ -23,8 +23,8 @@ pub(crate) mod wait;
 pub(crate) use arena::flag::Flag;
 pub use arena::{ArenaBuffer, WholeArena};
 
-pub(crate) use call::Call;
 pub use call::Interrupt;
+pub(crate) use call::{Call, CallTime};
 pub(crate) use message::{Envelope, Incoming, Outgoing, Slot};
 pub use mpi::{MpiInterface, MpiLibrary, mpi_libraries};
 pub(crate) use nonblocking::{NonblockingTransport, Ticket};

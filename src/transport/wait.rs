@@ -81,9 +81,12 @@ pub(crate) fn poll_until<R>(
     wait(until, parking, poll, || Ok(None))
 }
 
+/// The time limit of a wait that only its check ends: about 30 years.
+pub(crate) const NO_LIMIT: Duration = Duration::from_secs(1_000_000_000);
+
 /// The deadline of a wait that only its check ends.
 pub(crate) fn no_deadline() -> Instant {
-    Instant::now() + Duration::from_secs(1_000_000_000)
+    Instant::now() + NO_LIMIT
 }
 
 /// Schedules the checks of a polling loop.

@@ -14,7 +14,7 @@ use super::watchers::Watchers;
 use crate::error::{Error, Kind, Result};
 use crate::transport::arena::LocalEndpoint;
 use crate::transport::arena::channel::Channel;
-use crate::transport::{Call, Incoming, Interrupt, Outgoing, Slot, Transport, Verb};
+use crate::transport::{Call, CallTime, Incoming, Interrupt, Outgoing, Slot, Transport, Verb};
 
 /// State shared by all groups of one world.
 pub(super) struct WorldState {
@@ -304,12 +304,12 @@ impl Group {
     pub(crate) fn call<R>(&self, verb: Verb, body: impl FnOnce(&Call) -> Result<R>) -> Result<R> {
         let operation = self.operation(verb);
         self.check_usable(operation)?;
-        let started = Instant::now();
+        let time = self.call_time();
         let mut permit = None;
         let number = match self.options.call_number {
             Some(number) => number,
             None => {
-                let taken = self.wait_for_turn(verb, started)?;
+                let taken = self.wait_for_turn(verb, &time)?;
                 let number = taken.number;
                 permit = Some(taken);
                 number
@@ -319,7 +319,7 @@ impl Group {
         // broken the group in the meantime.
         let _alone = self.core.running.lock().unwrap_or_else(PoisonError::into_inner);
         self.check_usable(operation)?;
-        let call = self.describe(verb, number, started);
+        let call = self.describe(verb, number, time);
         let mut panic_guard = RevokeOnPanic { group: self, operation, armed: true };
         // A rank that makes a call in the background is not blocked in it, so only foreground calls are reported.
         let watched = permit.is_some() && self.core.context == 0;
@@ -341,7 +341,7 @@ impl Group {
     pub(crate) fn message_call<R>(&self, verb: Verb, body: impl FnOnce(&Call) -> Result<R>) -> Result<R> {
         self.check_usable(verb.name())?;
         let number = self.core.messages.fetch_add(1, Ordering::Relaxed) + 1;
-        let call = Call { members: &[], ..self.describe(verb, number, Instant::now()) };
+        let call = Call { members: &[], ..self.describe(verb, number, self.call_time()) };
         let _underway =
             self.core.world.endpoint.as_ref().map(|endpoint| endpoint.own_slot().process.message_guard());
         self.record_activity(verb, number, || body(&call))
@@ -358,7 +358,7 @@ impl Group {
     /// The same check for a message that is about to start in the background.
     pub(crate) fn check_peer(&self, verb: Verb, rank: usize) -> Result<()> {
         let number = self.core.messages.load(Ordering::Relaxed) + 1;
-        self.check_reachable(&self.describe(verb, number, Instant::now()), std::iter::once(rank))
+        self.check_reachable(&self.describe(verb, number, self.call_time()), std::iter::once(rank))
     }
 
     /// Sends and receives as part of a call; peers are group ranks.
@@ -378,7 +378,7 @@ impl Group {
 
     /// An unordered call on an object with its own name; only the timeout comes from the group.
     pub(crate) fn call_on<'a>(&'a self, operation: &'static str, number: u64, object: &'a str) -> Call<'a> {
-        let call = self.describe(Verb::SEND, number, Instant::now());
+        let call = self.describe(Verb::SEND, number, self.call_time());
         Call { operation, group: object, members: &[], ..call }
     }
 
@@ -389,11 +389,20 @@ impl Group {
         group
     }
 
-    pub(super) fn describe<'a>(&'a self, verb: Verb, number: u64, started: Instant) -> Call<'a> {
-        let (world, deadline) = (&self.core.world, started + self.timeout());
-        let (group, number, started) = match &self.options.enclosing {
-            Some(enclosing) => (&*enclosing.group, enclosing.number, enclosing.started),
-            None => (&*self.core, number, started),
+    /// The time of a call on this group that starts now.
+    #[inline]
+    pub(super) fn call_time(&self) -> CallTime {
+        CallTime::new(self.timeout())
+    }
+
+    pub(super) fn describe<'a>(&'a self, verb: Verb, number: u64, time: CallTime) -> Call<'a> {
+        let world = &self.core.world;
+        let (group, number, time) = match &self.options.enclosing {
+            Some(enclosing) => {
+                let time = CallTime::since(enclosing.started, self.timeout());
+                (&*enclosing.group, enclosing.number, time)
+            }
+            None => (&*self.core, number, time),
         };
         Call {
             rank: world.transport.rank(),
@@ -402,8 +411,7 @@ impl Group {
             group: &group.name,
             members: &self.core.members,
             hosts: if world.has_several_hosts { &world.host_names } else { &[] },
-            started,
-            deadline,
+            time,
             interrupt: self.options.interrupt.as_deref(),
         }
     }
@@ -418,20 +426,19 @@ impl Group {
         result
     }
 
-    fn wait_for_turn(&self, verb: Verb, started: Instant) -> Result<CallPermit<'_>> {
+    fn wait_for_turn(&self, verb: Verb, time: &CallTime) -> Result<CallPermit<'_>> {
         self.check_position(self.operation(verb))?;
         let number = match self.core.call_order.begin() {
             Ok(permit) => return Ok(permit),
             Err(number) => number,
         };
-        let deadline = started + self.timeout();
         let stop = || self.is_broken() || self.options.interrupt.as_ref().is_some_and(|hook| hook());
-        if let Some(permit) = self.core.call_order.wait(number, deadline, stop) {
+        if let Some(permit) = self.core.call_order.wait(number, time.deadline(), stop) {
             return Ok(permit);
         }
         self.check_usable(self.operation(verb))?;
         // The permit would arrive when no call waits for it any more: the group's call order is lost.
-        let call = self.describe(verb, number, started);
+        let call = self.describe(verb, number, time.clone());
         let error = match call.remaining().is_zero() {
             true => call.timeout(Vec::new()),
             false => call.interrupted(),

@@ -27,7 +27,7 @@ impl Group {
             group: self.core.clone(),
             operation: call.operation,
             number: call.number,
-            started: call.started,
+            started: call.time.started(),
         });
         step
     }

@@ -1,7 +1,7 @@
 //! Whether calls can be made on a group, and how a group is revoked after an error.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::group::Group;
 use crate::error::{Error, Kind, Result};
@@ -57,7 +57,7 @@ impl Group {
             let slot = Slot { context: group.core.context, tag: Slot::COLLECTIVE, signature };
             let sends: Vec<Outgoing> = others.iter().map(|&to| Outgoing { to, bytes: &[] }).collect();
             let brief = group.with_timeout(NOTIFY_TIMEOUT);
-            let call = brief.describe(Verb::REVOKE, 0, Instant::now());
+            let call = brief.describe(Verb::REVOKE, 0, brief.call_time());
             brief.core.world.transport.exchange(&call, &slot, &sends, &mut [])
         });
         // An eager message leaves immediately; a dead peer does not need it.

@@ -13,10 +13,8 @@
 //! the next offer; a receiver that gives up posts FAILED. A sender that has granted a copy waits for its end, past its
 //! deadline if it must: the receiver waits only for its own device, and the death of the receiver's process is detected.
 
-use std::time::{Duration, Instant};
-
 use crate::error::{Lost, Result};
-use crate::transport::{Call, Incoming, Outgoing, Slot};
+use crate::transport::{Call, CallTime, Incoming, Outgoing, Slot};
 use crate::world::Group;
 
 /// The receiver's request: to copy the bytes itself, or to have them staged through the host.
@@ -30,9 +28,6 @@ const WITHDRAWN: u8 = 4;
 /// The outcome of the receiver's copy; it no longer accesses the sender's memory.
 const COPIED: u8 = 5;
 const FAILED: u8 = 6;
-
-/// Longer than any job.
-const FOREVER: Duration = Duration::from_secs(1_000_000_000);
 
 /// One message in flight between this rank and a peer.
 #[derive(Clone, Copy)]
@@ -57,7 +52,7 @@ impl Handshake<'_> {
 
     /// The sender's side, after [`COPY`]: waits until the receiver no longer accesses the memory.
     pub fn wait_for_copy(&self, answers: &Slot) -> Result<()> {
-        let call = Call { deadline: Instant::now() + FOREVER, interrupt: None, ..*self.call };
+        let call = Call { time: CallTime::unlimited(), interrupt: None, ..*self.call };
         let unbounded = Handshake { call: &call, ..*self };
         loop {
             match unbounded.receive_byte(answers)? {
@@ -107,6 +102,8 @@ impl Handshake<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
     use crate::error::Kind;
     use crate::testing::spawn;

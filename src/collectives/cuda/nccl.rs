@@ -144,7 +144,7 @@ impl Nccl {
             check(unsafe { (self.functions.state)(raw, &mut state) }, "it does not answer")?;
             if state == IN_PROGRESS { Ok(None) } else { check(state, "a transfer failed").map(Some) }
         };
-        wait(rendezvous.call.deadline, POLL_INTERVAL, poll, || rendezvous.check_peers().map(|()| None))
+        wait(rendezvous.call.deadline(), POLL_INTERVAL, poll, || rendezvous.check_peers().map(|()| None))
     }
 
     fn abort(&self) {
@@ -289,7 +289,7 @@ impl NcclPass<'_> {
             }
             self.nccl.wait_started(self.rendezvous, self.raw).map(|()| None)
         };
-        wait(self.rendezvous.call.deadline, POLL_INTERVAL, poll, || {
+        wait(self.rendezvous.call.deadline(), POLL_INTERVAL, poll, || {
             self.rendezvous.check_peers().map(|()| None)
         })
     }

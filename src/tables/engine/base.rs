@@ -245,7 +245,7 @@ impl Base {
         }
         let _waiting = self.inner.endpoint.set_waiting(verb, call.number);
         let check = || self.check(call, &workers.borrow()).map(|()| None);
-        wait::wait(call.deadline, self.clock.progress(), poll, check)
+        wait::wait(call.deadline(), self.clock.progress(), poll, check)
     }
 
     /// How a worker's process ended, if it has.

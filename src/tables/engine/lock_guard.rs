@@ -31,13 +31,18 @@ pub(crate) fn acquire<'a>(
 ) -> Result<LockGuard<'a>> {
     let taken = lock.acquire(endpoint.token(), Some(call), endpoint)?;
     if let Acquired::OwnerDied(token) = taken {
-        header.recovered.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(
-            "rank {}: took over a lock of {} from rank {}, whose process died holding it; if it was adding, the add may be partially applied",
-            call.rank,
-            call.group,
-            endpoint.owner_rank(token).map_or_else(|| "?".into(), |rank| rank.to_string()),
-        );
+        record_takeover(endpoint, header, call, token);
     }
     Ok(LockGuard { lock, owner_died: taken != Acquired::Clean })
+}
+
+#[cold]
+fn record_takeover(endpoint: &LocalEndpoint, header: &TableHeader, call: &Call, token: u32) {
+    header.recovered.fetch_add(1, Ordering::Relaxed);
+    tracing::warn!(
+        "rank {}: took over a lock of {} from rank {}, whose process died holding it; if it was adding, the add may be partially applied",
+        call.rank,
+        call.group,
+        endpoint.owner_rank(token).map_or_else(|| "?".into(), |rank| rank.to_string()),
+    );
 }

@@ -74,7 +74,7 @@ impl CallQueue {
                 error.take()
             })
         };
-        let failed = self.state.error.wait(call.deadline, done, || call.check_alone(|| None))?;
+        let failed = self.state.error.wait(call.deadline(), done, || call.check_alone(|| None))?;
         failed.map_or(Ok(()), |error| Err(*error))
     }
 }

@@ -291,7 +291,7 @@ impl Client {
             call.check(&waiter, last_poll).inspect_err(|error| self.forget_lost(error))?;
             Ok(found)
         };
-        wait(call.deadline, &waiter, poll, check)
+        wait(call.deadline(), &waiter, poll, check)
     }
 
     /// Drops the posted requests to the servers that an error reports as lost.

@@ -15,7 +15,7 @@ use super::request::{RemoteRequest, RequestVerb};
 use super::{IN_FLIGHT_BYTES, RequestHandler, wire};
 use crate::error::{Error, Lost, Result};
 use crate::transport::wait::{CheckTimer, Monitor, no_deadline};
-use crate::transport::{Call, POLL_INTERVAL, Signature, Slot, Transport, Verb};
+use crate::transport::{Call, CallTime, POLL_INTERVAL, Signature, Slot, Transport, Verb};
 
 /// Control message: the rank sends no more requests.
 pub(super) const DISCONNECT: [u8; 1] = [1];
@@ -117,7 +117,7 @@ impl ServerThread {
 
     fn wait_for_end(&self, call: &Call) -> Result<()> {
         let ServerState { progress, transport, .. } = &*self.shared;
-        let limit = call.deadline.saturating_duration_since(call.started);
+        let limit = call.limit();
         let check = || {
             call.check_interrupt()?;
             if !call.remaining().is_zero()
@@ -158,7 +158,6 @@ impl ServerState {
 
     /// The call context that the thread's own operations show in errors.
     fn call(&self) -> Call<'static> {
-        let started = Instant::now();
         Call {
             rank: self.transport.rank(),
             operation: "serve",
@@ -166,8 +165,7 @@ impl ServerState {
             group: "tables",
             members: &[],
             hosts: &[],
-            started,
-            deadline: no_deadline(),
+            time: CallTime::unlimited(),
             interrupt: None,
         }
     }
@@ -233,7 +231,7 @@ impl ServeLoop {
             }
             self.run_ready(call);
             self.client.receive_arrived(call)?;
-            if timer.is_due(call.deadline) {
+            if timer.is_due(call.deadline()) {
                 self.forget_lost_callers();
                 self.check_waiting(call);
             }

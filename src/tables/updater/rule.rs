@@ -156,17 +156,14 @@ impl<T: TableElement, U: Updater<T> + ?Sized> UpdateRule for Typed<T, U> {
     }
 
     fn update(&self, values: &mut [u8], state: &mut [&mut [u8]], delta: &[u8], context: &UpdateContext) {
-        match bytemuck::try_cast_slice(delta) {
-            Ok(delta) => self.step(values, state, delta, context),
-            Err(_) => self.step(values, state, &copied(delta), context),
-        }
-    }
-}
-
-impl<T: TableElement, U: Updater<T> + ?Sized> Typed<T, U> {
-    /// As [`UpdateRule::update`], for an aligned delta.
-    #[inline]
-    fn step(&self, values: &mut [u8], state: &mut [&mut [u8]], delta: &[T], context: &UpdateContext) {
+        let copy;
+        let delta: &[T] = match bytemuck::try_cast_slice(delta) {
+            Ok(delta) => delta,
+            Err(_) => {
+                copy = copied(delta);
+                &copy
+            }
+        };
         let values: &mut [T] = bytemuck::cast_slice_mut(values);
         // A row may be short: avoid an allocation for the numbers of planes that built-in rules have.
         match state {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::moves;
 use crate::error::Result;
-use crate::transport::{Call, Signature, Slot, Verb};
+use crate::transport::{Call, CallTime, Signature, Slot, Verb};
 use crate::world::Group;
 
 /// Lengths around those at which transports switch protocols, large and small in turns, and several large ones in a row.
@@ -12,7 +12,6 @@ const LENGTHS: [usize; 12] =
     [3, 200_003, 0, 16 << 10, (16 << 10) + 1, 1, 5_000_011, 70_001, 300_000, 70_003, 0, 70_000];
 
 fn call(group: &Group) -> Call<'_> {
-    let started = Instant::now();
     Call {
         rank: group.transport().rank(),
         operation: "post",
@@ -20,8 +19,7 @@ fn call(group: &Group) -> Call<'_> {
         group: group.name(),
         members: &[],
         hosts: &[],
-        started,
-        deadline: started + Duration::from_secs(60),
+        time: CallTime::new(Duration::from_secs(60)),
         interrupt: None,
     }
 }

@@ -128,7 +128,7 @@ impl Transport for ArenaTransport {
         let poll = || Ok(self.poll(call, ticket)?.then_some(()));
         let exchange = Exchange { transport: self, ticket };
         let check = || Ok(call.check(&exchange, || self.poll(call, ticket))?.then_some(()));
-        wait::wait(call.deadline, parking, poll, check)
+        wait::wait(call.deadline(), parking, poll, check)
     }
 
     fn post(&self, call: &Call, to: usize, slot: &Slot, bytes: Vec<u8>) -> Result<()> {
@@ -337,8 +337,8 @@ impl Receiving {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::{Signature, Verb, local};
-    use std::time::{Duration, Instant};
+    use crate::transport::{CallTime, Signature, Verb, local};
+    use std::time::Duration;
 
     /// A rank may be killed after it has sent but before it rings the doorbell. If another thread of the receiver then moves
     /// the bytes, the thread that waits for them must notice without being notified.
@@ -348,8 +348,6 @@ mod tests {
         let (other, mine) = (transports.pop().unwrap(), transports.pop().unwrap());
         let slot = Slot { context: 0, tag: 1, signature: Signature::new(Verb::RECV, 1) };
         let unrelated = Slot { tag: 2, ..slot };
-        let started = Instant::now();
-        let deadline = started + Duration::from_secs(20);
         let call = Call {
             rank: 0,
             operation: "recv",
@@ -357,8 +355,7 @@ mod tests {
             group: "world",
             members: &[],
             hosts: &[],
-            started,
-            deadline,
+            time: CallTime::new(Duration::from_secs(20)),
             interrupt: None,
         };
         let (mut bytes, mut more) = ([0], [0]);

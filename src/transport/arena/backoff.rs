@@ -65,7 +65,7 @@ impl Backoff {
             return Ok(());
         }
         wait::wait(
-            call.deadline,
+            call.deadline(),
             FlagPark { backoff: self, flag },
             || Ok(done().then_some(())),
             || check().map(|()| None),

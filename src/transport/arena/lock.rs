@@ -101,7 +101,7 @@ impl Lock {
                 (_, taken) => Ok(taken),
             }
         };
-        let deadline = call.map_or_else(no_deadline, |call| call.deadline);
+        let deadline = call.map_or_else(no_deadline, |call| call.deadline());
         wait(deadline, Waiter(&self.word), poll, check)
     }
 
@@ -173,32 +173,22 @@ mod tests {
 mod tests {
     use super::*;
     use crate::error::Kind;
-    use crate::transport::Interrupt;
+    use crate::transport::{CallTime, Interrupt};
+    use std::time::Duration;
 
     #[test]
     fn a_lock_is_taken_over_from_a_dead_owner_and_awaited_from_a_living_one() {
         let lock = Lock { word: AtomicU32::new(0) };
-        let started = Instant::now();
         let (operation, group, members) = ("add", "table", &[][..]);
-        let call = |deadline, interrupt: Option<&'static Interrupt>| {
-            let call = Call {
-                rank: 0,
-                operation,
-                number: 1,
-                group,
-                members,
-                hosts: &[],
-                started,
-                deadline,
-                interrupt,
-            };
+        let call = |time, interrupt: Option<&'static Interrupt>| {
+            let call = Call { rank: 0, operation, number: 1, group, members, hosts: &[], time, interrupt };
             lock.acquire(8, Some(&call), &Ended(0)).unwrap_err()
         };
         assert_eq!(lock.acquire(7, None, &Ended(0)).unwrap(), Acquired::Clean);
-        let late = call(started, None);
+        let late = call(CallTime::new(Duration::ZERO), None);
         assert_eq!(late.kind(), Kind::Timeout, "the owner is alive");
         assert!(late.to_string().contains("rank 7 (stopped)"), "{late}");
-        assert_eq!(call(no_deadline(), Some(&|| true)).kind(), Kind::Interrupted);
+        assert_eq!(call(CallTime::unlimited(), Some(&|| true)).kind(), Kind::Interrupted);
         assert_eq!(lock.acquire(8, None, &Ended(7)).unwrap(), Acquired::OwnerDied(7));
         lock.release();
         assert_eq!(lock.acquire(7, None, &Ended(0)).unwrap(), Acquired::Clean);

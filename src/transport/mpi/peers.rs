@@ -176,7 +176,7 @@ impl Peers {
             if poll()? { Ok(Some(())) } else { Err(call.lost(lost)) }
         };
         let found = || Ok(transport.poll(call, ticket)?.then_some(()));
-        wait::wait(call.deadline, parking, found, check)
+        wait::wait(call.deadline(), parking, found, check)
     }
 
     /// How a rank that a call waits for was lost, if that is certain: its process is not visible any more on this host, or

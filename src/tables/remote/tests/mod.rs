@@ -10,17 +10,16 @@ pub(crate) use failures::a_server_dies;
 pub(crate) use ranks::every_rank;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::error::Result;
 use crate::tables::remote::{Remote, RemotePeers, RequestHandler};
-use crate::transport::{Call, Transport, local};
+use crate::transport::{Call, CallTime, Transport, local};
 
 /// The context of these messages.
 const CONTEXT: u32 = 77;
 
 pub(super) fn call(transport: &Arc<dyn Transport>, seconds: f64) -> Call<'static> {
-    let started = Instant::now();
     Call {
         rank: transport.rank(),
         operation: "get",
@@ -28,8 +27,7 @@ pub(super) fn call(transport: &Arc<dyn Transport>, seconds: f64) -> Call<'static
         group: "tables",
         members: &[],
         hosts: &[],
-        started,
-        deadline: started + Duration::from_secs_f64(seconds),
+        time: CallTime::new(Duration::from_secs_f64(seconds)),
         interrupt: None,
     }
 }

@@ -30,11 +30,16 @@ impl<'a> DeltaRows<'a> {
     /// The row at this position of the list.
     #[inline(always)]
     pub fn row(&self, position: usize) -> &'a [u8] {
-        let (piece, row) = match self.pieces {
-            [_] => (0, position),
-            _ => (position / self.piece_rows, position % self.piece_rows),
-        };
+        let (piece, row) = (position / self.piece_rows, position % self.piece_rows);
         &self.pieces[piece][row * self.row_bytes..][..self.row_bytes]
+    }
+
+    /// The rows, if they are one piece.
+    pub fn single(&self) -> Option<&'a [u8]> {
+        match self.pieces {
+            [only] => Some(only),
+            _ => None,
+        }
     }
 
     /// All rows as one piece.

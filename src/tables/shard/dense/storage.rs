@@ -53,6 +53,7 @@ impl Storage {
         (first, (first + self.layout.stripe_rows).min(self.layout.shape.rows))
     }
 
+    #[inline]
     pub fn lock(&self, call: &Call, stripe: usize) -> Result<LockGuard<'_>> {
         assert!(stripe < self.layout.stripes);
         let offset = self.layout.locks + stripe * size_of::<Lock>();
@@ -198,20 +199,35 @@ impl Storage {
         delta: DeltaRows,
         context: &UpdateContext,
     ) -> Result<()> {
-        let bytes = self.layout.shape.row_bytes;
-        let versions = self.versions();
         if let Some(shard) = &self.shard {
             return self.device_add_list(call, shard, row_refs, &delta.joined(), context, || ());
         }
+        let bytes = self.layout.shape.row_bytes;
+        match delta.single() {
+            Some(rows) => self.add_rows(call, row_refs, |at| &rows[at * bytes..][..bytes], context),
+            None => self.add_rows(call, row_refs, |at| delta.row(at), context),
+        }
+    }
+
+    /// As [`Storage::add_list`], in host memory; `delta` gives the row at a position of the list.
+    #[inline]
+    fn add_rows<'a>(
+        &self,
+        call: &Call,
+        row_refs: impl Iterator<Item = RowRef> + Clone,
+        delta: impl Fn(usize) -> &'a [u8],
+        context: &UpdateContext,
+    ) -> Result<()> {
+        let (bytes, versions) = (self.layout.shape.row_bytes, self.versions());
         self.batch_buffer.by_stripe(row_refs, self.stripes_from(context.worker), |group| {
             let _guard = self.lock(call, group.stripe)?;
             let ahead = |row_ref: &RowRef| {
                 prefetch(self.row(row_ref.row as usize, 1), bytes);
-                prefetch(delta.row(row_ref.position as usize).as_ptr(), bytes);
+                prefetch(delta(row_ref.position as usize).as_ptr(), bytes);
             };
             group.each(ahead, |row_ref| {
                 versions.iter().for_each(|versions| versions.change(row_ref.row as usize));
-                self.update(row_ref.row as usize, delta.row(row_ref.position as usize), context);
+                self.update(row_ref.row as usize, delta(row_ref.position as usize), context);
             });
             Ok(())
         })
@@ -267,10 +283,10 @@ impl Storage {
     #[inline(always)]
     fn update(&self, first: usize, delta: &[u8], context: &UpdateContext) {
         let shape = &self.layout.shape;
-        let rows = delta.len() / shape.row_bytes;
         if shape.planes == 0 {
+            let values = self.extent.range(self.layout.values + first * shape.row_bytes, delta.len());
             // SAFETY: the rows are in a stripe whose lock is held, so the slice is exclusive.
-            let values = unsafe { std::slice::from_raw_parts_mut(self.row(first, rows), delta.len()) };
+            let values = unsafe { std::slice::from_raw_parts_mut(values, delta.len()) };
             return self.rule.update(values, &mut [], delta, context);
         }
         match shape.counts_stripes {

@@ -217,11 +217,11 @@ impl Channel {
 #[cfg(all(test, not(unisono_loom)))]
 mod tests {
     use std::sync::Arc;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use super::*;
     use crate::transport::arena::LocalEndpoint;
-    use crate::transport::{Verb, local};
+    use crate::transport::{CallTime, Verb, local};
 
     /// One value of a rank. Their sums depend on the order of the ranks, and every length has its own values.
     fn value(rank: usize, index: usize, length: usize) -> f32 {
@@ -260,7 +260,6 @@ mod tests {
             for (index, one) in values.iter_mut().enumerate() {
                 *one = value(rank, index, length);
             }
-            let started = Instant::now();
             let call = Call {
                 rank,
                 operation: "all_reduce",
@@ -268,8 +267,7 @@ mod tests {
                 group: "world",
                 members: &[],
                 hosts: &[],
-                started,
-                deadline: started + Duration::from_secs(60),
+                time: CallTime::new(Duration::from_secs(60)),
                 interrupt: None,
             };
             let signature = Signature::new(Verb::RECV, number as u64);

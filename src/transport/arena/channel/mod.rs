@@ -446,7 +446,7 @@ const REPEATED: &str = "it was started again and would have repeated collectives
 #[cfg(all(test, not(unisono_loom)))]
 mod tests {
     use super::*;
-    use crate::transport::local;
+    use crate::transport::{CallTime, local};
 
     #[test]
     fn memory_of_failed_groups_is_used_again() {
@@ -470,7 +470,6 @@ mod tests {
     fn a_failed_call_outlasts_those_that_touch_its_memory() {
         let endpoints: Vec<Arc<LocalEndpoint>> =
             local::create(2).unwrap().into_iter().map(|one| one.endpoint).collect();
-        let started = Instant::now();
         let call = |rank| Call {
             rank,
             operation: "all_reduce",
@@ -478,8 +477,7 @@ mod tests {
             group: "world",
             members: &[0, 1],
             hosts: &[],
-            started,
-            deadline: started,
+            time: CallTime::new(Duration::ZERO),
             interrupt: None,
         };
         let (owner, peer) = (Channel::host_wide(&endpoints[0]), Channel::host_wide(&endpoints[1]));

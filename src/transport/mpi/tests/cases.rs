@@ -1,11 +1,13 @@
 //! What every MPI must carry: messages of all sizes, in any order, from several threads, and after failed calls.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::memory::{DType, ReduceOp};
 use crate::transport::mpi::{MpiOptions, MpiTransport};
-use crate::transport::{Call, Incoming, NonblockingTransport, Outgoing, Signature, Slot, Transport, Verb};
+use crate::transport::{
+    Call, CallTime, Incoming, NonblockingTransport, Outgoing, Signature, Slot, Transport, Verb,
+};
 
 pub fn start() -> MpiTransport {
     let timeout = Duration::from_secs(30);
@@ -13,8 +15,6 @@ pub fn start() -> MpiTransport {
 }
 
 pub fn call<'a>(transport: &MpiTransport, seconds: f64) -> Call<'a> {
-    let started = Instant::now();
-    let deadline = started + Duration::from_secs_f64(seconds);
     Call {
         rank: transport.rank(),
         operation: "test",
@@ -22,8 +22,7 @@ pub fn call<'a>(transport: &MpiTransport, seconds: f64) -> Call<'a> {
         group: "world",
         members: &[],
         hosts: &[],
-        started,
-        deadline,
+        time: CallTime::new(Duration::from_secs_f64(seconds)),
         interrupt: None,
     }
 }
