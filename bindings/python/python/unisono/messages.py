@@ -37,6 +37,9 @@ class Messages:
         self, x: Array, to: int, tag: int = 0, *, wait: Literal[False], timeout: float | None = None
     ) -> Pending[None]: ...
 
+    @overload
+    def send(self, x: Array, to: int, tag: int = 0, *, wait: bool, timeout: float | None = None) -> Any: ...
+
     def send(
         self, x: Array, to: int, tag: int = 0, *, wait: bool = True, timeout: float | None = None
     ) -> Any:
@@ -78,6 +81,9 @@ class Messages:
     def recv(
         self, x: A, source: int, tag: int = 0, *, wait: Literal[False], timeout: float | None = None
     ) -> Pending[A]: ...
+
+    @overload
+    def recv(self, x: A, source: int, tag: int = 0, *, wait: bool, timeout: float | None = None) -> Any: ...
 
     def recv(
         self, x: Array, source: int, tag: int = 0, *, wait: bool = True, timeout: float | None = None
@@ -146,6 +152,9 @@ class Messages:
     def recv_any(
         self, x: Array, tag: int = 0, *, wait: Literal[False], timeout: float | None = None
     ) -> Pending[int]: ...
+
+    @overload
+    def recv_any(self, x: Array, tag: int = 0, *, wait: bool, timeout: float | None = None) -> Any: ...
 
     def recv_any(self, x: Array, tag: int = 0, *, wait: bool = True, timeout: float | None = None) -> Any:
         """Receives an array from any rank, which calls `send`; arrays in host memory only.

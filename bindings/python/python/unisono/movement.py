@@ -25,6 +25,9 @@ class Movement(ArrayCalls):
     @overload
     def barrier(self, *, wait: Literal[False], timeout: float | None = None) -> Pending[None]: ...
 
+    @overload
+    def barrier(self, *, wait: bool, timeout: float | None = None) -> Any: ...
+
     def barrier(self, *, wait: bool = True, timeout: float | None = None) -> Any:
         """Waits until every rank has reached this call.
 
@@ -52,6 +55,9 @@ class Movement(ArrayCalls):
     def broadcast(
         self, x: A, root: int = 0, *, wait: Literal[False], timeout: float | None = None
     ) -> Pending[A]: ...
+
+    @overload
+    def broadcast(self, x: A, root: int = 0, *, wait: bool, timeout: float | None = None) -> Any: ...
 
     def broadcast(self, x: Array, root: int = 0, *, wait: bool = True, timeout: float | None = None) -> Any:
         """Copies the root's array to every rank.
@@ -100,6 +106,18 @@ class Movement(ArrayCalls):
         wait: Literal[False],
         timeout: float | None = None,
     ) -> Pending[A | None]: ...
+
+    @overload
+    def gather(
+        self,
+        x: A,
+        root: int = 0,
+        *,
+        varied: bool = False,
+        out: A | None = None,
+        wait: bool,
+        timeout: float | None = None,
+    ) -> Any: ...
 
     def gather(
         self,
@@ -156,6 +174,17 @@ class Movement(ArrayCalls):
         timeout: float | None = None,
     ) -> Pending[A]: ...
 
+    @overload
+    def all_gather(
+        self,
+        x: A,
+        *,
+        varied: bool = False,
+        out: A | None = None,
+        wait: bool,
+        timeout: float | None = None,
+    ) -> Any: ...
+
     def all_gather(
         self,
         x: Array,
@@ -204,6 +233,11 @@ class Movement(ArrayCalls):
 
     @overload
     def scatter(
+        self, x: A, root: int = 0, *, out: A | None = None, wait: bool, timeout: float | None = None
+    ) -> Any: ...
+
+    @overload
+    def scatter(
         self,
         x: None = None,
         root: int = 0,
@@ -217,6 +251,11 @@ class Movement(ArrayCalls):
     def scatter(
         self, x: None = None, root: int = 0, *, out: A, wait: Literal[False], timeout: float | None = None
     ) -> Pending[A]: ...
+
+    @overload
+    def scatter(
+        self, x: None = None, root: int = 0, *, out: A, wait: bool, timeout: float | None = None
+    ) -> Any: ...
 
     @overload
     def scatter(
@@ -239,6 +278,17 @@ class Movement(ArrayCalls):
         wait: Literal[False],
         timeout: float | None = None,
     ) -> Pending[Any]: ...
+
+    @overload
+    def scatter(
+        self,
+        x: None = None,
+        root: int = 0,
+        *,
+        out: None = None,
+        wait: bool,
+        timeout: float | None = None,
+    ) -> Any: ...
 
     def scatter(
         self,
@@ -282,6 +332,9 @@ class Movement(ArrayCalls):
     ) -> Pending[list[A]]: ...
 
     @overload
+    def all_to_all(self, x: Sequence[A], *, wait: bool, timeout: float | None = None) -> Any: ...
+
+    @overload
     def all_to_all(
         self,
         x: A,
@@ -304,6 +357,18 @@ class Movement(ArrayCalls):
         wait: Literal[False],
         timeout: float | None = None,
     ) -> Pending[A]: ...
+
+    @overload
+    def all_to_all(
+        self,
+        x: A,
+        *,
+        splits: Sequence[int] | None = None,
+        out_splits: Sequence[int] | None = None,
+        out: A | None = None,
+        wait: bool,
+        timeout: float | None = None,
+    ) -> Any: ...
 
     def all_to_all(
         self,

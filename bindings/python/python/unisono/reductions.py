@@ -40,6 +40,17 @@ class Reductions(ArrayCalls):
         deterministic: bool = False,
     ) -> Pending[A]: ...
 
+    @overload
+    def all_reduce(
+        self,
+        x: A,
+        op: ReduceOp = "sum",
+        *,
+        wait: bool,
+        timeout: float | None = None,
+        deterministic: bool = False,
+    ) -> Any: ...
+
     def all_reduce(
         self,
         x: Array,
@@ -98,6 +109,18 @@ class Reductions(ArrayCalls):
         deterministic: bool = False,
     ) -> Pending[A | None]: ...
 
+    @overload
+    def reduce(
+        self,
+        x: A,
+        op: ReduceOp = "sum",
+        root: int = 0,
+        *,
+        wait: bool,
+        timeout: float | None = None,
+        deterministic: bool = False,
+    ) -> Any: ...
+
     def reduce(
         self,
         x: Array,
@@ -149,6 +172,9 @@ class Reductions(ArrayCalls):
         self, x: A, op: ReduceOp = "sum", *, wait: Literal[False], timeout: float | None = None
     ) -> Pending[A]: ...
 
+    @overload
+    def scan(self, x: A, op: ReduceOp = "sum", *, wait: bool, timeout: float | None = None) -> Any: ...
+
     def scan(self, x: Array, op: ReduceOp = "sum", *, wait: bool = True, timeout: float | None = None) -> Any:
         """Combines the arrays of the ranks up to this one element-wise, as `MPI_Scan` does.
 
@@ -184,6 +210,9 @@ class Reductions(ArrayCalls):
     def exscan(
         self, x: A, op: ReduceOp = "sum", *, wait: Literal[False], timeout: float | None = None
     ) -> Pending[A]: ...
+
+    @overload
+    def exscan(self, x: A, op: ReduceOp = "sum", *, wait: bool, timeout: float | None = None) -> Any: ...
 
     def exscan(
         self, x: Array, op: ReduceOp = "sum", *, wait: bool = True, timeout: float | None = None
@@ -242,6 +271,18 @@ class Reductions(ArrayCalls):
         timeout: float | None = None,
         deterministic: bool = False,
     ) -> Pending[A]: ...
+
+    @overload
+    def reduce_scatter(
+        self,
+        x: A,
+        op: ReduceOp = "sum",
+        *,
+        out: A | None = None,
+        wait: bool,
+        timeout: float | None = None,
+        deterministic: bool = False,
+    ) -> Any: ...
 
     def reduce_scatter(
         self,

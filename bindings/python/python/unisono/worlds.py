@@ -170,6 +170,9 @@ class World(Group):
     @overload
     def barrier(self, *, wait: Literal[False], timeout: float | None = None) -> Pending[None]: ...
 
+    @overload
+    def barrier(self, *, wait: bool, timeout: float | None = None) -> Any: ...
+
     def barrier(self, *, wait: bool = True, timeout: float | None = None) -> Any:
         """Waits until every rank has reached this call; all earlier adds to tables are then applied.
 

@@ -31,6 +31,13 @@ def pending(x: Floats) -> None:
     assert_type(uni.exscan(x, "bor", wait=False), uni.Pending[Floats])
 
 
+def either(x: Floats, wait: bool) -> None:
+    """A flag that is known only when the program runs is accepted."""
+    uni.all_reduce(x, wait=wait)
+    uni.gather(x, root=1, wait=wait)
+    uni.barrier(wait=wait)
+
+
 async def awaited(x: Floats) -> None:
     """A `Pending` can be awaited."""
     assert_type(await uni.scan(x, wait=False), Floats)

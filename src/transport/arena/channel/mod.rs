@@ -408,7 +408,7 @@ impl Drop for Channel {
         if self.endpoint.own_slot().pid() != Some(process::own_pid()) || self.host_wide {
             return;
         }
-        self.member(self.me).access.give_up(LEFT);
+        self.member(self.me).access.give_up(GROUP_LEFT);
         if self.owns_memory {
             self.endpoint.retire_channel(self.base, self.size());
         }
@@ -420,12 +420,12 @@ pub(super) fn all_left(arena: &Arena, base: usize, members: usize) -> bool {
     (0..members).all(|member| {
         // SAFETY: the creator reserved this area for a channel of `members` members and has not freed it.
         let member = unsafe { &*arena.at(base + member * size_of::<ControlBlock>()).cast::<ControlBlock>() };
-        member.access.gave_up() == LEFT
+        member.access.gave_up() == GROUP_LEFT
     })
 }
 
 /// Set by a member that has dropped its handle; other values are the kind of the error that made it give up.
-const LEFT: u32 = u32::MAX;
+const GROUP_LEFT: u32 = u32::MAX;
 
 /// Set by a restarted process that did not declare its position.
 const REPEATS: u32 = u32::MAX - 1;
@@ -433,13 +433,13 @@ const REPEATS: u32 = u32::MAX - 1;
 /// Describes why a member gave up.
 fn cause(gave_up: u32) -> &'static str {
     match gave_up {
-        LEFT => LEFT_GROUP,
+        GROUP_LEFT => HAS_LEFT_GROUP,
         REPEATS => REPEATED,
         _ => REVOKED,
     }
 }
 
-const LEFT_GROUP: &str = "it has dropped this group";
+const HAS_LEFT_GROUP: &str = "it has dropped this group";
 const REPEATED: &str = "it was started again and would have repeated collectives that its earlier process had completed; \
     it must restore its state and call world.resume() before its first collective";
 

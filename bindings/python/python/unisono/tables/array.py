@@ -81,5 +81,8 @@ class ArrayTable(Table):
     def _rows(self, rows: Any, operation: str) -> Any:
         if rows is not None:
             expected = "no rows, because an array is read and changed as a whole"
-            raise usage_error(operation, expected, "some", "use a MatrixTable with one column")
+            advice = "use a MatrixTable with one column"
+            if operation == "get":
+                advice = f"pass an array to fill as out=, or {advice}"
+            raise usage_error(operation, expected, type(rows).__name__, advice)
         return None
