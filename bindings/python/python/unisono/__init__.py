@@ -35,6 +35,7 @@ from unisono.errors import (
 )
 from unisono.group import Group
 from unisono.halo import GlobalArray, Grid, local_grid
+from unisono.local_workers import local
 from unisono.pending import Pending
 from unisono.tables import (
     ArrayTable,
@@ -83,6 +84,7 @@ __all__ = [
     "flush",
     "init",
     "load",
+    "local",
     "local_grid",
     "normal",
     "pick_device",

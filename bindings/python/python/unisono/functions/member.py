@@ -17,6 +17,9 @@ class Task(Protocol):
     `prepare` works locally and may fail; its result is published to all ranks. `problem` inspects the results
     of all ranks and returns, identically on every rank, why the task cannot continue. `finish` moves data
     between the ranks.
+
+    After an interrupt during `prepare`, the master waits until the workers have finished theirs, unless the
+    task has `leaves_on_interrupt`: then the ranks are out of step, and the workers must be ended.
     """
 
     operation: str
@@ -68,6 +71,8 @@ class Member:
         try:
             prepared = task.prepare()
         except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and getattr(task, "leaves_on_interrupt", False):
+                raise
             own = error
         link = self.link
         if own is None:

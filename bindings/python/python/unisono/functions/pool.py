@@ -9,9 +9,10 @@ import pickle
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from unisono.functions.batch import ArenaArray, is_whole
 from unisono.functions.errors import Inactive, Interrupted, explain
 from unisono.functions.evaluator import Definition, Evaluator
 from unisono.functions.link import FOREVER, Link
+from unisono.functions.mapping import map_items
 from unisono.functions.member import Member
 from unisono.functions.processes import Processes
 from unisono.functions.replication import Replication
@@ -37,9 +39,53 @@ _GRACE = 5.0
 
 
 class Workers(int):
-    """The number of processes; as a context manager, it closes them at the end."""
+    """The number of processes; as a context manager, it closes them at the end.
+
+    Example:
+        >>> from unisono import functions
+        >>> with functions.start(2) as workers:
+        ...     workers.map(str.upper, ["a", "b", "c"])
+        ['A', 'B', 'C']
+    """
 
     _pool: Pool
+    _start_again: Callable[[], Workers]
+
+    def map(
+        self, function: Callable[[Any], Any], items: Iterable[Any], *, progress: bool | None = None
+    ) -> list[Any]:
+        """Calls a function with every item, on all workers; this process computes its part, too.
+
+        The function is sent with what it captures, and again when that has changed. Items and results are
+        pickled. An exception of the function ends the call: on a worker it becomes a `WorkerError` with the
+        worker's traceback, which names the item.
+
+        If the call is interrupted, or loses a worker, all workers end, and the next `map` starts new ones.
+
+        Args:
+            function: A function of one item.
+            items: The items.
+            progress: Whether to show on standard error how many items are done; by default in a terminal or
+                a notebook, if it takes long enough to read.
+
+        Returns:
+            The results, in the order of the items.
+        """
+        global _pool
+        if self._pool.is_closed and _pool is None:
+            self._pool = self._start_again()._pool
+        pool = self._pool
+        if pool is not _pool:
+            raise Inactive(
+                "map()", "these workers were closed, and there are others: use those, or close them"
+            )
+        try:
+            return map_items(pool, function, items, progress)
+        except BaseException:
+            if pool.is_lost:
+                _pool = None
+                pool.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -68,6 +114,8 @@ class Pool:
         self._lost: BaseException | None = None
         self.is_closed = False
         """Whether its workers have ended."""
+        self.mapped: dict[int, tuple[Callable[[Any], Any], int]] = {}
+        """Functions that were mapped, and their numbers, by their ids."""
         self._executor: ThreadPoolExecutor | None = None
         self._pid = os.getpid()
         own = [{} if not devices else _with_device(devices, rank, size) for rank in range(size)]
@@ -143,6 +191,11 @@ class Pool:
                 raise
             finally:
                 self._arena_copies.clear()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether a call left the ranks out of step."""
+        return self._lost is not None
 
     def check_usable(self) -> None:
         """Raises an error after a call that left the ranks out of step."""
@@ -248,6 +301,15 @@ def start(
     _pool = Pool(size, int(master_rank), profile_workers, threads, timeout, devices)
     made = Workers(size)
     made._pool = _pool
+    made._start_again = partial(
+        start,
+        size,
+        master_rank=master_rank,
+        threads=threads,
+        timeout=timeout,
+        profile_workers=profile_workers,
+        use_gpu=use_gpu,
+    )
     return made
 
 
