@@ -7,12 +7,13 @@ mod doctor;
 mod json;
 mod launcher;
 mod run;
+mod shell;
 mod stdout;
 mod train;
 
 use std::ffi::OsString;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 #[derive(Parser)]
 #[command(name = "unisono", version, about = "Spread the training of a model over many processes.")]
@@ -41,6 +42,10 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Run a benchmark on this machine.
     Bench(bench::BenchArgs),
+    /// Print a script with which a shell completes the arguments of this program.
+    Completions(shell::CompletionsArgs),
+    /// Print the manual page of this program or of one of its commands.
+    Man(shell::ManArgs),
     #[command(hide = true)]
     Reaper,
     #[command(hide = true)]
@@ -80,6 +85,8 @@ pub fn main(arguments: Vec<OsString>, this_program: Vec<OsString>) -> i32 {
         Command::Schema(options) => train::schema(&options),
         Command::Doctor(options) => doctor::doctor(&options, &this_program),
         Command::Bench(options) => bench::bench(&options, &this_program),
+        Command::Completions(options) => shell::completions(&options, &Arguments::command()),
+        Command::Man(options) => shell::manual(&options, &Arguments::command()),
         Command::Reaper => launcher::reaper::run(),
         Command::CheckRank(options) => doctor::check_rank(&options),
         Command::BenchRank(options) => bench::bench_rank(&options),

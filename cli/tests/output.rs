@@ -136,3 +136,30 @@ fn a_closed_output_pipe_ends_the_job() {
     eventually("the end of the job", || child.try_wait().unwrap().is_some());
     assert_eq!(child.wait().unwrap().code(), Some(141));
 }
+
+#[test]
+fn shells_can_read_completions_and_manual_pages_name_every_option() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = finish(unisono(["completions", shell]));
+        let script = text(&output.stdout);
+        assert!(
+            output.status.success() && script.contains("restart") && script.contains("doctor"),
+            "{shell}"
+        );
+        assert!(!script.contains("reaper"), "{shell}: a command of the launcher itself");
+    }
+    let script = text(&finish(unisono(["completions", "bash"])).stdout).to_string();
+    let mut complete = std::process::Command::new("bash");
+    let wanted =
+        "COMP_WORDS=(unisono do); COMP_CWORD=1; _unisono unisono do unisono; echo \"${COMPREPLY[*]}\"";
+    complete.args(["-c", &format!("{script}\n{wanted}")]);
+    assert_eq!(text(&finish(complete).stdout), "doctor\n");
+
+    let page = finish(unisono(["man", "run"]));
+    assert!(text(&page.stdout).contains("unisono\\-run") && text(&page.stdout).contains("\\-\\-restart"));
+    let all = finish(unisono(["man"]));
+    assert!(text(&all.stdout).contains("unisono\\-train(1)") && !text(&all.stdout).contains("reaper"));
+    let unknown = finish(unisono(["man", "fly"]));
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(text(&unknown.stderr).contains("expected one of run, train"), "{}", text(&unknown.stderr));
+}
