@@ -7,7 +7,7 @@ fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<
         .into_iter()
         .map(|name| (distances(&given, &name.to_lowercase()), name))
         .min_by_key(|(distances, _)| *distances)?;
-    let alike = distance <= 1 + name.chars().count() / 3;
+    let alike = distance <= (name.chars().count() / 3).max(1);
     alike.then_some(name)
 }
 

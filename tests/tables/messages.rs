@@ -75,6 +75,26 @@ fn a_different_call_names_the_table_being_created() {
 }
 
 #[test]
+fn a_get_behind_a_waiting_add_names_the_worker_that_the_add_waits_for() {
+    let end = Barrier::new(2);
+    with_tables(2, |world, tables| {
+        let consistency = Consistency::Bsp { backup: 0, mean: false };
+        let options = TableOptions { consistency, ..named("rounds") };
+        let table = create(tables, options).unwrap();
+        if world.rank() == 0 {
+            let table = table.table().with_timeout(SOON);
+            let (rows, options) = (unisono::tables::Rows::All, Default::default());
+            table.get(rows, &mut [0; 12]).unwrap();
+            // Waits in the background for the get of rank 1.
+            table.add_soon(rows, &[0; 12], &options).unwrap();
+            let error = table.get(rows, &mut [0; 12]).unwrap_err();
+            assert!(error.to_string().contains("waiting for rank 1"), "{error}");
+        }
+        end.wait();
+    });
+}
+
+#[test]
 fn a_worker_that_never_ticks_gets_advice_to_tick() {
     let end = Barrier::new(2);
     with_tables(2, |world, tables| {

@@ -11,7 +11,7 @@ use super::lock_guard::{LockGuard, acquire};
 use super::queue::CallQueue;
 use super::rounds::accumulates;
 use super::stats::CallCounts;
-use crate::error::{Error, Lost, Result};
+use crate::error::{Error, Lost, Missing, Result};
 use crate::tables::consistency::clock::{AddDecision, Clock};
 use crate::tables::consistency::staleness::Staleness;
 use crate::tables::remote::compress::Packers;
@@ -177,7 +177,7 @@ impl Base {
     /// Context of a call that follows this rank's queued calls: waits for them, and reports their errors.
     pub(crate) fn ordered_call<'a>(&'a self, group: &'a Group, operation: &'static str) -> Result<Call<'a>> {
         let call = self.call(group, operation);
-        self.queue.drain(&call)?;
+        self.queue.drain(&call, || self.missing(&self.blockers()))?;
         Ok(call)
     }
 
@@ -286,16 +286,31 @@ impl Base {
             _ => {}
         }
         if call.remaining().is_zero() {
-            let (local, remote): (Vec<usize>, Vec<usize>) =
-                workers.iter().partition(|&&worker| self.is_local(worker));
-            let rank = |&worker: &usize| self.inner.roles.workers[worker];
-            let mut missing = self.inner.endpoint.all_missing(local.iter().map(rank));
-            let remote: Vec<usize> = remote.iter().map(rank).collect();
-            missing.extend(self.inner.transport().missing(&remote));
-            self.hint(&mut missing);
-            return Err(call.timeout(missing));
+            return Err(call.timeout(self.missing(workers)));
         }
         Ok(())
+    }
+
+    /// The workers that block this one's next get or add.
+    fn blockers(&self) -> Vec<usize> {
+        let Some(worker) = self.inner.worker else { return Vec::new() };
+        let mut blockers = self.clock.add_waits_for(worker);
+        blockers.extend(self.clock.get_waits_for(worker));
+        blockers.sort_unstable();
+        blockers.dedup();
+        blockers
+    }
+
+    /// What these workers are doing, for an error.
+    fn missing(&self, workers: &[usize]) -> Vec<Missing> {
+        let (local, remote): (Vec<usize>, Vec<usize>) =
+            workers.iter().partition(|&&worker| self.is_local(worker));
+        let rank = |&worker: &usize| self.inner.roles.workers[worker];
+        let mut missing = self.inner.endpoint.all_missing(local.iter().map(rank));
+        let remote: Vec<usize> = remote.iter().map(rank).collect();
+        missing.extend(self.inner.transport().missing(&remote));
+        self.hint(&mut missing);
+        missing
     }
 
     /// Whether an add of this worker would be applied without waiting for queued calls or other workers.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Missing, Result};
 use crate::transport::Call;
 use crate::transport::wait::Monitor;
 use crate::world::Background;
@@ -63,8 +63,9 @@ impl CallQueue {
         });
     }
 
-    /// Waits until all queued work is done; returns the first error since the last `drain`.
-    pub fn drain(&self, call: &Call) -> Result<()> {
+    /// Waits until all queued work is done; returns the first error since the last `drain`. `missing` describes the ranks for which
+    /// the work waits.
+    pub fn drain(&self, call: &Call, missing: impl Fn() -> Vec<Missing>) -> Result<()> {
         if self.is_empty() && !self.state.failed.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -74,7 +75,11 @@ impl CallQueue {
                 error.take()
             })
         };
-        let failed = self.state.error.wait(call.deadline(), done, || call.check_alone(|| None))?;
+        let check = || {
+            call.check_interrupt()?;
+            if call.remaining().is_zero() { Err(call.timeout(missing())) } else { Ok(()) }
+        };
+        let failed = self.state.error.wait(call.deadline(), done, check)?;
         failed.map_or(Ok(()), |error| Err(*error))
     }
 }

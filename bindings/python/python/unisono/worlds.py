@@ -317,7 +317,10 @@ def shutdown() -> None:
 
 def _at_exit() -> None:
     # After an uncaught exception, other ranks may never make the calls that this rank's last adds wait for.
-    _end(flush=getattr(sys, "last_value", None) is None)
+    try:
+        _end(flush=getattr(sys, "last_value", None) is None)
+    except Error as error:
+        print(f"unisono: at exit: {error}", file=sys.stderr)
 
 
 def _end(flush: bool) -> None:
