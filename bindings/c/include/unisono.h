@@ -119,7 +119,7 @@ typedef enum {
      */
     UNISONO_C128 = 15,
     /**
-     * Four bits of exponent, three of mantissa, no infinities; moved, not reduced, as the types that follow
+     * Four bits of exponent, three of mantissa, no infinities; can be moved but not reduced, like the types below
      */
     UNISONO_F8_E4M3FN = 16,
     /**
@@ -145,7 +145,7 @@ typedef enum {
  */
 typedef enum {
     /**
-     * The sum; integers wrap around.
+     * The sum; integers wrap around; of bool, whether any is true.
      */
     UNISONO_SUM = 1,
     /**
@@ -153,7 +153,7 @@ typedef enum {
      */
     UNISONO_AVG = 2,
     /**
-     * The product; integers wrap around.
+     * The product; integers wrap around; of bool, whether all are true.
      */
     UNISONO_PROD = 3,
     /**
@@ -165,7 +165,7 @@ typedef enum {
      */
     UNISONO_MAX = 5,
     /**
-     * Bitwise and; integers and bool only, as the operations that follow.
+     * Bitwise and; integers and bool only, like the operations below.
      */
     UNISONO_BAND = 6,
     /**
@@ -386,8 +386,8 @@ int32_t unisono_start_reduce(unisono_group group,
                              unisono_pending *pending);
 
 /**
- * Reduces the values of the members up to this one, in place: rank 0 keeps its values, and the last rank gets the result of
- * unisono_all_reduce.
+ * Reduces the values of the members up to this one, in place: rank 0 keeps its values (their truth, 0 or 1, under a logical
+ * operation), and the last rank gets the result of unisono_all_reduce.
  */
 int32_t unisono_scan(unisono_group group,
                      void *values,
