@@ -3,6 +3,7 @@
 mod common;
 
 use common::*;
+use std::collections::HashSet;
 use std::process::Stdio;
 
 /// This program itself, as one rank of a small test job.
@@ -13,6 +14,19 @@ fn ranks_find_each_other_over_shared_memory() {
     let output = finish(run_shell(&["-n", "2"], CHECK));
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stdout).starts_with("[0] time "));
+}
+
+#[test]
+fn ranks_have_the_variables_of_pytorch() {
+    let print = "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT";
+    let output = finish(run_shell(&["-n", "2", "--env", "MASTER_PORT=7", "--env", "UNISONO_RANK=7"], print));
+    assert_eq!(sorted_lines(&output), ["[0] 0 2 0 2 127.0.0.1 7", "[1] 1 2 1 2 127.0.0.1 7"]);
+
+    let output = finish(run_shell(&["-n", "3"], "echo $MASTER_PORT"));
+    let lines = sorted_lines(&output);
+    let ports: HashSet<u16> =
+        lines.iter().map(|line| line.split_once("] ").unwrap().1.parse().unwrap()).collect();
+    assert_eq!(ports.len(), 1, "{ports:?}");
 }
 
 #[test]

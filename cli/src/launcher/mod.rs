@@ -15,6 +15,7 @@ mod service;
 mod signals;
 mod supervisor;
 mod termination;
+mod torch_environment;
 
 use std::ffi::OsString;
 use std::os::fd::BorrowedFd;

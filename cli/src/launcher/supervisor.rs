@@ -10,6 +10,7 @@ use unisono::launch::Job;
 use super::mps::Mps;
 use super::rank::RankProcess;
 use super::reaper::Reaper;
+use super::torch_environment::TorchEnvironment;
 use super::{
     Cause, JOB_VARIABLE, JobSpec, LaunchOutcome, OutputStream, RankOutput, Signals, Termination, processes,
 };
@@ -33,6 +34,7 @@ pub(super) struct Supervisor<'a> {
     pub(super) output: &'a mut dyn RankOutput,
     signals: &'a mut Signals,
     pub(super) job: Job,
+    torch: TorchEnvironment,
     pub(super) reaper: Option<Reaper>,
     pub(super) mps: Option<Mps>,
     pub(super) ranks: Vec<RankProcess>,
@@ -63,6 +65,7 @@ pub(crate) fn launch(
         output,
         signals,
         job,
+        torch: TorchEnvironment::new(),
         reaper: None,
         mps: None,
         ranks: Vec::with_capacity(spec.size),
@@ -113,9 +116,13 @@ impl Supervisor<'_> {
 
     pub(super) fn start_rank(&mut self, rank: usize) -> unisono::Result<RankProcess> {
         self.start_reaper()?;
+        let torch = self.torch.variables(rank, self.spec.size).into_iter();
+        let torch = torch.map(|(name, value)| (name.into(), value.into()));
         let own = self.job.environment(rank).into_iter().map(|(name, value)| (name.into(), value.into()));
         let mps = self.mps.iter().flat_map(Mps::variables);
-        let environment: Vec<_> = self.spec.environment.iter().cloned().chain(mps).chain(own).collect();
+        // Later ones replace earlier ones: a user may set PyTorch's variables, but not those of the job.
+        let environment: Vec<_> =
+            torch.chain(self.spec.environment.iter().cloned()).chain(mps).chain(own).collect();
         let started = RankProcess::start(&self.spec.program, &environment).map_err(|error| {
             let what = format!("starting rank {rank} ({:?})", self.spec.program[0]);
             unisono::Error::io("run", what, error, "check the program and the limits of this machine")

@@ -16,7 +16,10 @@ _BOOT = (
     "from unisono.functions.worker import main; main(master, profile)"
 )
 
-_IGNORED_VARIABLES = ("UNISONO_TRANSPORT", "UNISONO_HOSTS", "UNISONO_ROLE")
+_IGNORED_VARIABLES = (
+    *("UNISONO_TRANSPORT", "UNISONO_HOSTS", "UNISONO_ROLE"),
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+)
 """Variables that a surrounding job may have set and that workers must ignore."""
 
 

@@ -1,6 +1,5 @@
 """A process group over the backend `unisono` under a launcher, beside the world of `unisono.init`."""
 
-import os
 import time
 
 import torch
@@ -11,22 +10,7 @@ from unisono.torch.distributed import register_in_older_versions
 
 register_in_older_versions()
 world = uni.init()
-# torchrun sets these by itself.
-os.environ.setdefault("RANK", str(world.rank))
-os.environ.setdefault("WORLD_SIZE", str(world.size))
-os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-arguments = {}
-if "MASTER_PORT" not in os.environ:
-    import numpy as np
-
-    store = None
-    if world.rank == 0:
-        store = dist.TCPStore("127.0.0.1", 0, world.size, is_master=True, wait_for_workers=False)
-    port = uni.broadcast(np.array([store.port if store else 0]))[0]
-    if store is None:
-        store = dist.TCPStore("127.0.0.1", int(port), world.size, is_master=False)
-    arguments = {"store": store, "rank": world.rank, "world_size": world.size}
-dist.init_process_group("unisono", **arguments)
+dist.init_process_group("unisono")
 assert dist.get_backend() == "unisono" and dist.get_rank() == world.rank
 
 x = torch.full((10,), float(world.rank))
@@ -40,7 +24,7 @@ dist.destroy_process_group()
 # Again, over the same store: rank 0 is late, and the others must not join what is left of the first group.
 if world.rank == 0:
     time.sleep(1)
-dist.init_process_group("unisono", **arguments)
+dist.init_process_group("unisono")
 dist.all_reduce(y)
 assert torch.equal(y, x * world.size)
 dist.destroy_process_group()
