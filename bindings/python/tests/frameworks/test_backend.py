@@ -66,6 +66,7 @@ MODELS = [
     "replicated",
     "sharded",
     "sharded_in_shared_memory",
+    "buckets",
     "joined",
     "hooks",
     "optimizers",

@@ -9,6 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from backend_common import main, put
 from torch_names import fully_shard
+from unisono.torch.distributed.work import NATIVE
 
 STEPS, BATCH = 4, 12
 
@@ -86,6 +87,22 @@ def sharded_in_shared_memory(rank, size):
             assert (x.shape, x.dtype) == ((50_000,), dtype)
             dist.all_reduce(x.fill_(1), dist.ReduceOp.SUM, group=group)
             assert x.eq(size if dtype is not torch.bool else 1).all()
+
+
+def buckets(rank, size):
+    """DistributedDataParallel's buckets are in shared memory if the C++ part is there."""
+    network = DistributedDataParallel(model(), gradient_as_bucket_view=True)
+    train(network, lambda x: x.chunk(size)[rank])
+    close(network.module.state_dict())
+    shared = []
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        addresses, permissions, *_ = line.split()
+        if permissions.endswith("s"):
+            begin, end = (int(address, 16) for address in addresses.split("-"))
+            shared.append(range(begin, end))
+    for parameter in network.parameters():
+        is_shared = any(parameter.grad.data_ptr() in addresses for addresses in shared)
+        assert is_shared == (NATIVE is not None and torch.cuda.device_count() == 0), parameter.shape
 
 
 def joined(rank, size):

@@ -307,11 +307,12 @@ class UnisonoBackend(_Base):
                     group._register_backend(device, custom, self)
                     group._set_default_backend(custom)
 
-    # Memory that the ranks share: collectives use it without a copy. FSDP2 asks for it.
+    # Memory that the ranks share: collectives use it without a copy. FSDP2 asks for it, and DistributedDataParallel, for
+    # its buckets, if the C++ part is there.
 
     def supports_tensor_alloc(self, device: torch.device) -> bool:
         """Whether `allocate_tensor` has memory for this device."""
-        # Wrappers of PyTorch ask with a number, and cannot pass on what `allocate_tensor` returns.
+        # Without the C++ part, PyTorch asks with a number, and cannot pass on what `allocate_tensor` returns.
         return isinstance(device, torch.device) and device.type == "cpu" and self._memory is not None
 
     def allocate_tensor(self, size: int, *, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import atexit
+import os
 from datetime import timedelta
 from typing import Any
 
+import torch
 from torch.distributed import distributed_c10d
 
 from unisono.torch.distributed.backend import ALIVE, UnisonoBackend, subgroup
 from unisono.torch.distributed.process_group import UnisonoProcessGroup, group_devices
 from unisono.torch.distributed.rendezvous import join
 from unisono.torch.distributed.versions import IS_GROUP
-from unisono.torch.distributed.work import in_torch_terms
+from unisono.torch.distributed.work import NATIVE, in_torch_terms
 
 
 def create(opts: Any, _: object = None) -> UnisonoBackend | UnisonoProcessGroup:
@@ -36,10 +38,21 @@ def create(opts: Any, _: object = None) -> UnisonoBackend | UnisonoProcessGroup:
         else:
             joined = join(opts.store, opts.group_rank, opts.group_size, timeout)
             backend = UnisonoBackend(joined, opts.store, timeout, world=joined)
+            _share_buckets()
     except Exception as error:
         raise in_torch_terms(error) from error
     ALIVE.add(backend)
     return UnisonoProcessGroup(backend, devices, bound) if IS_GROUP else backend
+
+
+def _share_buckets() -> None:
+    """Lets DistributedDataParallel allocate its buckets in shared memory.
+
+    It asks the backend for memory only if this variable is 0. It then asks NCCL, too: where there are GPUs, the
+    choice is left to the user.
+    """
+    if NATIVE is not None and torch.cuda.device_count() == 0:
+        os.environ.setdefault("DDP_DISABLE_COMM_MEM", "0")
 
 
 def _default_world() -> UnisonoBackend | None:

@@ -555,6 +555,18 @@ class NativeBackend : public c10d::PyBackend {
   }
   void eagerConnectSingleDevice(at::Device) override {}
 
+  // DistributedDataParallel allocates its buckets with these. It passes the index of a device; a CPU has none.
+  bool supportsTensorAlloc(c10::DeviceIndex index) override {
+    py::gil_scoped_acquire gil;
+    return index < 0 && method("supports_tensor_alloc")(at::Device(at::kCPU)).cast<bool>();
+  }
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override {
+    py::gil_scoped_acquire gil;
+    auto dtype = c10::typeMetaToScalarType(options.dtype());
+    return method("allocate_tensor")(size, py::arg("dtype") = dtype, py::arg("device") = options.device())
+        .cast<at::Tensor>();
+  }
+
   // PyBackend looks these up in instances of PyTorch's own class only.
   const std::string getBackendName() const override {
     py::gil_scoped_acquire gil;
