@@ -307,8 +307,8 @@ class UnisonoBackend(_Base):
                     group._register_backend(device, custom, self)
                     group._set_default_backend(custom)
 
-    # Memory that the ranks share: collectives use it without a copy. FSDP2 asks for it, and DistributedDataParallel, for
-    # its buckets, if the C++ part is there.
+    # Memory that the ranks share: collectives use it without a copy. FSDP2 asks for it, and with the C++ part
+    # also DistributedDataParallel, for its buckets.
 
     def supports_tensor_alloc(self, device: torch.device) -> bool:
         """Whether `allocate_tensor` has memory for this device."""

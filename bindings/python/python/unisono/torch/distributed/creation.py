@@ -48,8 +48,8 @@ def create(opts: Any, _: object = None) -> UnisonoBackend | UnisonoProcessGroup:
 def _share_buckets() -> None:
     """Lets DistributedDataParallel allocate its buckets in shared memory.
 
-    It asks the backend for memory only if this variable is 0. It then asks NCCL, too: where there are GPUs, the
-    choice is left to the user.
+    It asks the backend for memory only if this variable is 0. It then asks NCCL, too: on a machine with GPUs,
+    the choice is left to the user.
     """
     if NATIVE is not None and torch.cuda.device_count() == 0:
         os.environ.setdefault("DDP_DISABLE_COMM_MEM", "0")
