@@ -100,6 +100,10 @@ impl Lost {
     }
 }
 
+/// What to do if ranks made different calls.
+pub(crate) const SAME_CALLS: &str =
+    "every rank of a group must make the same calls in the same order with the same sizes";
+
 /// What went wrong. Match on [`Error::kind`] for the stable classification.
 ///
 /// ```
@@ -127,7 +131,7 @@ pub enum Error {
     },
     /// Ranks of one group made different calls.
     #[error(
-        "rank {rank}: call #{number} on {group} differs between ranks: {}; every rank of a group must make the same calls in the same order with the same sizes",
+        "rank {rank}: call #{number} on {group} differs between ranks: {}; {advice}",
         CallList(.calls)
     )]
     Mismatch {
@@ -139,6 +143,8 @@ pub enum Error {
         number: u64,
         /// Each rank's call, as text.
         calls: Vec<(usize, String)>,
+        /// What to do.
+        advice: String,
     },
     /// The deadline passed before all ranks arrived.
     #[error(

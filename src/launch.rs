@@ -115,7 +115,7 @@ impl Job {
         let slot = self.arena.peer_slot(rank);
         match slot.process.status() {
             // Whether other ranks still needed it does not concern the launcher.
-            PeerStatus::Dead(LossCause::Left) => "it has ended, or called shutdown".into(),
+            PeerStatus::Dead(LossCause::Left) => "it has ended, or left the world".into(),
             PeerStatus::Dead(cause) => cause.text().into(),
             PeerStatus::Alive | PeerStatus::Restarting => slot.describe().0,
         }

@@ -54,7 +54,7 @@ fn other_ranks_get_time_to_raise_their_own_error() {
     let output = finish(run_shell(&["-n", "2"], script));
     assert_eq!(output.status.code(), Some(7));
     let summary = text(&output.stderr);
-    assert!(summary.contains("[1] my own error") && summary.contains("exit status 9 by itself"), "{summary}");
+    assert!(summary.contains("[1] my own error") && summary.contains("exit status 9, "), "{summary}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::process;
 use super::wait::NO_LIMIT;
-use crate::error::{Error, Lost, Missing, Result};
+use crate::error::{Error, Lost, Missing, Result, SAME_CALLS};
 
 /// Polled during long waits; returning `true` ends the wait with [`Error::Interrupted`].
 pub type Interrupt = dyn Fn() -> bool + Send + Sync;
@@ -143,12 +143,18 @@ impl Call<'_> {
     }
 
     /// The error for ranks that made different calls.
-    pub fn mismatch(&self, mut calls: Vec<(usize, String)>) -> Error {
+    pub fn mismatch(&self, calls: Vec<(usize, String)>) -> Error {
+        self.mismatch_with(calls, SAME_CALLS)
+    }
+
+    /// As [`Call::mismatch`], with other advice.
+    pub fn mismatch_with(&self, mut calls: Vec<(usize, String)>, advice: &str) -> Error {
         for (rank, call) in &mut calls {
             if let Some(host) = self.host_of(*rank) {
                 call.push_str(&format!(" on host {host}"));
             }
         }
-        Error::Mismatch { rank: self.rank, group: self.group.into(), number: self.number, calls }
+        let advice = advice.into();
+        Error::Mismatch { rank: self.rank, group: self.group.into(), number: self.number, calls, advice }
     }
 }

@@ -139,7 +139,15 @@ impl MessageMismatch {
             format!("{signature} ({} bytes)", envelope.bytes)
         };
         let mine = words(&self.expected, is_sender);
-        call.mismatch(vec![(call.rank, mine), (self.from, words(&self.received, !is_sender))])
+        let calls = vec![(call.rank, mine), (self.from, words(&self.received, !is_sender))];
+        // Collectives of hosts are messages, too.
+        match self.expected.signature.is(Verb::SEND) {
+            true => call.mismatch_with(
+                calls,
+                "receive a message with the number and type of elements that were sent",
+            ),
+            false => call.mismatch(calls),
+        }
     }
 }
 

@@ -38,6 +38,9 @@ use std::time::Duration;
 use crate::error::{Lost, Missing, Result};
 use crate::memory::{DType, ReduceOp};
 
+/// Cause of loss reported for a rank that left the world in an orderly way.
+pub(crate) const LEFT_EARLY: &str = "it left the world (its program ended, called shutdown, or left a with block) while others still needed it";
+
 /// Cause of loss reported for a member that no longer takes part in its group.
 pub(crate) const REVOKED: &str = "it revoked this group, or gave up on it after an error";
 

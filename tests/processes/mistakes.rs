@@ -125,6 +125,7 @@ fn a_message_of_another_type_waits_for_the_matching_receive() {
             let error = group.recv(&mut [0f32; 3], 0, 4).unwrap_err().to_string();
             assert!(error.contains("rank 0 called send of 3 x int32"), "{error}");
             assert!(error.contains("rank 1 called recv of 3 x float32"), "{error}");
+            assert!(error.contains("the number and type of elements that were sent"), "{error}");
             let error = group.recv(&mut [0i32; 3], 0, 1 << 31).unwrap_err().to_string();
             assert!(error.contains("rank 1: recv: expected a tag below"), "{error}");
             let mut values = [0i32; 3];

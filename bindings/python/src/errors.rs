@@ -95,7 +95,7 @@ fn describe(module: &Bound<'_, PyModule>, exception: &Bound<'_, PyAny>, error: &
             let parts = [operation, expected, received, advice];
             USAGE_PARTS.iter().zip(parts).try_for_each(|(name, part)| exception.setattr(*name, part))
         }
-        Error::Mismatch { rank, group, number, calls } => {
+        Error::Mismatch { rank, group, number, calls, .. } => {
             // The verb of this rank's own call.
             let own = calls.iter().find(|(caller, _)| caller == rank).map_or("", |(_, call)| call);
             call(rank, own.split(" #").next().unwrap_or(own), number, group)?;

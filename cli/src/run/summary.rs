@@ -93,12 +93,7 @@ fn description(report: &RankReport, first: Option<&RankReport>) -> String {
             )
         }
         (None, Some(first)) if report.after >= first.after => {
-            write!(
-                description,
-                "{} by itself, {} later",
-                report.termination,
-                seconds(report.after - first.after)
-            )
+            write!(description, "{}, {} later", report.termination, seconds(report.after - first.after))
         }
         (None, _) => write!(description, "{}, {} after the start", report.termination, seconds(report.after)),
     };

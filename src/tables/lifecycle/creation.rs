@@ -1,7 +1,7 @@
 //! Collective creation of a table, and reopening after a restart: the first rank of each host allocates the memory, the others
 //! attach.
 
-use crate::error::{Error, Lost, Result};
+use crate::error::{Error, Lost, Result, SAME_CALLS};
 use crate::tables::Tables;
 use crate::tables::engine::header::{MAX_DESCRIPTION, TableHeader};
 use crate::tables::remote::{RemoteReply, with_server_rank};
@@ -61,7 +61,8 @@ fn agreement(group: &Group, purpose: &Purpose, mine: Result<String>) -> Result<R
     }
     let words = |call: &Vec<u8>| String::from_utf8_lossy(call).trim_end_matches('\0').to_string();
     let calls = calls.iter().map(words).enumerate().collect();
-    Ok(Err(Error::Mismatch { rank: group.rank(), group: "tables".into(), number: 0, calls }))
+    let advice = SAME_CALLS.into();
+    Ok(Err(Error::Mismatch { rank: group.rank(), group: "tables".into(), number: 0, calls, advice }))
 }
 
 /// Exchanges values of up to `bytes` bytes, padded with zeroes, or the reason why a rank has none. The two results are those

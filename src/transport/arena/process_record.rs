@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use super::futex::{AtomicU32, AtomicU64, Ordering, fence};
 use super::shared_text::SharedText;
 use crate::error::Lost;
+use crate::transport::LEFT_EARLY;
 use crate::transport::process::{self, Liveness};
 
 /// One local rank's process record. The owner writes it; every peer may read it at any time, hence the atomics.
@@ -70,7 +71,7 @@ impl LossCause {
     pub const fn text(self) -> &'static str {
         match self {
             LossCause::EndedBeforeInit => "its process ended before it called init",
-            LossCause::Left => "it ended, or called shutdown, while others still needed it",
+            LossCause::Left => LEFT_EARLY,
             LossCause::Ended => "its process ended",
         }
     }

@@ -10,7 +10,7 @@ use super::status::{
 use crate::error::{Lost, Missing, Result};
 use crate::transport::process::{self, Liveness};
 use crate::transport::wait::{self, Awaited, Park};
-use crate::transport::{Call, NonblockingTransport, Ticket};
+use crate::transport::{Call, LEFT_EARLY, NonblockingTransport, Ticket};
 
 /// Describes what a rank was last doing, if known; provided by the layer above. The second argument is how long the rank
 /// may take to report its source line.
@@ -209,7 +209,7 @@ impl Peers {
         let Peer { host, pid, .. } = &self.all()[rank];
         let (how, left) = match loss {
             RemoteLoss::Ended => ("its process ended", false),
-            RemoteLoss::Left => ("it ended, or called shutdown, while others still needed it", true),
+            RemoteLoss::Left => (LEFT_EARLY, true),
         };
         Lost { left, host: Some(host.clone()), ..Lost::new(rank, Some(*pid), how) }
     }

@@ -16,7 +16,10 @@ pub fn failure(sort: u8) -> Error {
     let (operation, number, group) = texts();
     match sort {
         0 => Error::usage("get", "rows below 10", "row 12", "pass smaller rows"),
-        1 => Error::Mismatch { rank: 1, group, number, calls: vec![(0, "get".into()), (1, "add".into())] },
+        1 => {
+            let calls = vec![(0, "get".into()), (1, "add".into())];
+            Error::Mismatch { rank: 1, group, number, calls, advice: "make the same calls".into() }
+        }
         2 => {
             let location = Some("a.py:3".into());
             let missing = vec![Missing { location, ..Missing::new(2, Some(77), "computing") }];
