@@ -30,6 +30,30 @@ fn ranks_have_the_variables_of_pytorch() {
 }
 
 #[test]
+fn bound_ranks_have_their_share_of_the_cores() {
+    let cores = |arguments: &[&str]| {
+        let output = finish(run_shell(
+            arguments,
+            "grep Cpus_allowed_list /proc/self/status; env -u OMP_NUM_THREADS nproc",
+        ));
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        sorted_lines(&output)
+    };
+    let allowed: usize = cores(&["-n", "1"])[0].strip_prefix("[0] ").unwrap().parse().unwrap();
+    let bound = cores(&["-n", "2", "--bind"]);
+    for (rank, count) in [allowed / 2, allowed - allowed / 2].into_iter().enumerate() {
+        let count = count.max(1).to_string();
+        assert!(bound.contains(&format!("[{rank}] {count}")), "{bound:?}");
+    }
+    let lists: HashSet<_> = bound
+        .iter()
+        .filter_map(|line| line.split_once("Cpus_allowed_list:\t"))
+        .map(|(_, list)| list)
+        .collect();
+    assert_eq!(lists.len(), allowed.min(2), "{bound:?}");
+}
+
+#[test]
 fn a_job_that_hangs_reports_what_ranks_were_doing() {
     let script = format!("[ $UNISONO_RANK = 0 ] && exec sleep 1000; {CHECK}");
     // On a busy machine, programs start slowly.

@@ -33,3 +33,37 @@ pub(crate) fn create(size: usize) -> Result<Vec<ArenaTransport>> {
         })
         .collect()
 }
+
+#[cfg(all(test, not(unisono_loom)))]
+mod tests {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+    use super::*;
+
+    /// Attaches a rank on a thread that is bound to a core, as a launcher binds ranks.
+    fn attach_on(core: usize, local_rank: usize, arena: Option<Arc<Arena>>) -> LocalEndpoint {
+        let attach = move || {
+            let mut own = CpuSet::new();
+            own.set(core);
+            sched_setaffinity(None, &own).unwrap();
+            let make = || {
+                let map = MmapOptions::new().len(Arena::bytes(2, 1 << 16)).map_anon().unwrap();
+                Arc::new(Arena::format(map.into(), 2, 1 << 16))
+            };
+            LocalEndpoint::attach(arena.unwrap_or_else(make), local_rank, vec![0, 1]).unwrap()
+        };
+        std::thread::spawn(attach).join().unwrap()
+    }
+
+    #[test]
+    fn ranks_that_are_bound_to_different_cores_do_not_share_them() {
+        let allowed = sched_getaffinity(None).unwrap();
+        let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).collect();
+        for other in [cores[0], cores[cores.len() - 1]] {
+            let first = attach_on(cores[0], 0, None);
+            let second = attach_on(other, 1, Some(first.arena.clone()));
+            assert_eq!(first.arena.is_oversubscribed(), other == cores[0]);
+            assert_eq!(second.arena.is_oversubscribed(), other == cores[0]);
+        }
+    }
+}

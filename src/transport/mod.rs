@@ -5,6 +5,7 @@ pub(crate) mod arena;
 mod call;
 #[cfg(all(test, not(unisono_loom)))]
 pub(crate) mod counting;
+mod cpus;
 mod exchanges;
 pub(crate) mod hosts;
 pub(crate) mod local;

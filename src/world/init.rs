@@ -145,6 +145,9 @@ impl World {
         }
         let group = self.group.uncounted().with_timeout(deadline.saturating_duration_since(Instant::now()));
         group.barrier()?;
+        if let Some(endpoint) = &self.state().endpoint {
+            endpoint.all_attached();
+        }
         group.message_call(verbs::GROUP, |call| group.hierarchy(call).map(drop))?;
         if let Some(process) = process {
             process.leave(0);

@@ -5,11 +5,17 @@ use std::fs;
 use rustix::fs::{MemfdFlags, memfd_create, statvfs};
 
 use super::report::{Mark, ReportSection};
+use crate::launcher::numa_nodes;
 
 pub(super) fn machine() -> ReportSection {
     let mut section = ReportSection::new("Machine");
     section.add(Mark::Fact, "unisono", env!("CARGO_PKG_VERSION"));
     section.add(Mark::Fact, "cores", cores());
+    section.add(
+        Mark::Fact,
+        "NUMA nodes",
+        format!("{}; unisono run --bind gives each rank its own cores", numa_nodes()),
+    );
     section.add(Mark::Fact, "memory", memory());
     let is_set = |name: &str| std::env::var_os(name).is_some();
     let launcher = match launcher(is_set) {

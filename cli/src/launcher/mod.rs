@@ -5,6 +5,7 @@
 //! outlives the launcher.
 
 mod cleanup;
+mod cores;
 mod listener;
 pub(crate) mod mps;
 mod processes;
@@ -22,6 +23,7 @@ use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub(crate) use cores::numa_nodes;
 pub(crate) use listener::Listener;
 pub(crate) use rank::find_program;
 use rustix::io::Errno;
@@ -47,6 +49,8 @@ pub(crate) struct JobSpec<'a> {
     pub(crate) grace: Duration,
     /// Number of restarts allowed, summed over all ranks.
     pub(crate) restarts: usize,
+    /// Whether each rank is bound to cores of its own.
+    pub(crate) bind: bool,
     /// The MPS control daemon (NVIDIA Multi-Process Service) to start for the job ([`mps::find`]).
     pub(crate) mps: Option<PathBuf>,
     /// Command line that starts this program again, for the reaper.
@@ -57,7 +61,17 @@ impl<'a> JobSpec<'a> {
     /// Without limits, restarts and additions.
     pub(crate) fn new(size: usize, program: Vec<OsString>, this_program: &'a [OsString]) -> JobSpec<'a> {
         let (environment, timeout, grace) = (Vec::new(), None, Duration::from_secs(5));
-        JobSpec { size, program, environment, timeout, grace, restarts: 0, mps: None, this_program }
+        JobSpec {
+            size,
+            program,
+            environment,
+            timeout,
+            grace,
+            restarts: 0,
+            bind: false,
+            mps: None,
+            this_program,
+        }
     }
 }
 

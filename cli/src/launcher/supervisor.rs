@@ -7,6 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, WaitOptions, wait};
 use unisono::launch::Job;
 
+use super::cores::CoreBinding;
 use super::mps::Mps;
 use super::rank::RankProcess;
 use super::reaper::Reaper;
@@ -35,6 +36,7 @@ pub(super) struct Supervisor<'a> {
     signals: &'a mut Signals,
     pub(super) job: Job,
     torch: TorchEnvironment,
+    binding: Option<CoreBinding>,
     pub(super) reaper: Option<Reaper>,
     pub(super) mps: Option<Mps>,
     pub(super) ranks: Vec<RankProcess>,
@@ -59,6 +61,10 @@ pub(crate) fn launch(
         processes::descendants(&HashSet::new()).iter().map(|pid| pid.as_raw_nonzero().get()).collect();
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(|error| unisono::Error::io("run", "adopting orphans", error, "a Linux kernel is needed"))?;
+    let binding =
+        spec.bind.then(|| CoreBinding::new(spec.size)).transpose().map_err(|error| {
+            unisono::Error::io("run", "binding ranks to cores", error, "run without --bind")
+        })?;
     let job = Job::create(spec.size)?;
     let mut supervisor = Supervisor {
         spec,
@@ -66,6 +72,7 @@ pub(crate) fn launch(
         signals,
         job,
         torch: TorchEnvironment::new(),
+        binding,
         reaper: None,
         mps: None,
         ranks: Vec::with_capacity(spec.size),
@@ -123,7 +130,12 @@ impl Supervisor<'_> {
         // Later ones replace earlier ones: a user may set PyTorch's variables, but not those of the job.
         let environment: Vec<_> =
             torch.chain(self.spec.environment.iter().cloned()).chain(mps).chain(own).collect();
-        let started = RankProcess::start(&self.spec.program, &environment).map_err(|error| {
+        let start = || RankProcess::start(&self.spec.program, &environment);
+        let started = match &self.binding {
+            Some(binding) => binding.apply(rank, start),
+            None => start(),
+        };
+        let started = started.map_err(|error| {
             let what = format!("starting rank {rank} ({:?})", self.spec.program[0]);
             unisono::Error::io("run", what, error, "check the program and the limits of this machine")
         })?;

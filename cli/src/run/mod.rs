@@ -60,6 +60,9 @@ pub(crate) struct RunArgs {
     /// Set an environment variable for every rank; may be repeated.
     #[arg(long, value_name = "K=V", value_parser = OsStringValueParser::new().try_map(variable))]
     env: Vec<(OsString, OsString)>,
+    /// Bind each rank to its own share of the cores.
+    #[arg(long)]
+    bind: bool,
     /// Run kernels of ranks that share an NVIDIA device concurrently, with a Multi-Process Service (MPS) started for the job.
     /// See docs/guide/on-gpus.md.
     #[arg(long)]
@@ -106,6 +109,7 @@ pub(crate) fn run(options: RunArgs, this_program: &[OsString]) -> i32 {
         timeout: options.timeout,
         grace: options.grace,
         restarts: options.restart,
+        bind: options.bind,
         mps: service.and_then(Service::program),
         this_program,
     };

@@ -1,5 +1,6 @@
 //! Backoff of a rank that waits for a flag: spin while the event is likely to be near, then yield, then sleep in the kernel.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -11,10 +12,15 @@ use crate::transport::{Call, Transport};
 /// The longest sleep while messages of this rank must be moved by polling.
 const LONGEST_SLEEP: Duration = Duration::from_millis(1);
 
-/// Number of spins, and how long to alternate between polling and yielding, before sleeping.
-pub(crate) struct Backoff {
-    spin: u32,
+/// Spins, and time spent alternating between polling and yielding, before sleeping.
+struct Effort {
+    spins: u32,
     yield_for: Duration,
+}
+
+/// How a rank waits.
+pub(crate) struct Backoff {
+    oversubscribed: AtomicBool,
     /// The transport of the world, if messages travel outside the arena too. A thread that sleeps here moves them: the
     /// awaited rank may depend on one.
     transport: OnceLock<Weak<dyn Transport>>,
@@ -25,8 +31,16 @@ impl Backoff {
     /// may have put two ranks on one core, where the spinning rank keeps the other from running. The spin is therefore short;
     /// yielding costs little when no other thread wants the core.
     pub fn new(oversubscribed: bool) -> Backoff {
-        let (spin, micros) = if oversubscribed { (0, 50) } else { (256, 200) };
-        Backoff { spin, yield_for: Duration::from_micros(micros), transport: OnceLock::new() }
+        Backoff { oversubscribed: AtomicBool::new(oversubscribed), transport: OnceLock::new() }
+    }
+
+    pub fn set_oversubscribed(&self, oversubscribed: bool) {
+        self.oversubscribed.store(oversubscribed, Ordering::Relaxed);
+    }
+
+    fn effort(&self) -> Effort {
+        let (spins, micros) = if self.oversubscribed.load(Ordering::Relaxed) { (0, 50) } else { (256, 200) };
+        Effort { spins, yield_for: Duration::from_micros(micros) }
     }
 
     /// Lets every wait make progress on this transport; only the first call has an effect.
@@ -74,17 +88,18 @@ impl Backoff {
 
     /// Spins and yields without sleeping; returns whether `done` holds.
     fn spin(&self, mut done: impl FnMut() -> bool, shares_core: impl FnOnce() -> bool) -> bool {
-        for _ in 0..self.spin {
+        let Effort { spins, yield_for } = self.effort();
+        for _ in 0..spins {
             std::hint::spin_loop();
             if done() {
                 return true;
             }
         }
-        let yield_for = if self.spin > 0 && shares_core() { Duration::ZERO } else { self.yield_for };
+        let yield_for = if spins > 0 && shares_core() { Duration::ZERO } else { yield_for };
         let until = Instant::now() + yield_for;
         while Instant::now() < until {
             rustix::thread::sched_yield();
-            for _ in 0..self.spin / 8 + 1 {
+            for _ in 0..spins / 8 + 1 {
                 if done() {
                     return true;
                 }

@@ -10,6 +10,7 @@ use super::lock::{Lock, LockOwners};
 use super::process_record::{LossCause, PeerStatus};
 use super::{Arena, PeerSlot, channel, spsc};
 use crate::error::{Error, Lost, Missing, Result};
+use crate::transport::cpus::Cpus;
 use crate::transport::{Verb, process};
 
 /// One local rank's handle to the arena.
@@ -92,6 +93,7 @@ impl LocalEndpoint {
             return Err(conflict);
         }
         slot.register();
+        arena.add_cpus(&Cpus::own());
         // Peers may still use heap memory that earlier incarnations allocated, so allocation continues above it.
         let (start, used) =
             (arena.layout.heap(local_rank), slot.process.heap_high_water().min(arena.layout.heap_bytes));
@@ -100,6 +102,11 @@ impl LocalEndpoint {
         let allocator =
             Mutex::new(Allocator { heap, retired_channels: Vec::new(), deferred_frees: Vec::new() });
         Ok(LocalEndpoint { arena, local_rank, ranks, backoff, allocator })
+    }
+
+    /// Adapts waits to the cores that the ranks have, once all have attached.
+    pub fn all_attached(&self) {
+        self.backoff.set_oversubscribed(self.arena.is_oversubscribed());
     }
 
     pub fn own_slot(&self) -> &PeerSlot {

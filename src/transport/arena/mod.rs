@@ -47,10 +47,11 @@ use shared_heap::SharedHeap;
 pub use whole::WholeArena;
 
 use crate::error::{Error, Result};
+use crate::transport::cpus::{Cpus, SharedCpus};
 use crate::transport::process;
 
 /// "UNISONO" and the layout version: processes built for different layouts reject each other's arena.
-const MAGIC: u64 = u64::from_le_bytes(*b"UNISONO\x06");
+const MAGIC: u64 = u64::from_le_bytes(*b"UNISONO\x07");
 
 /// The first bytes of the arena.
 #[repr(C)]
@@ -60,8 +61,8 @@ struct ArenaHeader {
     heap_bytes: AtomicU64,
     /// PID namespace of the process that created the arena; zero if unknown.
     pid_namespace: AtomicU64,
-    /// Whether the ranks outnumber the CPUs of the process that created the arena: zero or one.
-    oversubscribed: AtomicU64,
+    /// The CPUs of all ranks that have attached, and of the process that created the arena.
+    cpus: SharedCpus,
 }
 
 /// Memory shared by all ranks of a host.
@@ -99,8 +100,7 @@ impl Arena {
         header.local_size.store(local_size as u64, Ordering::Relaxed);
         header.heap_bytes.store(arena.layout.heap_bytes as u64, Ordering::Relaxed);
         header.pid_namespace.store(process::pid_namespace(), Ordering::Relaxed);
-        let oversubscribed = std::thread::available_parallelism().is_ok_and(|cpus| local_size > cpus.get());
-        header.oversubscribed.store(u64::from(oversubscribed), Ordering::Relaxed);
+        header.cpus.add(&Cpus::own());
         header.magic.store(MAGIC, Ordering::Release);
         arena
     }
@@ -146,16 +146,21 @@ impl Arena {
         self.layout.local_size
     }
 
-    /// Whether the ranks share cores, so that a rank that waits should leave its core to another. The same on all ranks, as
-    /// algorithms depend on it.
+    /// Adds the CPUs of a rank that attaches.
+    fn add_cpus(&self, cpus: &Cpus) {
+        self.header().cpus.add(cpus);
+    }
+
+    /// Whether the ranks share cores, so that a rank that waits should leave its core to another. Once all have attached, it
+    /// is the same on all ranks, as algorithms depend on it.
     pub fn is_oversubscribed(&self) -> bool {
-        self.header().oversubscribed.load(Ordering::Relaxed) != 0
+        self.local_size() > self.header().cpus.count()
     }
 
     /// As if the host had as many cores as ranks, or fewer.
     #[cfg(all(test, not(unisono_loom)))]
     pub fn set_oversubscribed(&self, oversubscribed: bool) {
-        self.header().oversubscribed.store(u64::from(oversubscribed), Ordering::Relaxed);
+        self.header().cpus.replace(self.local_size() - usize::from(oversubscribed));
     }
 
     fn header(&self) -> &ArenaHeader {

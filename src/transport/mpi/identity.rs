@@ -2,6 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use crate::transport::cpus::Cpus;
 use crate::transport::process;
 
 const NAME: usize = 64;
@@ -18,6 +19,7 @@ pub(super) struct ProcessIdentity {
     pub network_namespace: u64,
     pub pid: u32,
     user: u32,
+    pub cpus: Cpus,
 }
 
 impl ProcessIdentity {
@@ -32,6 +34,7 @@ impl ProcessIdentity {
             network_namespace: process::network_namespace(None),
             pid,
             user: rustix::process::getuid().as_raw(),
+            cpus: Cpus::own(),
         }
     }
 

@@ -141,8 +141,7 @@ impl MpiTransport {
 
     fn new(mpi: MpiRuntime, peers: Peers) -> MpiTransport {
         let (rank, size) = (mpi.rank, mpi.size);
-        let here = peers.on_this_host().into_iter().filter(|here| *here).count();
-        let oversubscribed = std::thread::available_parallelism().is_ok_and(|cores| here > cores.get());
+        let oversubscribed = peers.share_cpus();
         let engine = Arc::new(Mutex::new(MpiEngine::new(mpi)));
         let (arrivals_changed, local, scratch) = (Condvar::new(), OnceLock::new(), Mutex::default());
         MpiTransport { rank, size, oversubscribed, peers, engine, arrivals_changed, local, scratch }

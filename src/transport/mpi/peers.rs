@@ -42,6 +42,7 @@ struct Peer {
 /// All ranks of the world.
 pub(crate) struct Peers {
     rank: usize,
+    share_cpus: bool,
     known: Arc<KnownPeers>,
     /// In a job on several hosts, asks the processes of other hosts.
     status: OnceLock<StatusService>,
@@ -83,7 +84,10 @@ impl Peers {
         for (rank, peer) in all.iter_mut().enumerate() {
             (peer.first, peer.first_visible) = (peer.first.min(rank), peer.first_visible.min(rank));
         }
-        Peers { rank, known: Arc::new(KnownPeers { all, describe }), status: OnceLock::new() }
+        let here = || identities.iter().filter(|identity| identity.boot == own.boot);
+        let cpus = here().fold(own.cpus, |cpus, identity| cpus.union(identity.cpus));
+        let share_cpus = here().count() > cpus.count();
+        Peers { rank, share_cpus, known: Arc::new(KnownPeers { all, describe }), status: OnceLock::new() }
     }
 
     /// Whether some ranks cannot see the processes of others; the same on every rank.
@@ -149,9 +153,9 @@ impl Peers {
         format!("mpi-{}-{}", first.pid, first.started)
     }
 
-    /// Whether each rank runs on this host, under the same kernel.
-    pub fn on_this_host(&self) -> Vec<bool> {
-        self.all().iter().map(|peer| peer.same_kernel).collect()
+    /// Whether the ranks on this host share CPUs.
+    pub fn share_cpus(&self) -> bool {
+        self.share_cpus
     }
 
     /// Polls until an exchange is complete. `transport` is the MPI transport, or one that contains it.
