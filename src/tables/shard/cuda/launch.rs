@@ -1,6 +1,6 @@
 //! Kernel launches on a table's rows in device memory. The caller holds the table's lock.
 
-use super::formula::NUMBERS;
+use super::formula::{NUMBERS, SCALES};
 use super::kernels::{FLIGHT, THREADS, TILE};
 use super::scratch::{KernelFaults, Scratch, ScratchBuffer};
 use super::shard::{DeviceShard, step_units};
@@ -118,7 +118,7 @@ impl DeviceShard {
         }
         let (units, state) = (step_units(&self.shape), self.shape.state_row_bytes / self.cols());
         let scales = match self.formula.counts_steps() {
-            true => scratch.buffer(ScratchBuffer::Scales, 2 * state * units)?,
+            true => scratch.buffer(ScratchBuffer::Scales, SCALES * state * units)?,
             false => 0,
         };
         let arguments = [
@@ -144,12 +144,12 @@ impl DeviceShard {
         faults: Argument,
     ) -> Result<()> {
         let (cols, pack) = (self.cols(), 16 / self.dtype.size());
-        let state = 2 * self.shape.state_row_bytes / cols;
+        let scale = SCALES * (self.shape.state_row_bytes / cols);
         // An array has one step counter, and one scale derived from it, for all of its elements.
         let (cols, scales) = match self.shape.counts_stripes {
             true => (usize::MAX, scales),
             false if scales == 0 => (cols, 0),
-            false => (cols, scales + (first / cols * state) as u64),
+            false => (cols, scales + (first / cols * scale) as u64),
         };
         let packable = !self.formula.counts_steps() || cols == usize::MAX || cols.is_multiple_of(pack);
         let wide = packable && delta.is_multiple_of(16) && first.is_multiple_of(pack);

@@ -1,10 +1,11 @@
 // The effect of an add on one element: the formulas of the CPU rules, operation by operation. `numbers` are the rule's
 // parameters, computed by the host in double precision.
 
-struct Numbers { double at[8]; };
+struct Numbers { double at[NUMBERS]; };
 
 // Factors derived from a row's number of updates, for rules that depend on it: computed once per row.
 struct Scale { State rate, root; };
+static_assert(sizeof(Scale) == SCALES * sizeof(State), "SCALES in formula.rs is the number of these factors");
 
 __device__ inline float root_of(float x) { return sqrtf(x); }
 __device__ inline double root_of(double x) { return sqrt(x); }

@@ -3,11 +3,12 @@
 
 typedef RULE Rule;
 
+static_assert(Rule::PLANES <= MAX_PLANES, "a rule has at most PLANES, of formula.rs");
 const int PLANES = Rule::PLANES ? Rule::PLANES : 1; // no arrays of nothing
 
 struct Memory {
     Element* values;
-    State* planes[2];
+    State* planes[MAX_PLANES];
 };
 
 // Records the position of the first NaN of a delta.
