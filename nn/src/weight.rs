@@ -1,5 +1,9 @@
 //! A learned weight: its values, their gradient, and the state of its learning rule.
 
+use std::ops::Range;
+
+use unisono::halo::Partition;
+
 use crate::number::Number;
 use crate::rules::Rule;
 
@@ -52,6 +56,37 @@ impl Cut {
     }
 }
 
+/// The division of an update between the ranks that hold the same weight: each updates some rows, and sends them to the
+/// others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct UpdateShards {
+    rows: Partition,
+    rank: usize,
+}
+
+impl UpdateShards {
+    /// The share of a rank in the rows of a weight, as evenly divided as possible.
+    pub(crate) fn new(rows: usize, rank: usize, ranks: usize) -> UpdateShards {
+        UpdateShards { rows: Partition::balanced(rows, ranks), rank }
+    }
+
+    /// The elements that this rank updates, of a weight of this length.
+    pub(crate) fn own(&self, length: usize) -> Range<usize> {
+        let (rows, width) = (self.rows.range(self.rank), self.row_length(length));
+        rows.start * width..rows.end * width
+    }
+
+    /// The number of elements that each rank updates.
+    pub(crate) fn counts(&self, length: usize) -> Vec<usize> {
+        let width = self.row_length(length);
+        self.rows.sizes().iter().map(|rows| rows * width).collect()
+    }
+
+    fn row_length(&self, length: usize) -> usize {
+        length / self.rows.sizes().iter().sum::<usize>().max(1)
+    }
+}
+
 /// A learned weight of a layer.
 ///
 /// ```
@@ -69,7 +104,7 @@ pub struct Weight<T> {
     pub shape: Vec<usize>,
     /// The values.
     pub values: Vec<T>,
-    /// The gradient of the cost with respect to each value; overwritten by backpropagation.
+    /// The gradient of the cost with respect to each value that this rank updates; overwritten by backpropagation.
     pub gradient: Vec<T>,
     /// The learning rule.
     pub rule: Rule,
@@ -77,10 +112,12 @@ pub struct Weight<T> {
     pub spread: Spread,
     /// The part that this rank holds, if not all; `shape` is the global shape.
     pub cut: Option<Cut>,
-    /// The optimiser state; empty before the first update.
+    /// The optimiser state of the values that this rank updates; empty before the first update.
     pub state: Vec<Vec<T>>,
     /// The number of updates so far.
     pub steps: u64,
+    /// This rank's share of the update; `None` if it updates all values.
+    pub(crate) shards: Option<UpdateShards>,
 }
 
 impl<T: Number> Weight<T> {
@@ -94,7 +131,18 @@ impl<T: Number> Weight<T> {
     ) -> Weight<T> {
         debug_assert_eq!(shape.iter().product::<usize>(), values.len());
         let gradient = vec![T::ZERO; values.len()];
-        Weight { name, shape, values, gradient, rule, spread, cut: None, state: Vec::new(), steps: 0 }
+        Weight {
+            name,
+            shape,
+            values,
+            gradient,
+            rule,
+            spread,
+            cut: None,
+            state: Vec::new(),
+            steps: 0,
+            shards: None,
+        }
     }
 
     /// Keeps a part of a weight that has not been updated yet.
@@ -106,14 +154,63 @@ impl<T: Number> Weight<T> {
         self
     }
 
+    /// Divides the update of a weight that has not been updated yet: this rank gets the gradient and the state of its own
+    /// rows.
+    #[must_use]
+    pub(crate) fn sharded(mut self, shards: UpdateShards) -> Weight<T> {
+        self.gradient = vec![T::ZERO; shards.own(self.values.len()).len()];
+        self.shards = Some(shards);
+        self
+    }
+
+    /// The range of the values that this rank updates.
+    pub(crate) fn updated(&self) -> Range<usize> {
+        let length = self.values.len();
+        self.shards.as_ref().map_or(0..length, |shards| shards.own(length))
+    }
+
     /// The number of elements of the full weight.
     pub fn size(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// Updates the values once, with the rates of an epoch.
+    /// Updates the values of this rank once, with the rates of an epoch.
     pub fn update(&mut self, epoch: usize) {
-        self.rule.update(&mut self.values, &mut self.gradient, &mut self.state, epoch, self.steps);
+        let own = self.updated();
+        let values = &mut self.values[own];
+        self.rule.update(values, &mut self.gradient, &mut self.state, epoch, self.steps);
         self.steps += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_update_every_row_once() {
+        let weight = || {
+            let values = (0..15).map(f64::from).collect();
+            let rule = Rule { updater: "momentum", ..Rule::sgd(0.5) };
+            Weight::new("weights", vec![5, 3], values, rule, Spread::Whole)
+        };
+        let gradient: Vec<f64> = (0..15).map(|at| f64::from(at * at)).collect();
+        let mut full = weight();
+        full.gradient.copy_from_slice(&gradient);
+        full.update(0);
+        for ranks in [1, 2, 5, 7] {
+            let (mut values, mut state) = (Vec::new(), Vec::new());
+            for rank in 0..ranks {
+                let mut part = weight().sharded(UpdateShards::new(5, rank, ranks));
+                let own = part.updated();
+                part.gradient.copy_from_slice(&gradient[own.clone()]);
+                part.update(0);
+                let counts = part.shards.as_ref().map(|shards| shards.counts(15)).unwrap_or_default();
+                assert_eq!((own.start, own.len()), (counts[..rank].iter().sum(), counts[rank]));
+                values.extend_from_slice(&part.values[own]);
+                state.extend_from_slice(&part.state[0]);
+            }
+            assert_eq!((&values, &state), (&full.values, &full.state[0]), "{ranks} ranks");
+        }
     }
 }

@@ -17,7 +17,7 @@ use crate::layers::{
 use crate::models::Network;
 use crate::number::Number;
 use crate::shape::{Shape, Window};
-use crate::weight::{Cut, Spread, Weight};
+use crate::weight::{Cut, Spread, UpdateShards, Weight};
 
 /// The layers of a rank, with the sharding of the network's input and of each layer's output.
 pub(crate) struct BuiltNetwork<T> {
@@ -165,12 +165,23 @@ impl<T: Number> Builder<'_, T> {
         })
     }
 
+    /// Divides the update of a weight between the ranks that hold it, if each of them computes the gradients of some rows.
+    fn shard_update(&self, weight: Weight<T>, rows: usize) -> Weight<T> {
+        let data = &self.topology.data.group;
+        if !self.exact || data.size() == 1 {
+            return weight;
+        }
+        weight.sharded(UpdateShards::new(rows, data.rank(), data.size()))
+    }
+
     fn fully_connected(&mut self, spec: &LayerSpec, sharding: Sharding, output: Shape) -> Sharding {
         let input = sharding.global_shape();
         let weights: Weight<T> = spec.weight(self.seed, "weights", input, output);
         let bias = spec.bias.map(|value| spec.vector("bias", output.maps, value, Spread::Whole));
+        let bias = bias.map(|bias| self.shard_update(bias, output.maps));
         let topology = self.topology;
         if topology.spatial.group.size() == 1 {
+            let weights = self.shard_update(weights, output.maps);
             return self.push(
                 FullyConnected::new(spec.name.clone(), input, weights, bias),
                 Sharding::Replicated(output),
@@ -189,7 +200,7 @@ impl<T: Number> Builder<'_, T> {
             _ => (sharding.indices(topology), None),
         };
         let own = Shape::flat(kept.len());
-        let weights = weights.part(Cut { kept, length: size, inner: 1 });
+        let weights = self.shard_update(weights.part(Cut { kept, length: size, inner: 1 }), output.maps);
         let inner = FullyConnected::new(spec.name.clone(), own, weights, bias);
         let inner = if let Sharding::Patch(_) = sharding { inner } else { inner.of(size, range) };
         self.push(

@@ -1,5 +1,6 @@
 //! The process topology of a run: the groups of ranks that this rank belongs to.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::layers::Sums;
 use crate::memory;
 use crate::models::Network;
 use crate::number::Number;
-use crate::weight::{Cut, Spread};
+use crate::weight::{Cut, Spread, Weight};
 
 /// Gradients with more elements than this are reduced on their own: copying them into the fused buffer does not pay off.
 const FUSION_LIMIT: usize = 1 << 15;
@@ -91,6 +92,18 @@ impl Topology {
             self.comm.collective(|| self.spatial.group.reduce(&mut whole, ReduceOp::Sum, 0))?;
         }
         Ok(self.is_root().then_some(whole))
+    }
+
+    /// Gathers the state of a weight whose update the ranks have divided. All ranks must call this.
+    pub(crate) fn gather_shards<'a, T: Number>(
+        &self,
+        weight: &Weight<T>,
+        state: &'a [T],
+    ) -> Result<Cow<'a, [T]>> {
+        match &weight.shards {
+            Some(shards) => Ok(self.data.gather(state, &shards.counts(weight.values.len()))?.into()),
+            None => Ok(state.into()),
+        }
     }
 
     /// Fails on all ranks if it failed on one. All ranks must call this. The rank with the root cause reports it; a rank
@@ -168,6 +181,47 @@ impl Topology {
             for gradient in fused {
                 let (own, others) = rest.split_at(gradient.len());
                 gradient.copy_from_slice(own);
+                rest = others;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends this rank's rows of the weights that the ranks have updated in parts, in layers from `lowest` on, and receives
+    /// the others'. Small weights are fused into one call, in the buffer `all`.
+    pub(crate) fn gather_updates<T: Number>(
+        &self,
+        network: &mut Network<T>,
+        lowest: usize,
+        all: &mut Vec<T>,
+    ) -> Result<()> {
+        let (mut own, mut small) = (Vec::new(), Vec::new());
+        let mut totals = vec![0; self.data.group.size()];
+        let weights = network.layers()[lowest..].iter_mut().flat_map(|layer| layer.weights());
+        for weight in weights {
+            let Some(shards) = &weight.shards else { continue };
+            let (range, counts) = (weight.updated(), shards.counts(weight.values.len()));
+            if weight.values.len() > FUSION_LIMIT {
+                let bytes = bytemuck::cast_slice_mut(&mut weight.values);
+                self.comm
+                    .collective(|| self.data.group.raw().all_gather_in_place(bytes, &counts, T::DTYPE))?;
+                continue;
+            }
+            own.extend_from_slice(&weight.values[range]);
+            totals.iter_mut().zip(&counts).for_each(|(total, count)| *total += count);
+            small.push((&mut weight.values, counts));
+        }
+        if small.is_empty() {
+            return Ok(());
+        }
+        all.resize(totals.iter().sum(), T::ZERO);
+        self.comm.collective(|| self.data.group.all_gather_varied(&own, all, &totals))?;
+        let mut rest = &all[..];
+        for rank in 0..totals.len() {
+            for (values, counts) in &mut small {
+                let start: usize = counts[..rank].iter().sum();
+                let (part, others) = rest.split_at(counts[rank]);
+                values[start..start + part.len()].copy_from_slice(part);
                 rest = others;
             }
         }

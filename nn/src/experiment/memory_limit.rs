@@ -15,6 +15,8 @@ pub(crate) struct RankShare<'a> {
     pub(crate) ranks: usize,
     /// The samples per rank in a batch.
     pub(crate) samples: usize,
+    /// The number of ranks that divide the update of a fully connected layer.
+    pub(crate) updaters: usize,
     /// The values per rank of a shape that is divided within a spatial group.
     pub(crate) part: Box<dyn Fn(Shape) -> usize + 'a>,
 }
@@ -40,24 +42,30 @@ impl Experiment {
         for (layer, pair) in self.layers.iter().zip(shapes.windows(2)) {
             let [input, output] = [pair[0], pair[1]];
             let weights = layer.weight_shape(input, output).map_or(0, |shape| product(&shape));
-            let weights = match layer.kind {
-                LayerKind::FullyConnected { outputs } => outputs.saturating_mul((share.part)(input)),
+            // The weights of a rank, and those of them that it updates.
+            let (weights, updated) = match layer.kind {
+                LayerKind::FullyConnected { outputs } => {
+                    let rows = |outputs: usize| outputs.saturating_mul((share.part)(input));
+                    (rows(outputs), rows(outputs / share.updaters))
+                }
                 // Local filters are stored where their outputs are computed.
                 LayerKind::Local { .. } if divided => {
-                    (weights / output.size().max(1)).saturating_mul((share.part)(output))
+                    let own = (weights / output.size().max(1)).saturating_mul((share.part)(output));
+                    (own, own)
                 }
-                _ => weights,
+                _ => (weights, weights),
             };
             // Every rank of a spatial group holds all outputs of a fully connected layer and of all layers above it.
             divided &= !matches!(layer.kind, LayerKind::FullyConnected { .. });
             let numbers = if divided { (share.part)(output) } else { output.size() };
             let outputs = samples.saturating_mul(numbers);
             let follows = layer.activation != Activation::Identity && layer.kind != LayerKind::Activation;
-            // Values, gradients, and the optimiser state.
-            let copies = if trains { 2 + layer.rule.memory().len() } else { 1 };
+            // Gradients, and the optimiser state.
+            let copies = if trains { 1 + layer.rule.memory().len() } else { 0 };
             let own = outputs
                 .saturating_mul(1 + usize::from(follows))
-                .saturating_add(weights.saturating_mul(copies));
+                .saturating_add(weights)
+                .saturating_add(updated.saturating_mul(copies));
             total = total.saturating_add(own);
             longest = longest.max(outputs);
             most = if own > most.0 { (own, layer) } else { most };

@@ -145,31 +145,34 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
         input_error: Option<&mut [T]>,
     ) -> Result<()> {
         let (width, height) = (self.input.size(), self.output.size());
+        let samples = pass.row_samples(height, (inputs, width), (error, height))?;
+        let rows = samples.rows.len();
         if let Some(bias) = &mut self.bias {
-            let mut sums = TreeSum::new(height);
-            for (sample, error) in error.chunks(height).enumerate() {
-                let mut term = sums.spare_term();
-                term.copy_from_slice(error);
-                sums.push(pass.first + sample, term);
-            }
-            bias.gradient.copy_from_slice(&pass.total(sums)?);
+            pass.store_rows(&samples, bias, |gradient| {
+                let mut sums = TreeSum::new(rows);
+                for (sample, error) in samples.errors.chunks(rows.max(1)).enumerate() {
+                    let mut term = sums.spare_term();
+                    term.copy_from_slice(error);
+                    sums.push(samples.first + sample, term);
+                }
+                gradient.copy_from_slice(&sums.total());
+            })?;
         }
         // A rank without inputs has no weights.
         if width == 0 {
             return Ok(());
         }
-        let samples = [(inputs, width), (error, height)];
-        pass.by_rows(height, &mut self.weights.gradient, samples, |[inputs, errors], rows, gradient| {
-            let batch = inputs.len() / width;
+        pass.store_rows(&samples, &mut self.weights, |gradient| {
+            let batch = samples.inputs.len() / width;
             // Threads divide the rows of the weights, so that every element is one sum over the batch.
             threads::samples(pass.threads, gradient, width, |first, gradient| {
                 let count = gradient.len() / width;
-                let errors = errors.get(rows.start + first..).unwrap_or_default();
+                let errors = samples.errors.get(first..).unwrap_or_default();
                 multiply(
                     OutputMode::Replace,
                     (gradient, MatrixLayout::new(count, width)),
-                    (errors, MatrixLayout::new(batch, count).strided(height, 1).transposed()),
-                    (inputs, MatrixLayout::new(batch, width)),
+                    (errors, MatrixLayout::new(batch, count).strided(rows, 1).transposed()),
+                    (&samples.inputs, MatrixLayout::new(batch, width)),
                 );
             });
         })?;

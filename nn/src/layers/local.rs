@@ -136,32 +136,28 @@ impl<T: Number> LocalFilter<T> {
 
     /// Computes the weight gradient from inputs and output errors.
     pub(crate) fn correlate(&mut self, pass: &Pass<'_, T>, inputs: &[T], error: &[T]) -> Result<()> {
-        let mut gradient = std::mem::take(&mut self.weights.gradient);
         let (size, height, area) = (self.columns.input.size(), self.columns.height(), self.output.area());
-        let samples = [(inputs, size), (error, self.output.size())];
-        let correlated =
-            pass.by_rows(self.output.maps, &mut gradient, samples, |[inputs, errors], maps, gradient| {
-                let count = inputs.len() / size;
-                let columns = self.gathered(inputs);
-                threads::samples(pass.threads, gradient, area * height, |first, gradient| {
-                    let rows = gradient.len() / (area * height);
-                    for place in (0..area).filter(|_| rows > 0) {
-                        let errors = errors.get((maps.start + first) * area + place..).unwrap_or_default();
-                        let errors_layout = MatrixLayout::new(count, rows).strided(self.output.size(), area);
-                        multiply(
-                            OutputMode::Replace,
-                            (
-                                &mut gradient[place * height..],
-                                MatrixLayout::new(rows, height).strided(height * area, 1),
-                            ),
-                            (errors, errors_layout.transposed()),
-                            (columns.get(place..).unwrap_or_default(), self.seen(count)),
-                        );
-                    }
-                });
+        let samples = pass.row_samples(self.output.maps, (inputs, size), (error, self.output.size()))?;
+        let (count, maps) = (samples.inputs.len() / size, samples.rows.len());
+        let (columns, seen) = (self.gathered(&samples.inputs), self.seen(count));
+        pass.store_rows(&samples, &mut self.weights, |gradient| {
+            threads::samples(pass.threads, gradient, area * height, |first, gradient| {
+                let rows = gradient.len() / (area * height);
+                for place in (0..area).filter(|_| rows > 0) {
+                    let errors = samples.errors.get(first * area + place..).unwrap_or_default();
+                    let errors_layout = MatrixLayout::new(count, rows).strided(maps * area, area);
+                    multiply(
+                        OutputMode::Replace,
+                        (
+                            &mut gradient[place * height..],
+                            MatrixLayout::new(rows, height).strided(height * area, 1),
+                        ),
+                        (errors, errors_layout.transposed()),
+                        (columns.get(place..).unwrap_or_default(), seen),
+                    );
+                }
             });
-        self.weights.gradient = gradient;
-        correlated
+        })
     }
 
     /// The filters.

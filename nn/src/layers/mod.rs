@@ -15,6 +15,7 @@ mod fully_connected;
 mod local;
 mod pooling;
 mod response;
+mod rows;
 #[cfg(test)]
 mod tests;
 mod transpose;
@@ -34,10 +35,7 @@ pub(crate) use pooling::overlaps;
 pub use pooling::{Pool, Pooling};
 pub use response::CrossMapResponse;
 
-use std::ops::Range;
-
 use unisono::Result;
-use unisono::halo::Partition;
 
 use crate::exact::ExactSums;
 use crate::number::Number;
@@ -194,36 +192,6 @@ impl<T: Number> Pass<'_, T> {
             None => sums,
         };
         sums.round(input_error);
-        Ok(())
-    }
-
-    /// The gradient of a weight with this number of rows: `work` computes some rows from the inputs and errors of samples,
-    /// each given with its size. If the pass is exact, it gets the samples of the global batch, and the ranks divide the
-    /// rows.
-    pub(crate) fn by_rows(
-        &self,
-        rows: usize,
-        gradient: &mut [T],
-        samples: [(&[T], usize); 2],
-        work: impl Fn([&[T]; 2], Range<usize>, &mut [T]),
-    ) -> Result<()> {
-        let (rank, ranks) = self.gradients.place();
-        if !self.exact || ranks == 1 || gradient.is_empty() {
-            work(samples.map(|(part, _)| part), 0..rows, gradient);
-            return Ok(());
-        }
-        let batches = self.gradients.gather_whole(&[self.batch as i64])?;
-        let gather = |(part, size): (&[T], usize)| {
-            let counts: Vec<usize> = batches.iter().map(|batch| *batch as usize * size).collect();
-            self.gradients.gather(part, &counts)
-        };
-        let (inputs, errors) = (gather(samples[0])?, gather(samples[1])?);
-        let (parts, width) = (Partition::balanced(rows, ranks), gradient.len() / rows);
-        let own = parts.range(rank);
-        let mut part = vec![T::ZERO; own.len() * width];
-        work([&inputs, &errors], own, &mut part);
-        let counts: Vec<usize> = (0..ranks).map(|rank| parts.range(rank).len() * width).collect();
-        gradient.copy_from_slice(&self.gradients.gather(&part, &counts)?);
         Ok(())
     }
 }

@@ -145,7 +145,8 @@ pub(super) fn pack_checkpoint<T: Number>(
         let (cut, shape) = (weight.cut.as_ref(), &weight.shape[..]);
         tensors.extend(gather_full(all, cut, (name.clone(), shape), &weight.values)?);
         for (memory, state) in weight.rule.memory().iter().zip(&weight.state) {
-            tensors.extend(gather_state(all, cut, (format!("{name}.{memory}"), shape), state)?);
+            let state = all.map_or(Ok(state.into()), |all| all.gather_shards(weight, state))?;
+            tensors.extend(gather_state(all, cut, (format!("{name}.{memory}"), shape), &state)?);
         }
         updates.insert(name, weight.steps);
     }
@@ -237,8 +238,10 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<C
         weight.steps = settings.updates.get(&name).copied().unwrap_or(0);
         let memory = weight.rule.memory();
         let saved = memory.iter().all(|memory| tensors.contains_key(&format!("{name}.{memory}")));
+        let own = weight.updated();
+        let state = |memory: &&str| numbers(&state_name(&format!("{name}.{memory}")))[own.clone()].to_vec();
         weight.state = match saved {
-            true => memory.iter().map(|memory| numbers(&state_name(&format!("{name}.{memory}")))).collect(),
+            true => memory.iter().map(state).collect(),
             false => Vec::new(),
         };
     }

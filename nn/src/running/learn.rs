@@ -58,6 +58,10 @@ impl<T: Number> Trainer<T> {
         let [wrong] = self.sum_counts([wrong])?;
         let loss = self.network.value(&pass, &self.targets)?;
         self.network.update(epoch, lowest);
+        if let Some(topology) = &topology {
+            let gathered = topology.gather_updates(&mut self.network, lowest, &mut self.gradients);
+            self.finish_batch(gathered)?;
+        }
         Ok(Costs { loss, wrong, sparsity: 0.0 })
     }
 

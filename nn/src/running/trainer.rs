@@ -44,9 +44,13 @@ fn share<'a>(experiment: &Experiment, topology: Option<&'a Topology>, data: &Dat
         Some(topology) => RankShare {
             ranks: topology.local_size,
             samples: batch / topology.data.group.size(),
+            updaters: match (experiment.deterministic, topology.mode) {
+                (true, mode) if mode != Mode::Table => topology.data.group.size(),
+                _ => 1,
+            },
             part: Box::new(|shape| topology.min_local_size(shape)),
         },
-        None => RankShare { ranks: 1, samples: batch, part: Box::new(Shape::size) },
+        None => RankShare { ranks: 1, samples: batch, updaters: 1, part: Box::new(Shape::size) },
     }
 }
 
@@ -276,7 +280,8 @@ mod tests {
         let mut numbers =
             trainer.inputs.len() + outputs.iter().sum::<usize>() + 2 * outputs.iter().max().unwrap_or(&0);
         for weight in trainer.network.layers().iter_mut().flat_map(|layer| layer.weights()) {
-            numbers += weight.values.len() * (2 + weight.state.len());
+            numbers += weight.values.len() + weight.gradient.len();
+            numbers += weight.state.iter().map(Vec::len).sum::<usize>();
         }
         (experiment.required_bytes(&shapes, &share).0, numbers * size_of::<f64>())
     }

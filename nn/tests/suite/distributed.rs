@@ -426,3 +426,20 @@ fn runs_have_the_same_bits_on_every_grid() {
         &["data=3", "h=2,w=3", "data=2,h=2,w=1"],
     );
 }
+
+#[test]
+fn a_resumed_run_has_the_same_bits_on_another_grid() {
+    let folder = Folder::new("resume-bits");
+    let settings = ["precision=f32".to_string(), "epochs=3".into(), "keep=100".into()];
+    let one = single(CONVNET, &settings, &folder.0.join("single"));
+    let bytes = |path: &Path| std::fs::read(path).expect("it was saved");
+    // Ranks that divide updates among them hold parts of the optimiser state, some of them none.
+    for (before, after) in [("data=3", "data=9"), ("data=2,h=2,w=1", "data=2"), ("data=9", "data=3,h=1,w=2")]
+    {
+        let out = folder.0.join(before);
+        spread(CONVNET, &[&settings[..2], &["epochs=1".into()]].concat(), before, &out, false);
+        let resumed = spread(CONVNET, &settings, after, &out, true);
+        assert_eq!(resumed.metrics.len(), one.metrics.len());
+        assert!(bytes(&one.checkpoint) == bytes(&resumed.checkpoint), "{before}, then {after}");
+    }
+}
