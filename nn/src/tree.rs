@@ -111,7 +111,10 @@ impl<T: Number> TreeSum<T> {
         let counts = terms.chunks_exact(MAX_BOUNDS).map(count);
         if self.length <= SHORT {
             let counts: Vec<usize> = counts.map(|count| count * self.length).collect();
-            let sums = group.gather(&self.slices(0..self.length), &counts)?;
+            let mut own = Vec::with_capacity(self.parts.len() * self.length);
+            self.slices(0..self.length, &mut own);
+            let mut sums = vec![T::ZERO; counts.iter().sum()];
+            group.gather(&own, &mut sums, &counts)?;
             return Ok(TreeSum::from_flat(self.length, &terms, &sums).total());
         }
         // Each rank adds up a slice for all ranks.
@@ -119,10 +122,19 @@ impl<T: Number> TreeSum<T> {
         let own = slices.range(rank).len();
         let sent: Vec<usize> = slices.sizes().iter().map(|size| size * self.parts.len()).collect();
         let received: Vec<usize> = counts.map(|count| count * own).collect();
-        let parts: Vec<T> = (0..ranks).flat_map(|to| self.slices(slices.range(to))).collect();
-        drop(self);
-        let total = TreeSum::from_flat(own, &terms, &group.exchange(&parts, &sent, &received)?).total();
-        group.gather(&total, &slices.sizes())
+        let received = match &self.parts[..] {
+            // The slices of a single sum are consecutive as they are.
+            [(_, sum)] => group.exchange(sum, &sent, &received)?,
+            parts => {
+                let mut parted = Vec::with_capacity(parts.len() * self.length);
+                (0..ranks).for_each(|to| self.slices(slices.range(to), &mut parted));
+                group.exchange(&parted, &sent, &received)?
+            }
+        };
+        let total = TreeSum::from_flat(own, &terms, &received).total();
+        let mut all = vec![T::ZERO; self.length];
+        group.gather(&total, &mut all, &slices.sizes())?;
+        Ok(all)
     }
 
     /// The ranges of terms that the partial sums cover.
@@ -130,11 +142,9 @@ impl<T: Number> TreeSum<T> {
         self.parts.iter().flat_map(|(terms, _)| [terms.start as i64, terms.end as i64]).collect()
     }
 
-    /// A slice of each partial sum, concatenated.
-    fn slices(&self, range: Range<usize>) -> Vec<T> {
-        let mut slices = Vec::with_capacity(self.parts.len() * range.len());
+    /// Appends a slice of each partial sum.
+    fn slices(&self, range: Range<usize>, slices: &mut Vec<T>) {
         self.parts.iter().for_each(|(_, sum)| slices.extend_from_slice(&sum[range.clone()]));
-        slices
     }
 
     /// The tree of the partial sums of all ranks, given in any order.
@@ -192,7 +202,7 @@ mod tests {
                 let (mut terms, mut sums) = (Vec::new(), Vec::new());
                 for part in parts {
                     terms.extend(part.terms());
-                    sums.extend(part.slices(0..3));
+                    part.slices(0..3, &mut sums);
                 }
                 let merged = TreeSum::from_flat(3, &terms, &sums);
                 assert_eq!(merged.total(), whole, "{count} terms on {ranks} ranks");

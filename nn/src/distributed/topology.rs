@@ -101,7 +101,12 @@ impl Topology {
         state: &'a [T],
     ) -> Result<Cow<'a, [T]>> {
         match &weight.shards {
-            Some(shards) => Ok(self.data.gather(state, &shards.counts(weight.values.len()))?.into()),
+            Some(shards) => {
+                let length = weight.values.len();
+                let mut all = vec![T::ZERO; length];
+                self.data.gather(state, &mut all, &shards.counts(length))?;
+                Ok(all.into())
+            }
             None => Ok(state.into()),
         }
     }

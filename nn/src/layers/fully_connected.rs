@@ -5,6 +5,7 @@ use std::ops::Range;
 use unisono::Result;
 use unisono::halo::Partition;
 
+use super::transpose::transpose;
 use super::{Facts, Layer, Pass, Reach};
 use crate::number::Number;
 use crate::product::{MatrixLayout, OutputMode, accumulates_once, multiply};
@@ -38,6 +39,8 @@ pub struct FullyConnected<T> {
     /// The parts of this layer's inputs, and the index of the first part.
     parts: Vec<Range<usize>>,
     first: usize,
+    /// The inputs of all ranks, if they divide the gradients.
+    gathered: Vec<T>,
 }
 
 impl<T: Number> FullyConnected<T> {
@@ -61,6 +64,7 @@ impl<T: Number> FullyConnected<T> {
             bias,
             parts,
             first: 0,
+            gathered: Vec::new(),
         }
     }
 
@@ -77,6 +81,13 @@ impl<T: Number> FullyConnected<T> {
         FullyConnected { parts, first, ..self }
     }
 
+    /// Stores the outputs of some samples, given with one row per output.
+    fn store_outputs(&self, sums: &[T], outputs: &mut [T]) {
+        let height = self.output.size();
+        let count = outputs.len() / height;
+        transpose((sums, count), [height, count], (outputs, height));
+    }
+
     fn add_bias(&self, outputs: &mut [T]) {
         if let Some(bias) = &self.bias {
             for sample in outputs.chunks_mut(self.output.size()) {
@@ -85,7 +96,8 @@ impl<T: Number> FullyConnected<T> {
         }
     }
 
-    /// Adds the products of some samples to a tree, part by part.
+    /// Adds the products of some samples to a tree, part by part. The products are transposed, with one row per output: then
+    /// the few inputs are rearranged for vector registers, and the many weights are read as they are stored.
     fn multiply_parts(&self, inputs: &[T], tree: &mut TreeSum<T>) {
         let (width, height) = (self.input.size(), self.output.size());
         let count = inputs.len() / width.max(1);
@@ -93,7 +105,7 @@ impl<T: Number> FullyConnected<T> {
             let form_term = |into: OutputMode, term: &mut [T]| {
                 multiply(
                     into,
-                    (term, MatrixLayout::new(count, height)),
+                    (term, MatrixLayout::new(height, count).transposed()),
                     (
                         inputs.get(part.start..).unwrap_or_default(),
                         MatrixLayout::new(count, part.len()).strided(width, 1),
@@ -119,7 +131,7 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
         if pass.exact && pass.sums.place().1 > 1 {
             let mut tree = TreeSum::new(outputs.len());
             self.multiply_parts(inputs, &mut tree);
-            outputs.copy_from_slice(&tree.total_over(pass.sums)?);
+            self.store_outputs(&tree.total_over(pass.sums)?, outputs);
             self.add_bias(outputs);
             return Ok(());
         }
@@ -128,7 +140,7 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
                 let first = (first + block * SAMPLES) * width;
                 let mut tree = TreeSum::new(outputs.len());
                 self.multiply_parts(&inputs[first..first + outputs.len() / height * width], &mut tree);
-                outputs.copy_from_slice(&tree.total());
+                self.store_outputs(&tree.total(), outputs);
             }
         });
         pass.sums.sum(outputs)?;
@@ -145,7 +157,7 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
         input_error: Option<&mut [T]>,
     ) -> Result<()> {
         let (width, height) = (self.input.size(), self.output.size());
-        let samples = pass.row_samples(height, (inputs, width), (error, height))?;
+        let samples = pass.row_samples(height, (inputs, width), (error, height), &mut self.gathered)?;
         let rows = samples.rows.len();
         if let Some(bias) = &mut self.bias {
             pass.store_rows(&samples, bias, |gradient| {
@@ -172,7 +184,7 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
                     OutputMode::Replace,
                     (gradient, MatrixLayout::new(count, width)),
                     (errors, MatrixLayout::new(batch, count).strided(rows, 1).transposed()),
-                    (&samples.inputs, MatrixLayout::new(batch, width)),
+                    (samples.inputs, MatrixLayout::new(batch, width)),
                 );
             });
         })?;

@@ -137,9 +137,10 @@ impl<T: Number> LocalFilter<T> {
     /// Computes the weight gradient from inputs and output errors.
     pub(crate) fn correlate(&mut self, pass: &Pass<'_, T>, inputs: &[T], error: &[T]) -> Result<()> {
         let (size, height, area) = (self.columns.input.size(), self.columns.height(), self.output.area());
-        let samples = pass.row_samples(self.output.maps, (inputs, size), (error, self.output.size()))?;
+        let (inputs, errors, mut buffer) = ((inputs, size), (error, self.output.size()), Vec::new());
+        let samples = pass.row_samples(self.output.maps, inputs, errors, &mut buffer)?;
         let (count, maps) = (samples.inputs.len() / size, samples.rows.len());
-        let (columns, seen) = (self.gathered(&samples.inputs), self.seen(count));
+        let (columns, seen) = (self.gathered(samples.inputs), self.seen(count));
         pass.store_rows(&samples, &mut self.weights, |gradient| {
             threads::samples(pass.threads, gradient, area * height, |first, gradient| {
                 let rows = gradient.len() / (area * height);

@@ -83,8 +83,8 @@ pub trait Sums<T>: Sync {
     fn add(&self, values: &mut [f64]) -> Result<()>;
     /// Replaces each value by its maximum over the ranks.
     fn largest(&self, values: &mut [f64]) -> Result<()>;
-    /// The values of all ranks, concatenated in rank order; `counts` has the number of values of each rank.
-    fn gather(&self, values: &[T], counts: &[usize]) -> Result<Vec<T>>;
+    /// Concatenates the values of all ranks in rank order, in `all`; `counts` has the number of values of each rank.
+    fn gather(&self, values: &[T], all: &mut [T], counts: &[usize]) -> Result<()>;
     /// All-gather of integers, with the same number on each rank.
     fn gather_whole(&self, values: &[i64]) -> Result<Vec<i64>>;
     /// All-to-all: sends `sent[i]` consecutive values to rank i, and returns the concatenated values received, `received[i]`
@@ -123,8 +123,9 @@ impl<T: Number> Sums<T> for Alone {
         Ok(())
     }
 
-    fn gather(&self, values: &[T], _: &[usize]) -> Result<Vec<T>> {
-        Ok(values.to_vec())
+    fn gather(&self, values: &[T], all: &mut [T], _: &[usize]) -> Result<()> {
+        all.copy_from_slice(values);
+        Ok(())
     }
 
     fn gather_whole(&self, values: &[i64]) -> Result<Vec<i64>> {

@@ -18,7 +18,7 @@ pub(super) struct RowSamples<'a, T: Clone> {
     pub(super) rows: Range<usize>,
     /// The index of the first sample in the global batch.
     pub(super) first: usize,
-    pub(super) inputs: Cow<'a, [T]>,
+    pub(super) inputs: &'a [T],
     /// The errors of the outputs that belong to these rows.
     pub(super) errors: Cow<'a, [T]>,
 }
@@ -30,22 +30,32 @@ impl<T: Number> Pass<'_, T> {
     }
 
     /// The samples for this rank's part of a gradient with `count` rows. Inputs and errors are given with the size of a
-    /// sample; the outputs of a row are consecutive. If the ranks divide the rows, all of them must call this together.
+    /// sample; the outputs of a row are consecutive. If the ranks divide the rows, all of them must call this together, and the
+    /// inputs of all ranks are in `buffer`, which never shrinks: growing it again would fill it with zeros.
     pub(super) fn row_samples<'a>(
         &self,
         count: usize,
         (inputs, input_size): (&'a [T], usize),
         (errors, error_size): (&'a [T], usize),
+        buffer: &'a mut Vec<T>,
     ) -> Result<RowSamples<'a, T>> {
         if !self.divides_rows() {
-            let (inputs, errors) = (inputs.into(), errors.into());
-            return Ok(RowSamples { count, rows: 0..count, first: self.first, inputs, errors });
+            return Ok(RowSamples {
+                count,
+                rows: 0..count,
+                first: self.first,
+                inputs,
+                errors: errors.into(),
+            });
         }
         let (rank, ranks) = self.gradients.place();
         let batches = self.gradients.gather_whole(&[self.batch as i64])?;
         let counts =
             |size: usize| -> Vec<usize> { batches.iter().map(|samples| *samples as usize * size).collect() };
-        let inputs = self.gradients.gather(inputs, &counts(input_size))?;
+        let received = counts(input_size);
+        let length = received.iter().sum();
+        buffer.resize(buffer.len().max(length), T::ZERO);
+        self.gradients.gather(inputs, &mut buffer[..length], &received)?;
         let (parts, width) = (Partition::balanced(count, ranks), error_size / count);
         let mut parted = Vec::with_capacity(errors.len());
         for rows in (0..ranks).map(|rank| parts.range(rank)) {
@@ -55,7 +65,7 @@ impl<T: Number> Pass<'_, T> {
         let sent: Vec<usize> = parts.sizes().iter().map(|rows| self.batch * rows * width).collect();
         let rows = parts.range(rank);
         let errors = self.gradients.exchange(&parted, &sent, &counts(rows.len() * width))?;
-        Ok(RowSamples { count, rows, first: 0, inputs: inputs.into(), errors: errors.into() })
+        Ok(RowSamples { count, rows, first: 0, inputs: &buffer[..length], errors: errors.into() })
     }
 
     /// Stores the gradient of a weight: `work` computes the rows of this rank. A rank that updates these rows alone needs no
@@ -75,7 +85,6 @@ impl<T: Number> Pass<'_, T> {
         let mut own = vec![T::ZERO; samples.rows.len() * width];
         work(&mut own);
         let counts: Vec<usize> = parts.sizes().iter().map(|rows| rows * width).collect();
-        weight.gradient.copy_from_slice(&self.gradients.gather(&own, &counts)?);
-        Ok(())
+        self.gradients.gather(&own, &mut weight.gradient, &counts)
     }
 }
