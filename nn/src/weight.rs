@@ -65,6 +65,9 @@ pub(crate) struct UpdateShards {
 }
 
 impl UpdateShards {
+    /// Weights of at most this many elements are updated by every rank: a call that gathers them would take longer.
+    pub(crate) const SMALL: usize = 1 << 15;
+
     /// The share of a rank in the rows of a weight, as evenly divided as possible.
     pub(crate) fn new(rows: usize, rank: usize, ranks: usize) -> UpdateShards {
         UpdateShards { rows: Partition::balanced(rows, ranks), rank }

@@ -165,10 +165,11 @@ impl<T: Number> Builder<'_, T> {
         })
     }
 
-    /// Divides the update of a weight between the ranks that hold it, if each of them computes the gradients of some rows.
+    /// Divides the update of a weight between the ranks that hold it, if each of them computes the gradients of some rows
+    /// and the weight is large.
     fn shard_update(&self, weight: Weight<T>, rows: usize) -> Weight<T> {
         let data = &self.topology.data.group;
-        if !self.exact || data.size() == 1 {
+        if !self.exact || data.size() == 1 || weight.size() <= UpdateShards::SMALL {
             return weight;
         }
         weight.sharded(UpdateShards::new(rows, data.rank(), data.size()))
@@ -178,7 +179,6 @@ impl<T: Number> Builder<'_, T> {
         let input = sharding.global_shape();
         let weights: Weight<T> = spec.weight(self.seed, "weights", input, output);
         let bias = spec.bias.map(|value| spec.vector("bias", output.maps, value, Spread::Whole));
-        let bias = bias.map(|bias| self.shard_update(bias, output.maps));
         let topology = self.topology;
         if topology.spatial.group.size() == 1 {
             let weights = self.shard_update(weights, output.maps);

@@ -192,43 +192,14 @@ impl Topology {
         Ok(())
     }
 
-    /// Sends this rank's rows of the weights that the ranks have updated in parts, in layers from `lowest` on, and receives
-    /// the others'. Small weights are fused into one call, in the buffer `all`.
-    pub(crate) fn gather_updates<T: Number>(
-        &self,
-        network: &mut Network<T>,
-        lowest: usize,
-        all: &mut Vec<T>,
-    ) -> Result<()> {
-        let (mut own, mut small) = (Vec::new(), Vec::new());
-        let mut totals = vec![0; self.data.group.size()];
+    /// Gathers the rows of weights whose update the ranks have divided, in layers from `lowest` on.
+    pub(crate) fn gather_updates<T: Number>(&self, network: &mut Network<T>, lowest: usize) -> Result<()> {
         let weights = network.layers()[lowest..].iter_mut().flat_map(|layer| layer.weights());
         for weight in weights {
             let Some(shards) = &weight.shards else { continue };
-            let (range, counts) = (weight.updated(), shards.counts(weight.values.len()));
-            if weight.values.len() > FUSION_LIMIT {
-                let bytes = bytemuck::cast_slice_mut(&mut weight.values);
-                self.comm
-                    .collective(|| self.data.group.raw().all_gather_in_place(bytes, &counts, T::DTYPE))?;
-                continue;
-            }
-            own.extend_from_slice(&weight.values[range]);
-            totals.iter_mut().zip(&counts).for_each(|(total, count)| *total += count);
-            small.push((&mut weight.values, counts));
-        }
-        if small.is_empty() {
-            return Ok(());
-        }
-        all.resize(totals.iter().sum(), T::ZERO);
-        self.comm.collective(|| self.data.group.all_gather_varied(&own, all, &totals))?;
-        let mut rest = &all[..];
-        for rank in 0..totals.len() {
-            for (values, counts) in &mut small {
-                let start: usize = counts[..rank].iter().sum();
-                let (part, others) = rest.split_at(counts[rank]);
-                values[start..start + part.len()].copy_from_slice(part);
-                rest = others;
-            }
+            let counts = shards.counts(weight.values.len());
+            let bytes = bytemuck::cast_slice_mut(&mut weight.values);
+            self.comm.collective(|| self.data.group.raw().all_gather_in_place(bytes, &counts, T::DTYPE))?;
         }
         Ok(())
     }

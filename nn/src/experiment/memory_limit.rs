@@ -8,6 +8,7 @@ use crate::layers::Activation;
 use crate::memory;
 use crate::models::Phase;
 use crate::shape::Shape;
+use crate::weight::UpdateShards;
 
 /// A lower bound on each rank's share of a run.
 pub(crate) struct RankShare<'a> {
@@ -15,7 +16,7 @@ pub(crate) struct RankShare<'a> {
     pub(crate) ranks: usize,
     /// The samples per rank in a batch.
     pub(crate) samples: usize,
-    /// The number of ranks that divide the update of a fully connected layer.
+    /// The number of ranks that divide the update of a large fully connected layer.
     pub(crate) updaters: usize,
     /// The values per rank of a shape that is divided within a spatial group.
     pub(crate) part: Box<dyn Fn(Shape) -> usize + 'a>,
@@ -46,7 +47,8 @@ impl Experiment {
             let (weights, updated) = match layer.kind {
                 LayerKind::FullyConnected { outputs } => {
                     let rows = |outputs: usize| outputs.saturating_mul((share.part)(input));
-                    (rows(outputs), rows(outputs / share.updaters))
+                    let updaters = if weights > UpdateShards::SMALL { share.updaters } else { 1 };
+                    (rows(outputs), rows(outputs / updaters))
                 }
                 // Local filters are stored where their outputs are computed.
                 LayerKind::Local { .. } if divided => {

@@ -96,6 +96,59 @@ impl<T: Number> FullyConnected<T> {
         }
     }
 
+    /// Computes the gradients. If the ranks divide them, each computes the rows of some outputs.
+    fn learn_by_rows(&mut self, pass: &Pass<'_, T>, inputs: &[T], error: &[T]) -> Result<()> {
+        let (width, height) = (self.input.size(), self.output.size());
+        let samples = pass.row_samples(height, (inputs, width), (error, height), &mut self.gathered)?;
+        let rows = samples.rows.len();
+        if let Some(bias) = &mut self.bias {
+            pass.store_rows(&samples, bias, |gradient| {
+                sum_samples(samples.first, &samples.errors, gradient)
+            })?;
+        }
+        if width == 0 {
+            return Ok(());
+        }
+        pass.store_rows(&samples, &mut self.weights, |gradient| {
+            let batch = samples.inputs.len() / width;
+            // Threads divide the rows of the weights, so that every element is one sum over the batch.
+            threads::samples(pass.threads, gradient, width, |first, gradient| {
+                let count = gradient.len() / width;
+                let errors = samples.errors.get(first..).unwrap_or_default();
+                multiply(
+                    OutputMode::Replace,
+                    (gradient, MatrixLayout::new(count, width)),
+                    (errors, MatrixLayout::new(batch, count).strided(rows, 1).transposed()),
+                    (samples.inputs, MatrixLayout::new(batch, width)),
+                );
+            });
+        })
+    }
+
+    /// Computes the gradients of a small layer with fewer outputs than inputs, which the ranks divide: each computes the
+    /// columns of some inputs, and needs the errors of all samples instead of the inputs, which are more.
+    fn learn_by_columns(&mut self, pass: &Pass<'_, T>, inputs: &[T], error: &[T]) -> Result<()> {
+        let (width, height) = (self.input.size(), self.output.size());
+        // The columns are the rows of the transposed gradient, in which inputs and errors change places.
+        let samples = pass.row_samples(width, (error, height), (inputs, width), &mut self.gathered)?;
+        let (errors, inputs, columns) = (samples.inputs, &samples.errors, samples.rows.len());
+        if let Some(bias) = &mut self.bias {
+            sum_samples(samples.first, errors, &mut bias.gradient);
+        }
+        let batch = errors.len() / height;
+        let mut turned = vec![T::ZERO; width * height];
+        pass.gather_rows(&samples, &mut turned, |gradient| {
+            multiply(
+                OutputMode::Replace,
+                (gradient, MatrixLayout::new(columns, height)),
+                (inputs, MatrixLayout::new(batch, columns).transposed()),
+                (errors, MatrixLayout::new(batch, height)),
+            );
+        })?;
+        transpose((&turned, height), [width, height], (&mut self.weights.gradient, width));
+        Ok(())
+    }
+
     /// Adds the products of some samples to a tree, part by part. The products are transposed, with one row per output: then
     /// the few inputs are rearranged for vector registers, and the many weights are read as they are stored.
     fn multiply_parts(&self, inputs: &[T], tree: &mut TreeSum<T>) {
@@ -119,6 +172,17 @@ impl<T: Number> FullyConnected<T> {
             tree.push_with(self.first + number, accumulates_once(part.len()), form_term);
         }
     }
+}
+
+/// The sum of vectors, one for each sample from `first` on, as a tree.
+fn sum_samples<T: Number>(first: usize, vectors: &[T], total: &mut [T]) {
+    let mut sums = TreeSum::new(total.len());
+    for (sample, vector) in vectors.chunks(total.len().max(1)).enumerate() {
+        let mut term = sums.spare_term();
+        term.copy_from_slice(vector);
+        sums.push(first + sample, term);
+    }
+    total.copy_from_slice(&sums.total());
 }
 
 impl<T: Number> Layer<T> for FullyConnected<T> {
@@ -157,37 +221,14 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
         input_error: Option<&mut [T]>,
     ) -> Result<()> {
         let (width, height) = (self.input.size(), self.output.size());
-        let samples = pass.row_samples(height, (inputs, width), (error, height), &mut self.gathered)?;
-        let rows = samples.rows.len();
-        if let Some(bias) = &mut self.bias {
-            pass.store_rows(&samples, bias, |gradient| {
-                let mut sums = TreeSum::new(rows);
-                for (sample, error) in samples.errors.chunks(rows.max(1)).enumerate() {
-                    let mut term = sums.spare_term();
-                    term.copy_from_slice(error);
-                    sums.push(samples.first + sample, term);
-                }
-                gradient.copy_from_slice(&sums.total());
-            })?;
+        match pass.divides_rows() && self.weights.shards.is_none() && width > height {
+            true => self.learn_by_columns(pass, inputs, error)?,
+            false => self.learn_by_rows(pass, inputs, error)?,
         }
         // A rank without inputs has no weights.
         if width == 0 {
             return Ok(());
         }
-        pass.store_rows(&samples, &mut self.weights, |gradient| {
-            let batch = samples.inputs.len() / width;
-            // Threads divide the rows of the weights, so that every element is one sum over the batch.
-            threads::samples(pass.threads, gradient, width, |first, gradient| {
-                let count = gradient.len() / width;
-                let errors = samples.errors.get(first..).unwrap_or_default();
-                multiply(
-                    OutputMode::Replace,
-                    (gradient, MatrixLayout::new(count, width)),
-                    (errors, MatrixLayout::new(batch, count).strided(rows, 1).transposed()),
-                    (samples.inputs, MatrixLayout::new(batch, width)),
-                );
-            });
-        })?;
         if let Some(input_error) = input_error {
             let weights = &self.weights.values;
             threads::samples(pass.threads, input_error, width, |first, input_error| {

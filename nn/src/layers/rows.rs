@@ -25,7 +25,7 @@ pub(super) struct RowSamples<'a, T: Clone> {
 
 impl<T: Number> Pass<'_, T> {
     /// Whether the ranks divide the rows of a gradient. Otherwise, each computes all rows from its own samples.
-    fn divides_rows(&self) -> bool {
+    pub(super) fn divides_rows(&self) -> bool {
         self.exact && self.gradients.place().1 > 1
     }
 
@@ -76,15 +76,30 @@ impl<T: Number> Pass<'_, T> {
         weight: &mut Weight<T>,
         work: impl FnOnce(&mut [T]),
     ) -> Result<()> {
-        if !self.divides_rows() || weight.shards.is_some() {
+        if weight.shards.is_some() {
             work(&mut weight.gradient);
             return Ok(());
         }
+        self.gather_rows(samples, &mut weight.gradient, work)
+    }
+
+    /// Gathers the rows of a gradient: `work` computes those of this rank. If the ranks divide the rows, all of them must
+    /// call this together.
+    pub(super) fn gather_rows(
+        &self,
+        samples: &RowSamples<'_, T>,
+        gradient: &mut [T],
+        work: impl FnOnce(&mut [T]),
+    ) -> Result<()> {
+        if !self.divides_rows() {
+            work(gradient);
+            return Ok(());
+        }
         let parts = Partition::balanced(samples.count, self.gradients.place().1);
-        let width = weight.gradient.len() / samples.count;
+        let width = gradient.len() / samples.count;
         let mut own = vec![T::ZERO; samples.rows.len() * width];
         work(&mut own);
         let counts: Vec<usize> = parts.sizes().iter().map(|rows| rows * width).collect();
-        self.gradients.gather(&own, &mut weight.gradient, &counts)
+        self.gradients.gather(&own, gradient, &counts)
     }
 }

@@ -59,7 +59,7 @@ impl<T: Number> Trainer<T> {
         let loss = self.network.value(&pass, &self.targets)?;
         self.network.update(epoch, lowest);
         if let Some(topology) = &topology {
-            let gathered = topology.gather_updates(&mut self.network, lowest, &mut self.gradients);
+            let gathered = topology.gather_updates(&mut self.network, lowest);
             self.finish_batch(gathered)?;
         }
         Ok(Costs { loss, wrong, sparsity: 0.0 })

@@ -55,6 +55,9 @@ model:
     - {type: fully_connected, outputs: 3, activation: logistic}
 ";
 
+/// Settings with which a layer of [`PERCEPTRON`] has many weights.
+const LARGE: &[&str] = &["data.shape=70", "model.layers.1.outputs=500"];
+
 const SPARSE: &str = "
 name: same
 epochs: 2
@@ -398,6 +401,13 @@ fn runs_have_the_same_bits_on_every_grid() {
         ["data=2", "h=1,w=2", "h=2,w=2", "data=2,h=3,w=1", "h=2,w=3", "h=3,w=3", "data=9", "h=13,w=1"];
     assert_bits("bits", CONVNET, &["precision=f32", "epochs=1"], &grids);
     assert_bits("bits-double", CONVNET, &["epochs=1"], &["h=2,w=3", "data=3,h=1,w=2"]);
+    // Weights so large that ranks with other samples divide their update.
+    assert_bits(
+        "bits-large",
+        PERCEPTRON,
+        &[&["precision=f32"], LARGE].concat(),
+        &["data=3", "data=2,v=2", "data=7"],
+    );
     assert_bits("bits-vector", PERCEPTRON, &["precision=f32"], &["v=2", "v=4", "data=3,v=2", "data=9"]);
     assert_bits(
         "bits-windows",
@@ -430,15 +440,17 @@ fn runs_have_the_same_bits_on_every_grid() {
 #[test]
 fn a_resumed_run_has_the_same_bits_on_another_grid() {
     let folder = Folder::new("resume-bits");
-    let settings = ["precision=f32".to_string(), "epochs=3".into(), "keep=100".into()];
-    let one = single(CONVNET, &settings, &folder.0.join("single"));
+    let mut settings = vec!["precision=f32".to_string(), "keep=100".into()];
+    settings.extend(LARGE.iter().map(|setting| setting.to_string()));
+    let one = single(PERCEPTRON, &settings, &folder.0.join("single"));
     let bytes = |path: &Path| std::fs::read(path).expect("it was saved");
-    // Ranks that divide updates among them hold parts of the optimiser state, some of them none.
-    for (before, after) in [("data=3", "data=9"), ("data=2,h=2,w=1", "data=2"), ("data=9", "data=3,h=1,w=2")]
+    // Ranks that divide updates among them hold parts of the optimiser state.
+    for (before, after) in
+        [("data=3", "data=7"), ("data=2,v=2", "data=2"), ("data=7", "data=3,v=2"), ("v=2", "data=2")]
     {
         let out = folder.0.join(before);
-        spread(CONVNET, &[&settings[..2], &["epochs=1".into()]].concat(), before, &out, false);
-        let resumed = spread(CONVNET, &settings, after, &out, true);
+        spread(PERCEPTRON, &[&settings[..], &["epochs=1".into()]].concat(), before, &out, false);
+        let resumed = spread(PERCEPTRON, &settings, after, &out, true);
         assert_eq!(resumed.metrics.len(), one.metrics.len());
         assert!(bytes(&one.checkpoint) == bytes(&resumed.checkpoint), "{before}, then {after}");
     }
