@@ -32,7 +32,7 @@ impl TorchEnvironment {
     }
 }
 
-/// A TCP port of the loopback interface that the kernel assigns to nobody else while this value lives.
+/// A TCP port of the loopback interface that the kernel assigns to no other process while this value lives.
 ///
 /// A rank can listen on it nevertheless: Linux lets sockets with `SO_REUSEADDR` share a port as long as only one of them
 /// listens, and every TCP server sets that option, to be restarted at once.
