@@ -223,25 +223,27 @@ class Function:
         ordered = [self._as_data(at, value) for at, value in enumerate(self._order(args, kwargs))]
         for position, (one, value) in enumerate(zip(self._inputs, ordered, strict=True)):
             if value._pool is not self._pool:
-                raise RuntimeError(
-                    f"{self.name}: input {position} ({one.name}) belongs to workers that were closed"
-                )
+                raise RuntimeError(f"{self._title(position)} belongs to workers that were closed")
             if one.dtype is not None and (value.dtype != one.dtype or value.ndim != one.ndim):
                 raise TypeError(
-                    f"{self.name}: input {position} ({one.name}) expected {one.dtype} with {one.ndim} axes, "
+                    f"{self._title(position)} expected {one.dtype} with {one.ndim} axes, "
                     f"received {value.dtype} with {value.ndim}"
                 )
         return ordered
 
+    def _title(self, position: int) -> str:
+        """What errors call an input."""
+        return f"{self.name}: input {position} ({self._inputs[position].name})"
+
     def _as_data(self, position: int, value: Any) -> Data:
         if isinstance(value, Data):
             return value
-        one = self._inputs[position] if position < len(self._inputs) else Input(None)
+        one = self._inputs[position]
         if isinstance(value, (np.ndarray, np.generic)):
             return data(value, var=one.variable, name=one.name)
         raise TypeError(
-            f"{self.name}: input {position} ({one.name}) expected Data or a NumPy array, received "
-            f"{type(value).__name__}; make it with build_inputs() or data()"
+            f"{self._title(position)} expected Data or a NumPy array, received {type(value).__name__}; "
+            "make it with build_inputs() or data()"
         )
 
     def _subset(self, wanted: Any) -> list[int] | None:
@@ -264,30 +266,24 @@ class Function:
             if chosen is not None:
                 raise ValueError("batch: expected a function with scattered inputs, received one without")
             return None, None
-        names = [one.name for one in self._inputs]
+        lengths = []
         for position, one in enumerate(scattered):
             if one.ndim == 0:
-                raise TypeError(
-                    f"{self.name}: input {position} ({names[position]}) expected an axis to scatter along"
-                )
-        full = [(names[at], one) for at, one in enumerate(scattered) if not one.minibatch]
+                raise TypeError(f"{self._title(position)} expected an axis to scatter along")
+            lengths.append(len(one))
         if chosen is None:
-            lengths = {len(one) for one in scattered}
-            if len(lengths) > 1:
-                raise ValueError(
-                    f"{self.name}: expected scattered inputs of one length, received "
-                    f"{[len(one) for one in scattered]}"
-                )
-            chosen = batches.Batch(0, lengths.pop())
-            if chosen.length == 0 and "avg" in self._definition.output_modes:
+            if min(lengths) != max(lengths):
+                raise ValueError(f"{self.name}: expected scattered inputs of one length, received {lengths}")
+            if lengths[0] == 0 and "avg" in self._definition.output_modes:
                 raise ValueError(f"{self.name}: expected at least one row to average over, received none")
-        for name, one in full:
-            chosen.check(len(one), f"input {name}")
+            return edges(0, lengths[0], self._pool.member.size), None
         for position, one in enumerate(scattered):
-            if one.minibatch and len(one) < chosen.length:
+            if not one.minibatch:
+                chosen.check(lengths[position], f"input {self._inputs[position].name}")
+            elif lengths[position] < chosen.length:
                 raise ValueError(
-                    f"{self.name}: input {position} ({names[position]}) is a minibatch and expected at least "
-                    f"{chosen.length} rows, received {len(one)}"
+                    f"{self._title(position)} is a minibatch and expected at least {chosen.length} rows, "
+                    f"received {lengths[position]}"
                 )
         rows = None if chosen.rows is None else self._pool.copy_to_arena(chosen.rows)
         return edges(chosen.start, chosen.stop, self._pool.member.size), rows
