@@ -106,7 +106,7 @@ mod tests {
         let declared: Vec<(u8, &str)> =
             (0..=u8::MAX).filter_map(|number| Some((number, Verb(number).descriptor()?.name))).collect();
         let numbers = "1 barrier, 2 broadcast, 3 scatter, 4 gather, 5 all_gather, 6 reduce, 7 all_reduce, \
-            8 reduce_scatter, 9 all_to_all, 10 send, 11 group, 12 recv, 13 nothing any more, 14 scan, \
+            8 reduce_scatter, 9 all_to_all, 10 send, 11 group, 12 recv, 13 nothing any more, 14 scan, 15 init, \
             20 halo forward, 21 halo adjoint, 22 halo end, 23 halo forward in CUDA memory, 24 halo adjoint in CUDA memory, \
             30 the first use of tables, 31 new table, 32 save, 33 load, 34 a table's get, 35 a table's add";
         let words: Vec<String> = declared.iter().map(|(number, name)| format!("{number} {name}")).collect();

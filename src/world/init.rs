@@ -148,7 +148,10 @@ impl World {
         if let Some(endpoint) = &self.state().endpoint {
             endpoint.all_attached();
         }
-        group.message_call(verbs::GROUP, |call| group.hierarchy(call).map(drop))?;
+        group.message_call(verbs::INIT, |call| group.hierarchy(call).map(drop))?;
+        if let Some(endpoint) = &self.state().endpoint {
+            endpoint.own_slot().clear_activity();
+        }
         if let Some(process) = process {
             process.leave(0);
         }

@@ -98,6 +98,24 @@ fn a_late_rank_is_named_with_its_activity() {
     }
 }
 
+/// Rank 1 has made no call yet.
+pub fn silent(world: &World) {
+    if world.rank() == 1 {
+        std::thread::sleep(LIMIT);
+        return;
+    }
+    let impatient = world.group().with_timeout(Duration::from_millis(300));
+    let error = impatient.barrier().unwrap_err().to_string();
+    assert!(error.contains("computing for") && error.contains(" s since init"), "{error}");
+}
+
+#[test]
+fn a_rank_that_has_made_no_call_computes_since_init() {
+    let mut job = Job::start(2, "silent");
+    let ending = job.end_of(0);
+    assert!(ending.status.success(), "{}", ending.output);
+}
+
 /// Rank 0 leaves; the other rank detects it.
 pub fn early(world: &World) {
     if world.rank() == 1 {

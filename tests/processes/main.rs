@@ -28,6 +28,7 @@ fn rank() {
         "conformance" => conformance::run(world.group()).unwrap(),
         "endless" => endings::endless(&world),
         "absent" => endings::absent(&world),
+        "silent" => endings::silent(&world),
         "impatient" => endings::impatient(&world),
         "halo" => halo::endless(&world),
         "halo conformance" => halo::every_case(&world),

@@ -86,6 +86,11 @@ impl PeerSlot {
         self.inside.store(u32::from(inside), Ordering::Release);
     }
 
+    /// Publishes that this rank has joined and made no call yet.
+    pub fn clear_activity(&self) {
+        self.set_activity(Verb::from_number(0), 0, 0, false);
+    }
+
     pub fn activity(&self) -> CallActivity {
         let inside = self.inside.load(Ordering::Acquire) == 1;
         let verb = self.verb.load(Ordering::Relaxed) as u8;
