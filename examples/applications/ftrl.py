@@ -4,7 +4,7 @@
     unisono run -n 4 -- examples/applications/ftrl.py train.txt --format criteo --test test.txt --save model
 
 Each worker reads its own part of the file; the weights are in a table that all share. The rule is that of
-McMahan and others 2013, "Ad click prediction: a view from the trenches". Without a file, one is generated.
+McMahan and others 2013, "Ad click prediction: a view from the trenches". Without a file, it generates one.
 """
 
 import argparse
@@ -18,6 +18,9 @@ from clicks import Generated, area_under_curve
 
 import unisono as uni
 from unisono.samples import SparseBatch, read_criteo, read_libsvm
+
+# Generated ids of each category.
+ROWS = 10_000
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("data", type=Path, nargs="?", help="the training samples")
@@ -36,10 +39,10 @@ parser.add_argument("--save", help="a folder for the table")
 parser.add_argument("--least", type=float, default=0.0, help="the area under the curve that must be reached")
 
 
-def write_generated(path: Path, count: int = 50_000) -> None:
-    """Writes generated samples in LIBSVM's format: an id for each category, and its value 1."""
-    numbers, ids, clicked = Generated(1000).samples(0, count)
-    ids = ids + 1000 * np.arange(ids.shape[1]) + numbers.shape[1]
+def write_generated(path: Path, batch: int, count: int) -> None:
+    """Writes generated samples in LIBSVM's format: numbers, and an id with the value 1 for each category."""
+    numbers, ids, clicked = Generated(ROWS).samples(batch, count)
+    ids = ids + ROWS * np.arange(ids.shape[1]) + numbers.shape[1]
     with path.open("w") as file:
         for label, values, row in zip(clicked, numbers, ids, strict=True):
             features = [f"{at}:{value:.4g}" for at, value in enumerate(values)]
@@ -57,8 +60,9 @@ def main() -> None:
     world = uni.init()
     with TemporaryDirectory() as folder:
         if options.data is None:
-            options.data = Path(folder) / "generated.txt"
-            write_generated(options.data)
+            options.data, options.test = Path(folder) / "train.txt", Path(folder) / "test.txt"
+            write_generated(options.data, 0, 50_000)
+            write_generated(options.test, 1, 10_000)
         train(options, world)
 
 

@@ -26,7 +26,8 @@ pub(super) struct LineReader {
 impl LineReader {
     /// Opens one of `parts` parts: each line belongs to the part in which it begins.
     pub(super) fn open(path: &Path, part: usize, parts: usize) -> Result<LineReader> {
-        let failure = |error| Error::io("read", path.display(), error, "give the path of a text file");
+        let failure =
+            |error| Error::io("read", path.display().to_string(), error, "give the path of a text file");
         let file = File::open(path).map_err(failure)?;
         let metadata = file.metadata().map_err(failure)?;
         if !metadata.is_file() {
@@ -67,8 +68,9 @@ impl LineReader {
         self.last = self.position;
         let limit = LONGEST_LINE as u64 + 1;
         let read = self.file.by_ref().take(limit).read_until(b'\n', &mut self.line);
-        let count = read
-            .map_err(|error| Error::io("read", self.path.display(), error, "check the disk and the file"))?;
+        let count = read.map_err(|error| {
+            Error::io("read", self.path.display().to_string(), error, "check the disk and the file")
+        })?;
         self.position += count as u64;
         if count > LONGEST_LINE {
             return Err(self
