@@ -24,8 +24,8 @@ mod weight;
 
 pub use cost::Cost;
 pub use data::{
-    Array, Arrays, DataSet, Inputs, Picture, Source, Split, Store, Stored, Targets, Values, decode_png,
-    encode_png, read_npy, write_npy,
+    Array, Arrays, DataSet, FeatureIds, Inputs, Picture, Source, SparseFormat, SparseReader, SparseSamples,
+    Split, Store, Stored, Targets, Values, decode_png, encode_png, read_npy, write_npy,
 };
 pub use distributed::{Arrangement, Failure, Mode};
 pub use experiment::{

@@ -50,6 +50,11 @@ PAGES: dict[str, tuple[str, str, list[str | tuple[str, list[str]]]]] = {
         "[Tables](../../docs/guide/tables.md), [updaters](../../docs/guide/updaters.md)",
         [*(f"unisono.{name}" for name in TABLES), ("unisono.tables", TABLES)],
     ),
+    "samples": (
+        "Sparse samples",
+        "[Click prediction](../../docs/guide/click-prediction.md)",
+        [("unisono.samples", [])],
+    ),
     "parameters": (
         "Parameter managers",
         "[Frameworks](../../docs/guide/frameworks.md)",

@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 TOUR = str(ROOT / "examples/collectives/tour.py")
 IRIS = str(ROOT / "experiments/iris.yaml")
+CLICKS = str(ROOT / "examples/applications/ftrl.py")
 REGRESSION = str(ROOT / "examples/tables/logistic_regression.py")
 OPENMPI = ["--oversubscribe", "--bind-to", "none"]
 
@@ -82,6 +83,31 @@ def test_logistic_regression(workers: int, consistency: str) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
     assert len(re.findall(r"epoch \d: test error +[\d.]+%", result.stdout)) == 3, result.stdout
     assert f"{'4 workers' if workers == 4 else '1 worker'}, {consistency}: test error" in result.stdout
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_click_prediction(workers: int, tmp_path: Path) -> None:
+    """Workers read a third of the samples each, learn the same model, and save it."""
+    launcher = [] if workers == 1 else ["-m", "unisono", "run", "-n", str(workers), "--"]
+    model = tmp_path / "model"
+    options = ["--passes", "2", "--least", "0.7", "--save", str(model)]
+    command = [sys.executable, *launcher, CLICKS, *options]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "100,000 samples in" in result.stdout, result.stdout
+    (used,) = re.findall(r"weights that are not zero: ([\d,]+)", result.stdout)
+    # L1 regularisation leaves most of the 260,000 features without a weight.
+    assert 1000 < int(used.replace(",", "")) < 130_000, result.stdout
+    assert model.is_dir()
+
+
+def test_click_prediction_names_a_damaged_line(tmp_path: Path) -> None:
+    """The program ends with the line's number."""
+    path = tmp_path / "clicks.txt"
+    path.write_text("1 3:1\n0 4:x\n")
+    result = subprocess.run([sys.executable, CLICKS, str(path)], capture_output=True, text=True, timeout=900)
+    assert result.returncode == 1
+    assert f'a finite number as value, received "x" ({path}:2)' in result.stderr, result.stderr
 
 
 def trained(launcher: list[str], out: Path, mode: str = "data", **variables: str) -> bytes:

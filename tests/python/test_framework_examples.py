@@ -18,9 +18,17 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "examples/frameworks"
 SCRIPTS = sorted(path.with_name(path.name.replace("_unisono", "")) for path in FOLDER.glob("*/*_unisono.py"))
+RECOMMENDER = ROOT / "examples/applications/dlrm.py"
 SEGMENTATION = ROOT / "examples/halos/segmentation.py"
 # The packages that the scripts of a folder need.
-NEEDS = {"pytorch": "torch", "pytensor": "pytensor", "keras": "keras", "jax": "jax", "halos": "torch"}
+NEEDS = {
+    "pytorch": "torch",
+    "pytensor": "pytensor",
+    "keras": "keras",
+    "jax": "jax",
+    "halos": "torch",
+    "applications": "torch",
+}
 
 
 def run(script: Path, workers: int | None, *arguments: str) -> str:
@@ -51,7 +59,7 @@ def test_digits(script: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "script", [*SCRIPTS, SEGMENTATION], ids=lambda path: f"{path.parent.name}-{path.stem}"
+    "script", [*SCRIPTS, SEGMENTATION, RECOMMENDER], ids=lambda path: f"{path.parent.name}-{path.stem}"
 )
 def test_only_marked_lines_differ(script: Path) -> None:
     """After its docstring, a script differs from its plain form only at marked lines."""
@@ -63,6 +71,17 @@ def test_only_marked_lines_differ(script: Path) -> None:
     assert changes
     for _, _, _, begin, end in changes:
         assert any("# UNISONO:" in line for line in ours[max(0, begin - 1) : end]), ours[begin:end]
+
+
+def test_recommender() -> None:
+    """A model with rows in a table learns as much as with PyTorch's optimizers, on any number of workers."""
+    options = ["--rows", "300", "--batch", "256", "--steps", "150", "--rate", "0.01"]
+    areas = []
+    for workers in (None, 1, 3):
+        script = RECOMMENDER.with_name("dlrm.py" if workers is None else "dlrm_unisono.py")
+        areas.append(float(re.findall(r"area under the curve: ([\d.]+)", run(script, workers, *options))[0]))
+    assert areas[0] > 0.7, areas
+    assert abs(areas[1] - areas[0]) < 0.03 and abs(areas[2] - areas[1]) < 0.01, areas
 
 
 def test_segmentation(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ mod out_of_place;
 mod pending;
 mod program;
 mod result_array;
+mod sparse_reader;
 mod table;
 mod table_options;
 mod tables;
@@ -61,6 +62,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<call_queue::CallQueue>()?;
     module.add_function(wrap_pyfunction!(call_interface::call_interface, module)?)?;
     module.add_class::<memory::Memory>()?;
+    module.add_class::<sparse_reader::SparseReader>()?;
     module.add_function(wrap_pyfunction!(program::main, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

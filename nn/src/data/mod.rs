@@ -14,6 +14,7 @@ mod npz;
 mod number_type;
 mod png;
 mod records;
+mod sparse;
 mod split;
 mod store;
 mod synthetic;
@@ -22,6 +23,7 @@ pub use arrays::Arrays;
 pub use npy::{Array, Values, read as read_npy, write as write_npy};
 pub(crate) use npz::read as read_npz;
 pub use png::{Picture, decode as decode_png, encode as encode_png};
+pub use sparse::{FeatureIds, SparseFormat, SparseReader, SparseSamples};
 pub use split::{Inputs, Split, Targets};
 pub use store::{Store, Stored};
 

@@ -12,6 +12,7 @@ __all__ = [
     "Layout",
     "Memory",
     "Pending",
+    "SparseReader",
     "Table",
     "Tables",
     "World",
@@ -67,6 +68,14 @@ class Job:
     def environment(self, rank: int) -> dict[str, str]: ...
     def join(self, rank: int, timeout: float | None) -> World: ...
     def rank_ended(self, rank: int) -> None: ...
+
+@final
+class SparseReader:
+    def __new__(
+        cls, path: str, criteo: bool, hash_bits: int | None, part: int, parts: int
+    ) -> SparseReader: ...
+    def read(self, count: int) -> tuple[Any, Any, Any, Any]: ...
+    def progress(self) -> tuple[int, int]: ...
 
 @final
 class Group:
