@@ -16,7 +16,7 @@
 pub struct Stream(u64);
 
 /// Stafford's variant 13 of the SplitMix64 finaliser: every input bit changes half of the output bits.
-fn mix(mut bits: u64) -> u64 {
+pub(crate) fn mix(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ (bits >> 31)

@@ -10,6 +10,8 @@ use std::path::Path;
 use line_reader::LineReader;
 use unisono::{Error, Result};
 
+use crate::random::mix;
+
 /// Sparse samples, as in a matrix in compressed sparse rows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SparseSamples {
@@ -69,12 +71,7 @@ pub struct FeatureIds {
 impl FeatureIds {
     /// The id of a value in a column.
     fn hash(self, column: u64, value: u64) -> i64 {
-        let mut hash = value ^ column.wrapping_mul(0xD605_1CBF_8A3B_4E4D);
-        // Every bit of the input changes about half of the bits.
-        for multiplier in [0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB] {
-            hash = (hash ^ hash >> 31).wrapping_mul(multiplier);
-        }
-        ((hash ^ hash >> 31) >> (64 - self.hash_bits.unwrap_or(63))) as i64
+        (mix(value ^ mix(column + 1)) >> (64 - self.hash_bits.unwrap_or(63))) as i64
     }
 }
 

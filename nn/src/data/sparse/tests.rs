@@ -1,12 +1,13 @@
+use std::collections::HashSet;
 use std::fmt::Write;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use proptest::prelude::*;
 use unisono::testing::mutate;
 
 use super::*;
 use crate::fuzz::fuzz;
+use crate::random::Stream;
 
 const PLAIN: FeatureIds = FeatureIds { hash_bits: None };
 
@@ -152,42 +153,55 @@ fn a_file_without_lines_is_rejected_before_it_fills_the_memory() {
 
 const LINE: usize = 16 << 20;
 
-proptest! {
-    #[test]
-    fn parts_have_every_line_once(lines in prop::collection::vec(prop::collection::vec((0i64..1 << 40, -9i32..9), 0..6), 0..40), parts in 1usize..9, ends in any::<bool>()) {
+#[test]
+fn parts_have_every_line_once() {
+    for case in 0..60u64 {
+        let (stream, mut drawn) = (Stream::new(case, "lines"), 0);
+        let mut below = |limit: u64| {
+            drawn += 1;
+            stream.bits(drawn) % limit
+        };
         let mut contents = String::new();
         let mut expected = SparseSamples::default();
-        for (number, features) in lines.iter().enumerate() {
+        for number in 0..below(40) {
             write!(contents, "{number}").unwrap();
-            for (id, value) in features {
+            for _ in 0..below(6) {
+                let (id, value) = (below(1 << 40) as i64, below(18) as f32 - 9.0);
                 write!(contents, " {id}:{value}").unwrap();
-                expected.add(*id, *value as f32);
+                expected.add(id, value);
             }
             contents.push('\n');
             expected.end(number as f32);
         }
-        if !ends {
+        if case % 2 == 0 {
             contents.pop();
         }
         let text = Text::new(contents.as_bytes());
-        let mut together = SparseSamples::default();
-        for part in 0..parts {
-            let read = text.part(SparseFormat::Libsvm, PLAIN, part, parts).unwrap();
-            let before = together.ids.len() as i64;
-            together.labels.extend(&read.labels);
-            together.offsets.extend(read.offsets[1..].iter().map(|offset| offset + before));
-            together.ids.extend(&read.ids);
-            together.values.extend(&read.values);
+        for parts in [1, 2, 3, 8, contents.len() + 1] {
+            let mut together = SparseSamples::default();
+            for part in 0..parts {
+                let read = text.part(SparseFormat::Libsvm, PLAIN, part, parts).unwrap();
+                let before = together.ids.len() as i64;
+                together.labels.extend(&read.labels);
+                together.offsets.extend(read.offsets[1..].iter().map(|offset| offset + before));
+                together.ids.extend(&read.ids);
+                together.values.extend(&read.values);
+            }
+            assert_eq!(together, expected, "{parts} parts of {contents:?}");
         }
-        prop_assert_eq!(together, expected);
     }
+}
 
-    #[test]
-    fn hashes_have_the_number_of_bits_and_spread(bits in 1u32..=63, first in any::<u64>()) {
+#[test]
+fn hashes_have_the_number_of_bits_and_spread() {
+    for bits in 1..=63 {
         let ids = FeatureIds { hash_bits: Some(bits) };
-        let hashes: std::collections::HashSet<i64> = (0..64).map(|step| ids.hash(1, first.wrapping_add(step))).collect();
-        prop_assert!(hashes.iter().all(|hash| (0..1i64 << bits.min(62)).contains(hash) || bits == 63 && *hash >= 0));
-        prop_assert!(bits < 40 || hashes.len() == 64, "{} of 64 hashes differ", hashes.len());
+        for first in [0, 1 << 20, u64::MAX - 63] {
+            let hashes: HashSet<i64> = (0..64).map(|step| ids.hash(1, first + step)).collect();
+            assert!(hashes.iter().all(|hash| *hash >= 0 && hash >> (bits - 1) >> 1 == 0));
+            let least = if bits < 20 { 64.min(1 << bits) / 2 } else { 64 };
+            assert!(hashes.len() >= least, "{} of 64 hashes of {bits} bits differ", hashes.len());
+        }
     }
 }
 
