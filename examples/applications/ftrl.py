@@ -30,7 +30,7 @@ parser.add_argument(
 parser.add_argument("--format", choices=["libsvm", "criteo"], default="libsvm")
 parser.add_argument("--hash-bits", type=int, default=20, help="the table has 2**BITS weights")
 parser.add_argument("--passes", type=int, default=1)
-parser.add_argument("--batch", type=int, default=256, help="samples between two updates of a worker")
+parser.add_argument("--batch", type=int, default=1024, help="samples between two updates of a worker")
 parser.add_argument("--alpha", type=float, default=0.1, help="the learning rate")
 parser.add_argument("--beta", type=float, default=1.0)
 parser.add_argument("--l1", type=float, default=1.0, help="keeps weights of rare features at zero")
