@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # The wheel's sources. Kernels and experiments are among them: Rust includes them as text.
-SOURCES := $(shell find src nn cli bindings/python experiments -type f \
+SOURCES := $(wildcard cli/src/init/*) $(shell find src nn cli bindings/python experiments -type f \
 	\( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' -o -name '*.cu' -o -name '*.cpp' -o -name '*.yaml' \) \
 	-not -path '*/tests/*' 2>/dev/null) bindings/python/README.md Cargo.toml Cargo.lock
 NATIVE := bindings/python/python/unisono/_native.abi3.so
@@ -16,7 +16,7 @@ RANKS ?= 4
 HOSTS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour lib header pictures develop test test-gpu test-torch cluster check deny dist bench bench-peers soak fuzz docs site clean
+.PHONY: help demo tour lib install uninstall header pictures develop test test-gpu test-torch cluster check deny dist bench bench-peers soak fuzz docs site clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -38,9 +38,14 @@ tour: .venv/.wheel ## Builds, starts 4 ranks (RANKS=n for another number) and ru
 
 lib: ## Builds libunisono.so, libunisono.a and libmultiverso.so into target/release (FEATURES=cloud with object stores).
 	cargo build --release --package unisono-c $(if $(FEATURES),--features $(FEATURES))
-	@ln -f target/release/libunisono_c.so target/release/libunisono.so
-	@ln -f target/release/libunisono_c.a target/release/libunisono.a
-	@ln -sf libunisono.so target/release/libmultiverso.so
+	@scripts/name-library target/release target/release
+
+install: lib ## Installs the C library, the Lua modules and the program under PREFIX (/usr/local), in DESTDIR if set; PROGRAM=no leaves out the program.
+	$(if $(filter no,$(PROGRAM)),,cargo build --release --package unisono-cli)
+	@scripts/install
+
+uninstall: ## Removes what `make install` with the same PREFIX and DESTDIR installed.
+	@scripts/install uninstall
 
 header: ## Regenerates the C header from the source.
 	UNISONO_WRITE_HEADER=1 cargo test --quiet --package unisono-c --test header
