@@ -12,11 +12,13 @@ CARGO_DENY := 0.20.2
 # What the result of `make deny` depends on, and where it is recorded: building cargo-deny takes minutes.
 DENY_INPUTS := Cargo.lock deny.toml $(sort $(shell git ls-files '*Cargo.toml' 2>/dev/null))
 DENY_RECORD := requirements/dependencies.sha256
+# What is published as Rust crates; cargo orders them.
+CRATES := --workspace --exclude unisono-c --exclude unisono-python
 RANKS ?= 4
 HOSTS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour lib install uninstall header pictures develop test test-gpu test-torch cluster check deny dist bench bench-peers soak fuzz docs site clean
+.PHONY: help demo tour lib install uninstall header pictures develop test test-gpu test-torch cluster check deny dist crates release-check publish-crates publish-wheels bench bench-peers soak fuzz docs site clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -114,8 +116,21 @@ soak: .venv/.test .venv/.wheel ## Kills ranks at random times in 3000 jobs (SOAK
 fuzz: .venv/.test .venv/.wheel ## Feeds every parser a million damaged inputs (FUZZ=inputs for another number).
 	@$(BIN)/python scripts/fuzz.py $(or $(FUZZ),1000000)
 
-dist: .venv-dist/.dist ## Builds the wheel for Linux with glibc 2.17 or newer and the source archive into target/dist, checks them and tries the wheel in a fresh environment (FROM_SOURCE=1: the source archive, too).
+dist: .venv-dist/.dist ## Builds the wheel for Linux with glibc 2.17 or newer and the source archive into target/dist, checks them and tries the wheel in a fresh environment (FROM_SOURCE=1: the source archive, too; TARGET=aarch64-unknown-linux-gnu: a wheel for that machine instead).
 	@scripts/dist .venv-dist
+
+crates: ## Packs the Rust crates into target/package and builds each from its package alone (DIRTY=1 allows changes that are not committed).
+	cargo package $(CRATES) $(if $(DIRTY),--allow-dirty)
+
+release-check: .venv-dist/.dist .venv-docs/.site .venv/.check ## Checks everything that a release publishes and prints a table; TAG=v0.1.0 also compares the tag, ONLY=words selects steps.
+	@cargo fetch --quiet --locked
+	@.venv-dist/bin/python scripts/release $(if $(TAG),--tag $(TAG)) $(ONLY)
+
+publish-crates: ## Publishes the Rust crates in their order; needs CARGO_REGISTRY_TOKEN. DRY_RUN=1 only tries.
+	cargo publish $(CRATES) $(if $(DRY_RUN),--dry-run)
+
+publish-wheels: .venv-dist/.dist ## Publishes the wheels and the source archive in target/dist; needs TWINE_PASSWORD.
+	.venv-dist/bin/twine upload --non-interactive target/dist/*
 
 # Only libraries: the program has the same name as one of them, and its pages would replace that library's.
 docs: ## Builds the Rust documentation into target/doc.

@@ -95,7 +95,7 @@ fn the_commands_of_the_guide_run() {
     })
     .remove(0);
     assert!(ending.success, "{}", ending.output);
-    assert_eq!(ending.output.matches("rank 3 of 4: 4").count(), 2, "{}", ending.output);
+    assert_eq!(ending.output.matches("rank 3 of 4: 16").count(), 2, "{}", ending.output);
     for name in [".local/share/man/man1/unisono-run.1", ".local/share/bash-completion/completions/unisono"] {
         assert!(home.join(name).is_file(), "{name}");
     }
