@@ -15,7 +15,12 @@ from email.message import Message
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LICENCES = ("licenses/LICENSE-MIT", "licenses/LICENSE-APACHE")
+# The licence files of the package, and the files of the repository of which they are copies.
+LICENCES = {
+    "licenses/LICENSE-MIT": "LICENSE-MIT",
+    "licenses/LICENSE-APACHE": "LICENSE-APACHE",
+    "licenses/NOTICE-MNIST.md": "examples/data/mnist/README.md",
+}
 EXTRAS = {"torch", "jax", "keras", "pytensor", "functions", "zarr", "mpi", "all", "test", "docs"}
 # The number of a machine in the header of its libraries (ELF's e_machine).
 MACHINES = {"x86_64": 62, "aarch64": 183}
@@ -35,9 +40,9 @@ def problems_of_wheel(path: Path, machine: str) -> list[str]:
         needed += ["multiverso/__init__.py", "synkhronos/__init__.py"]
         needed += ["unisono/torch/distributed/native_backend.cpp"]
         found += [f"it lacks {name}" for name in needed if name not in names]
-        for name in LICENCES:
+        for name, original in LICENCES.items():
             inside = f"{info}/licenses/{name}"
-            if inside in names and wheel.read(inside) != (ROOT / Path(name).name).read_bytes():
+            if inside in names and wheel.read(inside) != (ROOT / original).read_bytes():
                 found.append(f"its {name} is not that of the repository")
         right = [tag.startswith("cp310-abi3-manylinux") and tag.endswith(f"_{machine}") for tag in tags]
         if not right or not all(right):

@@ -50,8 +50,13 @@ def test_a_package_without_its_native_module_gives_a_clear_error(tmp_path):
 
 
 def test_licence_files_are_those_of_the_repository():
-    for name in ("LICENSE-MIT", "LICENSE-APACHE"):
-        assert (BINDING / "licenses" / name).read_bytes() == (ROOT / name).read_bytes()
+    originals = {
+        "LICENSE-MIT": "LICENSE-MIT",
+        "LICENSE-APACHE": "LICENSE-APACHE",
+        "NOTICE-MNIST.md": "examples/data/mnist/README.md",
+    }
+    for name, original in originals.items():
+        assert (BINDING / "licenses" / name).read_bytes() == (ROOT / original).read_bytes()
         assert f"licenses/{name}" in project()
 
 
@@ -109,7 +114,7 @@ def test_a_built_wheel_is_complete():
         fields = email.message_from_bytes(wheel.read(metadata))
     if not fields.get_all("License-File"):
         pytest.skip("left out: the wheel in target/wheels is older than its project file")
-    assert len([name for name in names if "/licenses/" in name]) == 2
+    assert len([name for name in names if "/licenses/" in name]) == 3
     assert fields["Author"] == "The Unisono developers" and fields["Keywords"]
     assert "all" in fields.get_all("Provides-Extra")
     assert any(url.startswith("Documentation, https://") for url in fields.get_all("Project-URL"))
