@@ -1,5 +1,5 @@
 # All targets; `make` without arguments lists them.
-# Everything is installed inside this folder: .venv, .venv-dist, .venv-docs, .venv-openmpi, .tools, target.
+# Except for `make install`, everything is installed inside this folder: .venv, .venv-dist, .venv-docs, .venv-openmpi, .tools, target.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -23,7 +23,7 @@ HOSTS ?= 2
 .NOTPARALLEL:
 
 help: ## Lists these targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: .venv/.wheel ## Builds, trains a network on 2 × 2 processes and in one, and compares the weights.
 	@rm -rf runs/demo
