@@ -124,6 +124,7 @@ crates: ## Packs the Rust crates into target/package and builds each from its pa
 
 release-check: .venv-dist/.dist .venv-docs/.site .venv/.check ## Checks everything that a release publishes and prints a table; TAG=v0.1.0 also compares the tag, ONLY=words selects steps.
 	@cargo fetch --quiet --locked
+	@sha256sum --check --status $(DENY_RECORD) 2>/dev/null || $(MAKE) --no-print-directory .tools/.cargo-deny-$(CARGO_DENY)
 	@.venv-dist/bin/python scripts/release $(if $(TAG),--tag $(TAG)) $(ONLY)
 
 publish-crates: ## Publishes the Rust crates in their order; needs CARGO_REGISTRY_TOKEN. DRY_RUN=1 only tries.
