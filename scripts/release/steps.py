@@ -200,6 +200,8 @@ def site(release: Release) -> str:
 
 def library(release: Release) -> str:
     """Installs the library and the program, builds and runs an example with them, and removes them."""
+    if not shutil.which("pkg-config"):
+        raise LeftOut("pkg-config is missing: apt-get install pkg-config")
     prefix = ROOT / "target/release-check/prefix"
     shutil.rmtree(prefix, ignore_errors=True)
     release.make("install", "install", f"PREFIX={prefix}")
