@@ -105,7 +105,8 @@ fn an_installation_is_complete_and_can_be_removed() {
     fs::write(staged.join("include/other.h"), "").unwrap();
     install("uninstall", &variables);
     assert_eq!(files(&stage).len(), 1, "{:?}", files(&stage));
-    let again = Command::new(root().join("scripts/install")).arg("uninstall").envs(variables).output().unwrap();
+    let again =
+        Command::new(root().join("scripts/install")).arg("uninstall").envs(variables).output().unwrap();
     let said = String::from_utf8_lossy(&again.stderr);
     assert!(!again.status.success() && said.contains("is not installed there"), "{said}");
 }
