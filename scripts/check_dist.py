@@ -1,10 +1,13 @@
 """Checks what `make dist` has built: tags, metadata, licence files, and the files that the sources need.
 
-Usage: scripts/check_dist.py FOLDER
+Usage: scripts/check_dist.py FOLDER [MACHINE]
+With a machine such as aarch64, the folder has the wheel for that machine and no source archive.
 """
 
 import email
+import platform
 import re
+import struct
 import sys
 import tarfile
 import zipfile
@@ -12,14 +15,21 @@ from email.message import Message
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LICENCES = ("licenses/LICENSE-MIT", "licenses/LICENSE-APACHE")
+# The licence files of the package, and the files of the repository of which they are copies.
+LICENCES = {
+    "licenses/LICENSE-MIT": "LICENSE-MIT",
+    "licenses/LICENSE-APACHE": "LICENSE-APACHE",
+    "licenses/NOTICE-MNIST.md": "examples/data/mnist/README.md",
+}
 EXTRAS = {"torch", "jax", "keras", "pytensor", "functions", "zarr", "mpi", "all", "test", "docs"}
+# The number of a machine in the header of its libraries (ELF's e_machine).
+MACHINES = {"x86_64": 62, "aarch64": 183}
 # Links in the repository, which crates read when they are compiled.
 LINKS = ["cli/src/bench/nn/mnist_convnet.yaml", "nn/data/mnist/train-images-idx3-ubyte.gz"]
 
 
-def problems_of_wheel(path: Path) -> list[str]:
-    """Returns what is wrong with a wheel."""
+def problems_of_wheel(path: Path, machine: str) -> list[str]:
+    """Returns what is wrong with a wheel for a machine."""
     with zipfile.ZipFile(path) as wheel:
         names = wheel.namelist()
         info = next(name.partition("/")[0] for name in names if ".dist-info/" in name)
@@ -30,12 +40,17 @@ def problems_of_wheel(path: Path) -> list[str]:
         needed += ["multiverso/__init__.py", "synkhronos/__init__.py"]
         needed += ["unisono/torch/distributed/native_backend.cpp"]
         found += [f"it lacks {name}" for name in needed if name not in names]
-        for name in LICENCES:
+        for name, original in LICENCES.items():
             inside = f"{info}/licenses/{name}"
-            if inside in names and wheel.read(inside) != (ROOT / Path(name).name).read_bytes():
+            if inside in names and wheel.read(inside) != (ROOT / original).read_bytes():
                 found.append(f"its {name} is not that of the repository")
-        if not all(tag.startswith("cp310-abi3-manylinux") for tag in tags) or not tags:
-            found.append(f"its tags are {tags}")
+        right = [tag.startswith("cp310-abi3-manylinux") and tag.endswith(f"_{machine}") for tag in tags]
+        if not right or not all(right):
+            found.append(f"its tags are {tags}, which are not for {machine}")
+        with wheel.open("unisono/_native.abi3.so") as native:
+            (number,) = struct.unpack("<H", native.read(20)[18:])
+        if number != MACHINES[machine]:
+            found.append(f"its native module is for machine {number} of ELF's list, not for {machine}")
         found += [f"it contains {name}" for name in names if re.search(r"__pycache__|(^|/)tests?/", name)]
     return [f"{path.name}: {one}" for one in found]
 
@@ -79,16 +94,17 @@ def problems_of_metadata(metadata: Message) -> list[str]:
     return found
 
 
-def main(folder: str) -> int:
+def main(folder: str, machine: str = "") -> int:
     """Prints all problems; returns the exit status."""
     wheels, sources = sorted(Path(folder).glob("*.whl")), sorted(Path(folder).glob("*.tar.gz"))
-    found = [one for path in wheels for one in problems_of_wheel(path)]
+    found = [one for path in wheels for one in problems_of_wheel(path, machine or platform.machine())]
     found += [one for path in sources for one in problems_of_sources(path)]
-    if not wheels or not sources:
-        found.append(f"{folder}: expected a wheel and a source archive")
-    print("\n".join(found) or f"{len(wheels)} wheel and {len(sources)} source archive: complete")
+    if not wheels or not (sources or machine):
+        found.append(f"{folder}: expected a wheel" + ("" if machine else " and a source archive"))
+    counts = f"{len(wheels)} wheel and {len(sources)} source archive"
+    print("\n".join(found) or f"{counts}: complete")
     return bool(found)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

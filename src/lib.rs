@@ -12,6 +12,11 @@
 //! # Ok::<(), unisono::Error>(())
 //! ```
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "unisono: expected Linux, whose shared memory it uses; build it in a Linux container or virtual machine"
+);
+
 // Tests run an example, which refers to the library by its name.
 #[cfg(test)]
 extern crate self as unisono;

@@ -1,9 +1,20 @@
-//! The program `unisono` as a library: `run` starts ranks, `train` trains models, `doctor` diagnoses the machine, `bench`
-//! runs benchmarks.
+//! The program `unisono` as a library: `init` writes a project, `run` starts ranks, `train` trains models, `doctor` diagnoses the
+//! machine, `bench` runs benchmarks.
+//!
+//! `cargo install unisono-cli` installs the program. Other programs that contain it, as the Python package does, call [`main`]:
+//!
+//! ```
+//! let arguments = ["completions", "bash"].map(Into::into).to_vec();
+//! let this_program = vec![std::env::current_exe()?.into()]; // starts the ranks
+//! let status = unisono_cli::main(arguments, this_program);
+//! assert_eq!(status, 0);
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 mod bandwidth;
 mod bench;
 mod doctor;
+mod init;
 mod json;
 mod launcher;
 mod run;
@@ -24,6 +35,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Write a small project to start from: a script, an experiment file and a page that explains them.
+    Init(init::InitArgs),
     /// Start ranks on this host and wait until all have exited.
     Run(run::RunArgs),
     /// Train the model of an experiment file.
@@ -76,6 +89,7 @@ pub fn main(arguments: Vec<OsString>, this_program: Vec<OsString>) -> i32 {
         }
     };
     let status = match parsed.command {
+        Command::Init(options) => init::init(&options),
         Command::Run(options) => run::run(options, &this_program),
         Command::Train(options) => train::train(&options, &arguments, &this_program),
         Command::Check(options) => train::check(&options, &arguments, &this_program),

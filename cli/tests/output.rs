@@ -161,5 +161,32 @@ fn shells_can_read_completions_and_manual_pages_name_every_option() {
     assert!(text(&all.stdout).contains("unisono\\-train(1)") && !text(&all.stdout).contains("reaper"));
     let unknown = finish(unisono(["man", "fly"]));
     assert_eq!(unknown.status.code(), Some(2));
-    assert!(text(&unknown.stderr).contains("expected one of run, train"), "{}", text(&unknown.stderr));
+    assert!(text(&unknown.stderr).contains("expected one of init, run, train"), "{}", text(&unknown.stderr));
+}
+
+#[test]
+fn manual_pages_are_written_for_the_program_and_every_command() {
+    let folder = Folder::new();
+    let written = folder.0.join("man");
+    let output = finish(unisono(["man".as_ref(), "--out".as_ref(), written.as_os_str()]));
+    assert!(output.status.success() && output.stdout.is_empty(), "{}", text(&output.stderr));
+    let program = text(&finish(unisono(["man"])).stdout);
+    let mut names: Vec<String> = std::fs::read_dir(&written)
+        .unwrap()
+        .map(|file| text(file.unwrap().file_name().as_encoded_bytes()))
+        .collect();
+    names.sort();
+    for name in &names {
+        let listed = name.strip_suffix(".1").unwrap().replace('-', "\\-");
+        assert!(program.contains(&listed), "{name} is not in the page of the program");
+    }
+    for name in ["unisono.1", "unisono-run.1", "unisono-train.1", "unisono-man.1"] {
+        assert!(names.contains(&name.to_string()), "{names:?}");
+    }
+    let page = std::fs::read(written.join("unisono-run.1")).unwrap();
+    assert_eq!(page, finish(unisono(["man", "run"])).stdout);
+
+    let blocked = finish(unisono(["man".as_ref(), "--out".as_ref(), written.join("unisono.1").as_os_str()]));
+    assert_eq!(blocked.status.code(), Some(2));
+    assert!(text(&blocked.stderr).contains("unisono.1"), "{}", text(&blocked.stderr));
 }

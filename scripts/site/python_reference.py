@@ -63,7 +63,7 @@ PAGES: dict[str, tuple[str, str, list[str | tuple[str, list[str]]]]] = {
     "functions": (
         "Functions",
         "[Functions](../../docs/guide/functions.md)",
-        [("unisono.functions", []), ("unisono.functions.updates", [])],
+        ["unisono.local", ("unisono.functions", []), ("unisono.functions.updates", [])],
     ),
     "halo": (
         "Halos",

@@ -67,6 +67,7 @@ fn narrow_bytes<T: StoredNumber<Wide = f32> + bytemuck::Pod>(wide: &[f32], bytes
 /// Widens a slice into another of the same length.
 #[inline(always)]
 pub(super) fn widen(narrow: &[f16], wide: &mut [f32]) {
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_mut))]
     let mut done = 0;
     #[cfg(target_arch = "x86_64")]
     if narrow.len() >= 8 && std::arch::is_x86_feature_detected!("f16c") {
@@ -84,6 +85,7 @@ pub(super) fn widen(narrow: &[f16], wide: &mut [f32]) {
 /// Narrows a slice into another of the same length: to the nearest, ties to even.
 #[inline(always)]
 pub(super) fn narrow(wide: &[f32], narrow: &mut [f16]) {
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_mut))]
     let mut done = 0;
     #[cfg(target_arch = "x86_64")]
     if wide.len() >= 8 && std::arch::is_x86_feature_detected!("f16c") {

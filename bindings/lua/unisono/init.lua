@@ -8,7 +8,10 @@
 --     local values = weights:get()
 --     unisono.shutdown()
 
-local ffi = require 'ffi'
+local has_ffi, ffi = pcall(require, 'ffi')
+if not has_ffi then
+    error('unisono: expected LuaJIT, whose module ffi it uses, received ' .. _VERSION .. '; run the program with luajit', 0)
+end
 local native = require 'unisono.native'
 local options = require 'unisono.options'
 

@@ -1,4 +1,5 @@
---- Finds the library: at UNISONO_LIBRARY, next to these files, in the output folder of `make lib`, or on the system's path.
+--- Finds the library: at UNISONO_LIBRARY, next to these files, in the output folder of `make lib`, in the `lib` folder of an
+--- installation that contains these files, or on the system's path.
 
 local ffi = require 'ffi'
 
@@ -16,7 +17,8 @@ end
 local function find()
     local configured = os.getenv 'UNISONO_LIBRARY'
     if configured and configured ~= '' then return configured end
-    local folders = { here(), here() .. '../', here() .. '../../../target/release/' }
+    -- `make install` puts these files into PREFIX/share/lua/5.1/unisono.
+    local folders = { here(), here() .. '../', here() .. '../../../target/release/', here() .. '../../../../lib/' }
     for _, folder in ipairs(folders) do
         local path = folder .. 'libunisono.so'
         if exists(path) then return path end
@@ -32,6 +34,6 @@ local path = find()
 local found, library = pcall(ffi.load, path)
 if not found then
     error('unisono: the library ' .. path .. ' cannot be loaded (' .. tostring(library) .. '); build it with `make lib`, '
-        .. 'or set UNISONO_LIBRARY to its path', 0)
+        .. 'install it with `make install`, or set UNISONO_LIBRARY to its path', 0)
 end
 return library

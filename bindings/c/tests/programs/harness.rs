@@ -17,21 +17,14 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A folder with the library under its public names, as `make lib` installs it.
+/// A folder with the library under its public names, as `make lib` leaves it.
 pub fn library() -> &'static Path {
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
         let built = std::env::current_exe().unwrap().parent().unwrap().to_owned();
         let folder = scratch("library");
-        std::fs::create_dir_all(&folder).unwrap();
-        for (name, file) in [
-            ("libunisono.so", "libunisono_c.so"),
-            ("libunisono.a", "libunisono_c.a"),
-            ("libmultiverso.so", "libunisono_c.so"),
-        ] {
-            let link = folder.join(name);
-            let _ = std::fs::remove_file(&link);
-            std::os::unix::fs::symlink(built.join(file), link).unwrap();
-        }
+        let mut command = Command::new(root().join("../../scripts/name-library"));
+        let output = command.arg(built).arg(&folder).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         folder
     });
     &FOLDER

@@ -1,6 +1,7 @@
 //! Real C programs, compiled and run: alone, on several ranks, as C++, linked statically, and under valgrind.
 
 mod harness;
+mod installed;
 mod lua;
 mod multiverso;
 mod pages;

@@ -10,12 +10,23 @@ Example:
 """
 
 import sys
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if sys.platform != "linux":
     raise ImportError(
         f"unisono: expected Linux, whose shared memory it uses, received {sys.platform}; run it in a Linux "
         "container or virtual machine"
+    )
+if "t" in sys.abiflags:
+    raise ImportError(
+        "unisono: expected an interpreter with the global interpreter lock, received a free-threaded one "
+        f"({sys.executable}); use python{sys.version_info.major}.{sys.version_info.minor} without the t"
+    )
+if find_spec("unisono._native") is None:
+    raise ImportError(
+        f"unisono: expected the native module unisono._native in {__path__[0]}, found none that this "
+        "interpreter loads; install the package with pip, or, in its repository, run `make develop`"
     )
 
 from unisono import collectives
