@@ -1,3 +1,5 @@
+//! Lines of sparse samples, parts of files, mistakes, damaged files.
+
 use std::collections::HashSet;
 use std::fmt::Write;
 use std::io::Write as _;
