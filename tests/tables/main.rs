@@ -3,6 +3,7 @@
 mod basics;
 mod checkpoints;
 mod custom;
+mod deletes;
 mod history;
 mod key_value;
 mod losses;

@@ -171,6 +171,15 @@ impl KeyValueTable {
         })
     }
 
+    /// Removes keys; without `wait` they may be removed later, and the array may be reused at once.
+    fn delete(&self, keys: &Bound<'_, PyAny>, wait: bool, timeout: Arg<'_, '_>) -> PyResult<()> {
+        let adjusted = self.0.begin("delete", timeout)?;
+        let given = CallerKeys::of(keys, "delete")?;
+        self.0.run(keys.py(), "delete", adjusted, move |table| {
+            given.with(|keys| if wait { table.delete(keys) } else { table.delete_soon(keys) })
+        })
+    }
+
     /// Whether each of these keys is present: a worker has added to it.
     fn contains(&self, keys: &Bound<'_, PyAny>, timeout: Arg<'_, '_>) -> PyResult<Vec<bool>> {
         let adjusted = self.0.begin("contains", timeout)?;

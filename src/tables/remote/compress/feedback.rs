@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::Compression;
 use super::encodings::{self, LossyElement};
 use crate::memory::DType;
+use crate::tables::remote::RowList;
 
 /// The rows of an add.
 #[derive(Debug, Clone, Copy)]
@@ -60,6 +61,19 @@ impl Packers {
             *self.numbers.entry(key.clone()).or_insert(next)
         };
         keys.iter().map(number).collect()
+    }
+
+    /// Discards the residuals of rows or keys, whose values are replaced.
+    pub fn discard(&mut self, host: usize, rows: &RowList) {
+        let Some(packer) = self.by_host.get_mut(&host).filter(|packer| packer.has_feedback()) else { return };
+        match rows {
+            RowList::All => {}
+            RowList::List(rows) => rows.iter().for_each(|row| packer.discard(*row)),
+            RowList::Keys(keys) => {
+                let numbers = keys.iter().filter_map(|key| self.numbers.get(key));
+                numbers.for_each(|number| packer.discard(*number));
+            }
+        }
     }
 
     /// Undoes compressions whose add did not take place: restores the residuals of each host's rows.
@@ -133,6 +147,14 @@ impl Packer {
                 Residuals::Singles(all) => put(all, *row, residual),
                 Residuals::Doubles(all) => put(all, *row, residual),
             }
+        }
+    }
+
+    fn discard(&mut self, row: i64) {
+        match &mut self.residual {
+            Residuals::Nothing => {}
+            Residuals::Singles(all) => drop(all.remove(&row)),
+            Residuals::Doubles(all) => drop(all.remove(&row)),
         }
     }
 

@@ -20,6 +20,7 @@ fn verbs() -> impl Strategy<Value = RequestVerb> {
         Just(RequestVerb::KeyContains),
         Just(RequestVerb::KeyLength),
         Just(RequestVerb::KeyItems),
+        Just(RequestVerb::KeyDelete),
         any::<u8>().prop_map(RequestVerb::Custom),
         Just(RequestVerb::Piece),
     ]

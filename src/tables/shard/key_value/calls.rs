@@ -12,7 +12,7 @@ use crate::transport::Call;
 
 impl KeyValueCore {
     /// Splits a call by the other hosts that hold its keys; with `all_hosts`, all of them take part.
-    fn split(
+    pub(super) fn split(
         &self,
         worker: usize,
         verb: RequestVerb,
@@ -94,7 +94,7 @@ impl KeyValueCore {
     }
 
     /// The worker id under which this rank sends requests that any rank may send.
-    fn requester_id(&self) -> usize {
+    pub(super) fn requester_id(&self) -> usize {
         self.inner.worker.unwrap_or(0)
     }
 

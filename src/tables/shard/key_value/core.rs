@@ -183,6 +183,16 @@ impl KeyValueCore {
         Ok(found)
     }
 
+    /// Removes the entries of these keys on this host.
+    pub(crate) fn remove(&self, call: &Call, worker: usize, keys: Keys) -> Result<()> {
+        self.by_part(call, worker, keys, |part, key, local_key| {
+            if let Some(entry) = part.find(key, local_key.hash) {
+                part.remove(entry);
+            }
+            Ok(())
+        })
+    }
+
     /// Updates an entry's values, with its state and its count of adds.
     fn update(&self, entry: &mut [u8], delta: &[u8], context: &UpdateContext) {
         let (layout, rule) = (&self.layout, &self.rule);

@@ -5,7 +5,8 @@
 //!
 //! - An entry is written first, then counted, then inserted into the index.
 //! - An index grows by building a new one, which replaces the old one with a single store.
-//! - Only an entry that is counted but not indexed needs a repair: the next owner of the lock inserts it.
+//! - An entry that is counted but not indexed is inserted into the index by the next owner of the lock.
+//! - A removal is recorded before its first write, and the next owner of the lock makes it again (`removal.rs`).
 //! - A part that was being cleared (its count is zero) is cleared again.
 //! - Memory that a killed process allocated but did not link is freed with the table.
 
@@ -42,6 +43,12 @@ pub(crate) struct PartHeader {
     /// The key block being filled.
     key_block: AtomicU64,
     segments: [AtomicU64; SEGMENTS],
+    /// The removal in progress, or zero; see `removal.rs`.
+    pub(super) removal: AtomicU64,
+    /// The number from which on no entry has ever been in use: its memory is zero.
+    pub(super) fresh_from: AtomicU64,
+    /// Bytes of removed keys in the key blocks, approximately: a killed process may not have counted them.
+    pub(super) removed_key_bytes: AtomicU64,
 }
 
 impl PartHeader {
@@ -67,7 +74,7 @@ impl PartHeader {
 pub(crate) struct LockedPart<'a> {
     memory: &'a KeyValueHeap,
     layout: &'a KeyValueLayout,
-    header: &'a PartHeader,
+    pub(super) header: &'a PartHeader,
     _guard: LockGuard<'a>,
 }
 
@@ -81,6 +88,7 @@ impl<'a> LockedPart<'a> {
         let owner_died = guard.owner_died;
         let mut part = LockedPart { memory, layout, header, _guard: guard };
         if owner_died {
+            part.repeat_removal();
             match part.len().checked_sub(1) {
                 Some(last) => part.enter(part.slots(), part.hash(last), last),
                 // The previous owner may have died while clearing the part.
@@ -96,7 +104,7 @@ impl<'a> LockedPart<'a> {
     }
 
     /// The index. A slot is zero if empty; otherwise it holds the upper half of the key's hash, and the entry's number plus 1.
-    fn slots(&self) -> &'a [AtomicU64] {
+    pub(super) fn slots(&self) -> &'a [AtomicU64] {
         let index = self.header.index.load(Ordering::Relaxed) as usize;
         self.memory.words(index & !(INDEX_ALIGNMENT - 1), 1 << (index & (INDEX_ALIGNMENT - 1)))
     }
@@ -120,6 +128,14 @@ impl<'a> LockedPart<'a> {
         unsafe { self.memory.bytes_mut(self.entry_offset(entry), self.layout.entry_bytes) }
     }
 
+    /// Overwrites an entry by another one.
+    pub(super) fn copy_entry(&mut self, from: usize, to: usize) {
+        assert_ne!(from, to);
+        // SAFETY: the lock is held, and the memory of two entries does not overlap.
+        let entry = unsafe { self.memory.bytes(self.entry_offset(from), self.layout.entry_bytes) };
+        self.entry_mut(to).copy_from_slice(entry);
+    }
+
     /// The key of an entry.
     #[inline]
     pub fn key(&self, entry: usize) -> KeyRef<'_> {
@@ -134,7 +150,7 @@ impl<'a> LockedPart<'a> {
         }
     }
 
-    fn hash(&self, entry: usize) -> u64 {
+    pub(super) fn hash(&self, entry: usize) -> u64 {
         match self.layout.shape.keys {
             KeyType::Int => self.key(entry).server_and_hash(1).1,
             KeyType::Bytes => number(self.entry(entry), 0),
@@ -184,7 +200,7 @@ impl<'a> LockedPart<'a> {
     }
 
     /// Inserts an entry into an index with free slots, unless it is there already.
-    fn enter(&self, slots: &[AtomicU64], hash: u64, entry: usize) {
+    pub(super) fn enter(&self, slots: &[AtomicU64], hash: u64, entry: usize) {
         let wanted = hash >> 32 << 32 | (entry as u64 + 1);
         let mut at = hash as usize;
         loop {
@@ -204,12 +220,18 @@ impl<'a> LockedPart<'a> {
         let head = match key {
             KeyRef::Int(key) => [key as u64, 0, 0],
             KeyRef::Bytes(key) => {
-                [hash, key_storage::store(self.memory, &self.header.key_block, key)? as u64, key.len() as u64]
+                let compact = |capacity: usize| self.compact_keys(capacity, key.len());
+                let offset = key_storage::store(self.memory, &self.header.key_block, key, compact)?;
+                [hash, offset as u64, key.len() as u64]
             }
         };
         let (values, row_bytes) = (self.layout.values, self.layout.shape.row_bytes);
         let numbers = if self.layout.shape.keys == KeyType::Int { 1 } else { 3 };
+        let is_used = (entry as u64) < self.header.fresh_from.load(Ordering::Relaxed);
         let bytes = self.entry_mut(entry);
+        if is_used {
+            bytes.fill(0);
+        }
         for (number, field) in head[..numbers].iter().zip(bytes.chunks_exact_mut(8)) {
             field.copy_from_slice(&number.to_ne_bytes());
         }
@@ -224,6 +246,7 @@ impl<'a> LockedPart<'a> {
         self.header.count.store(0, Ordering::Release);
         if self.layout.shape.keys == KeyType::Bytes {
             key_storage::clear(self.memory, &self.header.key_block);
+            self.header.removed_key_bytes.store(0, Ordering::Relaxed);
         }
         self.slots().iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
         for (segment, offset) in self.header.segments.iter().enumerate() {
@@ -233,6 +256,22 @@ impl<'a> LockedPart<'a> {
                 unsafe { self.memory.bytes_mut(offset, bytes) }.fill(0);
             }
         }
+        self.header.fresh_from.store(0, Ordering::Relaxed);
+    }
+
+    /// Moves the keys to a new block with room for one of `more` bytes, if removed keys are a quarter of a block of this
+    /// capacity. Returns whether it has done so.
+    #[cold]
+    fn compact_keys(&self, capacity: usize, more: usize) -> Result<bool> {
+        let removed = &self.header.removed_key_bytes;
+        if removed.load(Ordering::Relaxed) * 4 < capacity as u64 {
+            return Ok(false);
+        }
+        // An entry's second and third number are the offset and the length of its key.
+        let keys = (0..self.len()).map(|entry| self.entry_offset(entry) + 8);
+        key_storage::compact(self.memory, &self.header.key_block, keys, more)?;
+        removed.store(0, Ordering::Relaxed);
+        Ok(true)
     }
 
     /// Allocates what one more entry needs.
@@ -298,6 +337,15 @@ mod tests {
         });
     }
 
+    impl<'a> LockedPart<'a> {
+        /// The part as the next owner of the lock finds it if this one is killed.
+        pub fn taken_over(self) -> LockedPart<'a> {
+            let LockedPart { memory, layout, header, _guard: mut guard } = self;
+            guard.owner_died = true;
+            LockedPart::new(memory, layout, header, guard)
+        }
+    }
+
     /// What remains of a process killed between counting an entry and inserting it into the index.
     #[test]
     fn an_entry_that_is_not_in_the_index_is_found_again() {
@@ -321,9 +369,7 @@ mod tests {
                     part.slots().iter().find(|slot| slot.load(Ordering::Relaxed) as u32 as u64 == entry + 1);
                 slot.unwrap().store(0, Ordering::Relaxed);
                 assert_eq!(part.find(KeyRef::Int(key), hash), None);
-                let LockedPart { memory, layout, header, _guard: mut guard } = part;
-                guard.owner_died = true;
-                let part = LockedPart::new(memory, layout, header, guard);
+                let part = part.taken_over();
                 assert_eq!(part.find(KeyRef::Int(key), hash), Some(entry as usize));
             }
             let all: Vec<i64> = (0..1000).collect();

@@ -67,6 +67,7 @@ impl KeyValueCore {
                 })?;
                 outcome.map(|()| Vec::new())
             }
+            RequestVerb::KeyDelete => self.remove(call, worker, keys).map(|()| Vec::new()),
             RequestVerb::KeyContains => {
                 Ok(self.contains(call, worker, keys)?.into_iter().map(u8::from).collect())
             }

@@ -137,6 +137,32 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
         """
         self._native.add(self._keys(keys, "add"), self._delta(delta), options or None, wait, timeout)
 
+    def delete(self, keys: Any, wait: bool = False, *, timeout: float | None = None) -> None:
+        """Removes keys with their values and the updater's state; their memory is used for other keys.
+
+        A removed key is absent: a get returns its initial values, and the next add inserts it anew, with fresh
+        state. Any rank may call it. A deletion follows this rank's earlier calls. No clock counts it, whatever the
+        consistency: it waits for no other worker and is no part of a round. A concurrent add of another worker
+        may come before or after it; the adds of a "bsp" round that is not complete yet come after it. Between two
+        calls of `uni.barrier` it is the same for all workers.
+
+        Args:
+            keys: As for `get`; those that are absent are ignored.
+            wait: Whether to return only when the keys are removed on all hosts. Otherwise they may be removed a
+                little later: this rank's next calls see it in any case, those of the others after a `barrier`.
+            timeout: Seconds until the call times out. A deletion that failed may be repeated.
+
+        Example:
+            >>> import unisono as uni
+            >>> world = uni.init()
+            >>> users = uni.KeyValueTable(2)
+            >>> users.add([3, 4], [[1, 2], [3, 4]])
+            >>> users.delete([3, 5])
+            >>> len(users), users.get(3).tolist()
+            (1, [0.0, 0.0])
+        """
+        self._native.delete(self._keys(keys, "delete"), wait, timeout)
+
     def contains(self, keys: Any, *, timeout: float | None = None) -> Any:
         """Whether keys are in the table: those that any worker has added to.
 
