@@ -6,6 +6,7 @@ mod custom;
 mod deletes;
 mod history;
 mod key_value;
+mod limits;
 mod losses;
 mod messages;
 mod one_step;

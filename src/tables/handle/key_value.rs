@@ -14,6 +14,7 @@ use crate::tables::engine::stats::TableStats;
 use crate::tables::lifecycle::tables::ShutdownGuard;
 use crate::tables::shard::key_value::calls::{KeysAdd, KeysGet};
 use crate::tables::shard::key_value::core::KeyValueCore;
+use crate::tables::shard::key_value::delete::EvictedKeys;
 use crate::tables::shard::key_value::items::Items;
 use crate::tables::shard::key_value::keys::{KeyType, Keys, OwnedKeys};
 use crate::transport::Call;
@@ -177,6 +178,21 @@ impl KeyValueTable {
             keys.with(|keys| table.core.delete(&call, keys, true))
         });
         Ok(())
+    }
+
+    /// The keys that the table has evicted since the last report to any rank, because it has [`TableOptions::max_rows`]; none
+    /// without. Any rank may call it. Every eviction is reported once, to one rank: a call that fails may lose some.
+    ///
+    /// Rows are not reported: to keep them would cost every eviction another copy, and as much memory as they had.
+    ///
+    /// [`TableOptions::max_rows`]: crate::tables::TableOptions::max_rows
+    pub fn evicted(&self) -> Result<EvictedKeys> {
+        self.core.take_evicted_anywhere(&self.query("evicted")?)
+    }
+
+    /// The maximum number of rows, if there is one.
+    pub fn max_rows(&self) -> Option<usize> {
+        self.core.layout.limit.as_ref().map(|limit| limit.max_rows)
     }
 
     /// Starts a get in the background.

@@ -32,6 +32,7 @@ pub(crate) enum RequestVerb {
     KeyLength,
     KeyItems,
     KeyDelete,
+    KeyEvicted,
     /// A request to a user-defined table.
     Custom(u8),
     /// A piece of the payload of a request that has the same number and follows later.
@@ -70,6 +71,7 @@ impl RequestVerb {
             | RequestVerb::KeyLength
             | RequestVerb::KeyItems
             | RequestVerb::KeyDelete
+            | RequestVerb::KeyEvicted
             | RequestVerb::Custom(_) => RequestKind::Query,
         }
     }
@@ -82,6 +84,7 @@ impl RequestVerb {
                 | RequestVerb::KeyLength
                 | RequestVerb::KeyItems
                 | RequestVerb::KeyDelete
+                | RequestVerb::KeyEvicted
         )
     }
 }
@@ -283,6 +286,7 @@ fn write_verb(writer: &mut Writer, verb: RequestVerb) {
         RequestVerb::GetDone => (15, 0),
         RequestVerb::Piece => (16, 0),
         RequestVerb::KeyDelete => (17, 0),
+        RequestVerb::KeyEvicted => (18, 0),
     };
     writer.u8(number);
     writer.u8(detail);
@@ -307,6 +311,7 @@ fn read_verb(reader: &mut Reader) -> Result<RequestVerb> {
         (15, 0) => RequestVerb::GetDone,
         (16, 0) => RequestVerb::Piece,
         (17, 0) => RequestVerb::KeyDelete,
+        (18, 0) => RequestVerb::KeyEvicted,
         (number, detail) => return Err(malformed(format!("request {number}.{detail}"))),
     })
 }

@@ -174,6 +174,7 @@ fn requests(registry: &Arc<Registry>) -> Vec<Vec<u8>> {
                 push(RequestVerb::KeyAdd, keys.clone(), delta(2 * COLS), false);
                 push(RequestVerb::KeyContains, keys.clone(), Vec::new(), false);
                 push(RequestVerb::KeyDelete, keys, Vec::new(), false);
+                push(RequestVerb::KeyEvicted, RowList::All, Vec::new(), false);
                 push(RequestVerb::KeyLength, RowList::All, Vec::new(), false);
                 push(RequestVerb::KeyItems, RowList::All, Vec::new(), false);
             }
@@ -219,6 +220,7 @@ fn forged_requests() {
                 | RequestVerb::KeyLength
                 | RequestVerb::KeyItems
                 | RequestVerb::KeyDelete
+                | RequestVerb::KeyEvicted
         )
     };
     for bytes in &good {

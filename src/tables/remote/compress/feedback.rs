@@ -63,6 +63,14 @@ impl Packers {
         keys.iter().map(number).collect()
     }
 
+    /// Discards all residuals if they are those of more rows than this.
+    pub fn limit(&mut self, rows: usize) {
+        let kept: usize = self.by_host.values().map(Packer::rows_with_residuals).sum();
+        if kept > rows || self.numbers.len() > rows {
+            *self = Packers::default();
+        }
+    }
+
     /// Discards the residuals of rows or keys, whose values are replaced.
     pub fn discard(&mut self, host: usize, rows: &RowList) {
         let Some(packer) = self.by_host.get_mut(&host).filter(|packer| packer.has_feedback()) else { return };
@@ -147,6 +155,14 @@ impl Packer {
                 Residuals::Singles(all) => put(all, *row, residual),
                 Residuals::Doubles(all) => put(all, *row, residual),
             }
+        }
+    }
+
+    fn rows_with_residuals(&self) -> usize {
+        match &self.residual {
+            Residuals::Nothing => 0,
+            Residuals::Singles(all) => all.len(),
+            Residuals::Doubles(all) => all.len(),
         }
     }
 

@@ -21,6 +21,7 @@ fn verbs() -> impl Strategy<Value = RequestVerb> {
         Just(RequestVerb::KeyLength),
         Just(RequestVerb::KeyItems),
         Just(RequestVerb::KeyDelete),
+        Just(RequestVerb::KeyEvicted),
         any::<u8>().prop_map(RequestVerb::Custom),
         Just(RequestVerb::Piece),
     ]

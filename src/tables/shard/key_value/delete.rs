@@ -1,10 +1,19 @@
-//! Deletions of keys: on this host, and on the others that hold some of them. No clock counts them.
+//! Deletions of keys, and reports of evicted ones: on this host, and on the others. No clock counts them.
 
 use super::core::KeyValueCore;
-use super::keys::Keys;
+use super::keys::{Keys, OwnedKeys};
 use crate::error::{Error, Result};
-use crate::tables::remote::RequestVerb;
+use crate::tables::remote::{RequestVerb, RowList};
 use crate::transport::Call;
+
+/// Keys that a table with `max_rows` has evicted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EvictedKeys {
+    /// The keys, in no particular order; a key that was evicted twice is listed twice.
+    pub keys: OwnedKeys,
+    /// The number of keys that were evicted, too, but are not listed: each part of the table keeps the last 1024 only.
+    pub missed: u64,
+}
 
 impl KeyValueCore {
     /// Removes the entries of keys on all hosts. Without `wait`, requests to other hosts are only sent; a server runs the requests of
@@ -30,6 +39,31 @@ impl KeyValueCore {
         let removed = self.remove(call, worker, keys);
         let replies = outstanding.collect_whole(|_, reply| reply.map(drop));
         removed.and(replies).map_err(deleted_in_part)
+    }
+
+    /// The keys that this host has evicted since the last report.
+    pub(super) fn take_evicted(&self, call: &Call) -> Result<EvictedKeys> {
+        let mut evicted = EvictedKeys { keys: OwnedKeys::none(self.layout.shape.keys), missed: 0 };
+        let parts = if self.layout.limit.is_some() { self.layout.parts } else { 0 };
+        for part in 0..parts {
+            evicted.missed += self.part(call, part)?.take_evicted(&mut evicted.keys);
+        }
+        Ok(evicted)
+    }
+
+    /// The keys that all hosts have evicted since the last report.
+    pub(crate) fn take_evicted_anywhere(&self, call: &Call) -> Result<EvictedKeys> {
+        let mut evicted = self.take_evicted(call)?;
+        if self.layout.limit.is_some() {
+            for reply in self.ask_all(call, RequestVerb::KeyEvicted)? {
+                let (keys, missed) = RowList::decode(reply)?;
+                let missed = missed.try_into().map(u64::from_le_bytes);
+                let missed = missed.map_err(|_| Error::internal("evicted", "an answer without a number"))?;
+                evicted.keys.append(self.owned(keys)?);
+                evicted.missed += missed;
+            }
+        }
+        Ok(evicted)
     }
 }
 
