@@ -172,7 +172,7 @@ def test_a_limited_table_evicts_what_is_used_least(eviction):
     assert (len(table), table.max_rows, missed) == (500, 500, 0)
     assert table.contains(hot).all() and table.get(0).tolist() == [100] * 4
     assert sorted([*reported, *table]) == [*range(20), *range(100, 10_100)]
-    assert table.evicted() == ([], 0) or len(table.evicted().keys) == 0
+    assert len(table.evicted().keys) == 0
 
 
 def test_evicted_byte_strings():
