@@ -149,6 +149,7 @@ impl KeyValueCore {
     }
 
     /// The entry of a key, which is inserted if it is new, in an unlimited table.
+    #[inline(always)]
     fn place(&self, part: &mut LockedPart, key: KeyRef, hash: u64) -> Result<usize> {
         match part.find(key, hash) {
             Some(entry) => Ok(entry),

@@ -37,7 +37,7 @@ impl LockedPart<'_> {
     }
 
     fn epoch(&self) -> u64 {
-        self.uses() / (EPOCH_USES * self.max_entries()) & u64::from(u32::MAX)
+        (self.uses() / (EPOCH_USES * self.max_entries())) & u64::from(u32::MAX)
     }
 
     /// The value of an LFU word in the current epoch.
@@ -109,9 +109,9 @@ impl LockedPart<'_> {
     /// The entry to be evicted.
     fn victim(&self, eviction: Eviction) -> usize {
         let count = self.len();
-        let draw = |sample: usize| match count <= SAMPLES {
-            true => sample,
-            false => ((mix(self.uses() ^ (sample as u64 + 1) << 56) >> 32) * count as u64 >> 32) as usize,
+        let draw = |sample: usize| {
+            let random = mix(self.uses() ^ ((sample as u64 + 1) << 56)) >> 32;
+            if count <= SAMPLES { sample } else { ((random * count as u64) >> 32) as usize }
         };
         let samples = 0..count.min(SAMPLES);
         samples
