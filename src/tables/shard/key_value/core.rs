@@ -114,10 +114,21 @@ impl KeyValueCore {
     pub(crate) fn read(&self, call: &Call, worker: usize, keys: Keys, out: &mut [u8]) -> Result<()> {
         match self.eviction() {
             None => self.read_each(call, worker, keys, out, |_, _| ()),
-            Some(eviction) => {
-                self.read_each(call, worker, keys, out, |part, entry| part.touch(entry, eviction))
-            }
+            Some(eviction) => self.read_limited(call, worker, keys, out, eviction),
         }
+    }
+
+    /// The same in a limited table: a function of its own, so that its loop takes no registers from that of unlimited ones.
+    #[inline(never)]
+    fn read_limited(
+        &self,
+        call: &Call,
+        worker: usize,
+        keys: Keys,
+        out: &mut [u8],
+        eviction: Eviction,
+    ) -> Result<()> {
+        self.read_each(call, worker, keys, out, |part, entry| part.touch(entry, eviction))
     }
 
     /// As [`KeyValueCore::read`]; `used` counts the use of an entry.
@@ -188,10 +199,22 @@ impl KeyValueCore {
             None => {
                 self.write_each(call, keys, delta, &context, |part, key, hash| self.place(part, key, hash))
             }
-            Some(eviction) => self.write_each(call, keys, delta, &context, |part, key, hash| {
-                self.place_limited(part, key, hash, eviction)
-            }),
+            Some(eviction) => self.write_limited(call, keys, delta, &context, eviction),
         }
+    }
+
+    /// The same in a limited table, as for [`KeyValueCore::read_limited`].
+    #[inline(never)]
+    fn write_limited(
+        &self,
+        call: &Call,
+        keys: Keys,
+        delta: &[u8],
+        context: &UpdateContext,
+        eviction: Eviction,
+    ) -> Result<()> {
+        let place = |part: &mut LockedPart, key: KeyRef, hash| self.place_limited(part, key, hash, eviction);
+        self.write_each(call, keys, delta, context, place)
     }
 
     /// As [`KeyValueCore::write`]; `place` finds or inserts an entry.

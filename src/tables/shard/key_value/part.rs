@@ -117,6 +117,7 @@ impl<'a> LockedPart<'a> {
     }
 
     /// The index. A slot is zero if empty; otherwise it holds the upper half of the key's hash, and the entry's number plus 1.
+    #[inline]
     pub(super) fn slots(&self) -> &'a [AtomicU64] {
         let index = self.header.index.load(Ordering::Relaxed) as usize;
         self.memory.words(index & !(INDEX_ALIGNMENT - 1), 1 << (index & (INDEX_ALIGNMENT - 1)))
@@ -133,6 +134,7 @@ impl<'a> LockedPart<'a> {
         &self.memory.words(self.entry_offset(entry) + self.layout.usage, 1)[0]
     }
 
+    #[inline]
     pub(super) fn entry_offset(&self, entry: usize) -> usize {
         let (segment, number) = self.layout.locate(entry);
         self.header.segments[segment].load(Ordering::Relaxed) as usize + number * self.layout.entry_bytes
