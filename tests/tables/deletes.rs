@@ -231,7 +231,7 @@ fn a_deletion_discards_what_compression_has_left() {
     for kind in [KeyType::Int, KeyType::Bytes] {
         on_all_paths(2, |world, tables| {
             let options = TableOptions {
-                compression: Compression::parse("topk:0.5").unwrap(),
+                compression: Compression::parse("topk:0.1").unwrap(),
                 ..TableOptions::default()
             };
             let table = KeyValueTable::create(tables, kind, 2, DType::F32, options).unwrap();
@@ -245,7 +245,8 @@ fn a_deletion_discards_what_compression_has_left() {
             add([0.0, 1.0]);
             let mut values = [0f32; 40];
             keys.with(|keys| table.get(keys, bytemuck::cast_slice_mut(&mut values))).unwrap();
-            assert!(values.chunks_exact(2).all(|row| row == [0.0, 1.0]), "{values:?}");
+            // Some of the ones are not sent yet.
+            assert!(values.chunks_exact(2).all(|row| row == [0.0, 1.0] || row == [0.0, 0.0]), "{values:?}");
             tables.barrier().unwrap();
         });
     }
