@@ -1,9 +1,9 @@
-//! Workers that die while a key-value table grows: completed adds stay, and the table stays consistent.
+//! Workers that die while a key-value table grows, evicts and deletes: completed adds stay, and the table stays consistent.
 
 use std::time::Duration;
 
 use unisono::tables::{
-    AddOptions, ArrayTable, KeyType, KeyValueTable, Keys, OwnedKeys, Role, TableOptions, Tables,
+    AddOptions, ArrayTable, Eviction, KeyType, KeyValueTable, Keys, OwnedKeys, Role, TableOptions, Tables,
 };
 use unisono::{DType, World};
 
@@ -96,6 +96,95 @@ pub fn growing(world: &World) {
     let OwnedKeys::Bytes(keys) = bytes.items().unwrap().keys else { panic!("they are bytes") };
     assert!(keys.is_sorted_by(|one, other| one < other), "every key is there once");
     assert_eq!(keys.len(), 1 + started as usize * 40);
+}
+
+/// Rows of the limited tables.
+const LIMITS: [usize; 2] = [700, 300];
+
+/// Adds new keys to full tables, reads and deletes some; the last rank does so until it is killed. Afterwards all keys can be found,
+/// once each, and at most one row is partially updated.
+pub fn evicting(world: &World) {
+    let tables = Tables::join(world, Role::Both).unwrap();
+    let limited = |name: &str, keys, dim, max_rows, eviction| {
+        let options = TableOptions {
+            name: Some(name.into()),
+            max_rows: Some(max_rows),
+            eviction: Some(eviction),
+            ..TableOptions::default()
+        };
+        KeyValueTable::create(&tables, keys, dim, DType::I64, options).unwrap()
+    };
+    let ints = limited("ints", KeyType::Int, DIM, LIMITS[0], Eviction::Lru);
+    let bytes = limited("bytes", KeyType::Bytes, 1, LIMITS[1], Eviction::Lfu);
+    let named = TableOptions { name: Some("counts".into()), ..TableOptions::default() };
+    let counts = ArrayTable::<i64>::create(&tables, world.size() + 1, None, named).unwrap();
+    let (victim, none) = (world.size() - 1, AddOptions::default());
+    let count = |place: usize| {
+        let mut one = vec![0; world.size() + 1];
+        one[place] = 1;
+        counts.add(&one).unwrap();
+    };
+    let step = |rank: usize, step: usize| {
+        let keys = numbers(rank, step);
+        ints.add(Keys::Int(&keys), bytemuck::cast_slice(&vec![1i64; keys.len() * DIM]), &none).unwrap();
+        ints.delete(Keys::Int(&keys[20..40])).unwrap();
+        let found = values(&ints, Keys::Int(&keys[40..60]));
+        assert!(found.iter().all(|&value| value == 0 || value == 1), "{found:?}");
+        let keys = texts(rank, step);
+        let ones = vec![1i64; keys.len()];
+        keys.with(|keys| bytes.add(keys, bytemuck::cast_slice(&ones), &none)).unwrap();
+        keys.with(|keys| bytes.delete(keys)).unwrap();
+        keys.with(|keys| bytes.add(keys, bytemuck::cast_slice(&ones), &none)).unwrap();
+        assert!(ints.len().unwrap() <= LIMITS[0] && bytes.len().unwrap() <= LIMITS[1]);
+        ints.evicted().unwrap();
+    };
+    eprintln!("running");
+    let mut steps = 0;
+    while steps < 40 || world.rank() == victim {
+        step(world.rank(), steps);
+        count(world.rank());
+        steps += 1;
+    }
+    count(world.size());
+    counted_by_survivors(world, &counts);
+    let check = || {
+        let items = ints.items().unwrap();
+        let OwnedKeys::Int(keys) = items.keys else { panic!("they are ints") };
+        assert!(keys.is_sorted_by(|one, other| one < other), "every key is there once");
+        assert!(ints.contains(Keys::Int(&keys)).unwrap().into_iter().all(|found| found));
+        assert_eq!(items.values, bytemuck::cast_slice::<i64, u8>(&values(&ints, Keys::Int(&keys))));
+        let rows = items.values.chunks_exact(8 * DIM);
+        let partial = rows.filter(|row| row.chunks_exact(8).any(|value| value != &row[..8])).count();
+        assert!(partial <= 1, "{partial} rows are partially updated, but one process died");
+        let OwnedKeys::Bytes(keys) = bytes.items().unwrap().keys else { panic!("they are bytes") };
+        assert!(keys.is_sorted_by(|one, other| one < other), "every key is there once");
+        let count = keys.len();
+        let found = OwnedKeys::Bytes(keys).with(|keys| bytes.contains(keys)).unwrap();
+        assert!(found.into_iter().all(|found| found) && (1..=LIMITS[1]).contains(&count));
+    };
+    if world.rank() == 0 {
+        check();
+        (0..20).for_each(|number| step(victim + 1, number));
+        let keys = numbers(victim + 1, 20);
+        ints.add(Keys::Int(&keys), bytemuck::cast_slice(&vec![1i64; keys.len() * DIM]), &none).unwrap();
+        check();
+        assert_eq!(ints.len().unwrap(), LIMITS[0], "all parts are full");
+    }
+}
+
+#[test]
+fn a_worker_killed_while_the_table_evicts_leaves_it_consistent() {
+    let rounds = std::env::var("UNISONO_SOAK").ok().and_then(|text| text.parse().ok()).unwrap_or(12);
+    for round in 0..rounds {
+        let mut job = Job::start(3, "evicting");
+        (0..3).for_each(|rank| drop(job.wait_for_output(rank, "running")));
+        std::thread::sleep(Duration::from_micros(round * 1733 % 30_000));
+        job.kill(2);
+        for rank in 0..2 {
+            let ending = job.end_of(rank);
+            assert!(ending.status.success(), "round {round}, rank {rank}: {}", ending.output);
+        }
+    }
 }
 
 #[test]

@@ -47,6 +47,7 @@ fn rank() {
         "in step" => tables::in_step(&world),
         "user defined" => user_defined::run(&world).unwrap(),
         "growing" => key_value::growing(&world),
+        "evicting" => key_value::evicting(&world),
         "come back" => tables::come_back(&world),
         "later tables" => later_tables::later(&world),
         "in a round" => later_tables::in_a_round(&world),

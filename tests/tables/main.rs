@@ -3,8 +3,10 @@
 mod basics;
 mod checkpoints;
 mod custom;
+mod deletes;
 mod history;
 mod key_value;
+mod limits;
 mod losses;
 mod messages;
 mod one_step;

@@ -10,6 +10,7 @@ const ADDRESSES: &[(&str, &str)] = &[
     ("src/transport/arena/futex.rs", "the kernel's own lock, where a model checker takes its place"),
     ("src/halo/cuda/device_transport.rs", "buffers that ranks in threads of one process read where they are"),
     ("src/memory/meter.rs", "whether a thread of a test counts its passes over memory"),
+    ("src/tables/shard/key_value/crash_point.rs", "after how many writes a thread of a test stops"),
     ("cli/src/stdout.rs", "a process has one standard output, which has failed or not"),
     ("src/tables/checkpoint/store/objects.rs", "what `memory://` means in a process"),
 ];

@@ -712,6 +712,7 @@ int32_t unisono_options_new(unisono_options *options);
  * - compression, between hosts: none (default), float16, bfloat16, int8 or topk:0.01;
  * - repeats, for rows or keys that one add lists more than once: sum (one step of the updater with their sum; default unless
  *   the updater is add or sgd) or each (one step for each);
+ * - eviction, of a key-value table with the number max_rows: lru (default) or lfu;
  * - init: zero (default), uniform or normal.
  */
 int32_t unisono_options_set_text(unisono_options options,
@@ -725,6 +726,7 @@ int32_t unisono_options_set_text(unisono_options options,
  * - low, high (uniform), mean, deviation (normal), seed (both): for random initial values;
  * - reject_nan: 1 to reject adds that contain a NaN;
  * - pipelined: 1 for a sparse matrix with a second view of the changes;
+ * - max_rows: the maximum number of rows of a key-value table, which then evicts rows;
  * - parameters of the updater: lr, momentum, rho, lambda, eps, beta1, beta2, alpha, beta, lambda1, lambda2, lr_decay,
  *   initial_accumulator_value, weight_decay; also learning_rate (lr) and epsilon (eps).
  */
@@ -997,6 +999,20 @@ int32_t unisono_key_value_start_add(unisono_table table,
                                     unisono_pending *pending);
 
 /**
+ * Removes these keys from all hosts, with the updater's state; returns when they are removed. Keys that are absent are
+ * ignored. Any rank may call it; it waits for no other worker.
+ */
+int32_t unisono_key_value_delete(unisono_table table,
+                                 const unisono_keys *keys);
+
+/**
+ * As unisono_key_value_delete, but in the background. Keys may be reused at once; unisono_flush, unisono_barrier or the
+ * next call on this table reports an error.
+ */
+int32_t unisono_key_value_delete_soon(unisono_table table,
+                                      const unisono_keys *keys);
+
+/**
  * Whether each of these keys is present, that is, a worker has added to it: present[i] becomes 1 or 0.
  */
 int32_t unisono_key_value_contains(unisono_table table, const unisono_keys *keys, uint8_t *present);
@@ -1006,6 +1022,14 @@ int32_t unisono_key_value_contains(unisono_table table, const unisono_keys *keys
  */
 int32_t unisono_key_value_items(unisono_table table,
                                 unisono_items *items);
+
+/**
+ * The keys that a key-value table with the option max_rows has evicted since the last report to any rank, without values, and
+ * the number of keys that were evicted too long ago to be listed.
+ */
+int32_t unisono_key_value_evicted(unisono_table table,
+                                  unisono_items *items,
+                                  uint64_t *missed);
 
 /**
  * The number of keys.

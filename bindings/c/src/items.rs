@@ -31,6 +31,26 @@ pub extern "C" fn unisono_key_value_items(table: TableHandle, items: *mut ItemsH
     })
 }
 
+/// The keys that a key-value table with the option max_rows has evicted since the last report to any rank, without values, and
+/// the number of keys that were evicted too long ago to be listed.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_key_value_evicted(
+    table: TableHandle,
+    items: *mut ItemsHandle,
+    missed: *mut u64,
+) -> i32 {
+    guard("evicted", |args| {
+        let out = args.out_param(items, "a place for the handle")?;
+        let count = args.out_param(missed, "a place for the number")?;
+        let named: Arc<NamedTable> = args.object(table)?;
+        let evicted = named.keys(args)?.evicted()?;
+        count.write(evicted.missed);
+        let items = Items { keys: evicted.keys, values: Vec::new() };
+        out.write(handles::register(Arc::new(Snapshot { items })));
+        Ok(())
+    })
+}
+
 fn query<T: Pod>(
     operation: &'static str,
     items: ItemsHandle,

@@ -186,6 +186,20 @@ pub extern "C" fn unisono_key_value_start_add(
     })
 }
 
+/// Removes these keys from all hosts, with the updater's state; returns when they are removed. Keys that are absent are
+/// ignored. Any rank may call it; it waits for no other worker.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_key_value_delete(table: TableHandle, keys: *const KeyList) -> i32 {
+    on_keys("delete", table, keys, |_, table, keys| table.delete(keys.keys()))
+}
+
+/// As unisono_key_value_delete, but in the background. Keys may be reused at once; unisono_flush, unisono_barrier or the
+/// next call on this table reports an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_key_value_delete_soon(table: TableHandle, keys: *const KeyList) -> i32 {
+    on_keys("delete", table, keys, |_, table, keys| table.delete_soon(keys.keys()))
+}
+
 /// Whether each of these keys is present, that is, a worker has added to it: present[i] becomes 1 or 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_key_value_contains(

@@ -3,7 +3,9 @@
 use std::ffi::c_char;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use unisono::tables::{AddOptions, Compression, Consistency, Init, Repeats, TableOptions, UpdaterChoice};
+use unisono::tables::{
+    AddOptions, Compression, Consistency, Eviction, Init, Repeats, TableOptions, UpdaterChoice,
+};
 use unisono::{Error, Result};
 
 use crate::errors::guard;
@@ -37,8 +39,8 @@ enum Distribution {
     Normal,
 }
 
-const TEXTS: &[&str] = &["name", "updater", "consistency", "compression", "init", "repeats"];
-const NUMBERS: &[&str] = &["init", "reject_nan", "pipelined"];
+const TEXTS: &[&str] = &["name", "updater", "consistency", "compression", "init", "repeats", "eviction"];
+const NUMBERS: &[&str] = &["init", "reject_nan", "pipelined", "max_rows"];
 /// Parameters of random initial values: each but the last belongs to one distribution.
 const RANGE: &[&str] = &["low", "high", "mean", "deviation", "seed"];
 
@@ -48,6 +50,7 @@ impl TableSettings {
             "name" => self.table.name = Some(value.to_owned()),
             "updater" => self.table.updater = UpdaterChoice::named(value)?,
             "consistency" => self.table.consistency = Consistency::parse(value)?,
+            "eviction" => self.table.eviction = Some(Eviction::parse(value)?),
             "repeats" => self.table.repeats = Some(Repeats::parse(value)?),
             "compression" => self.table.compression = Compression::parse(value)?,
             "init" => {
@@ -80,6 +83,13 @@ impl TableSettings {
             "init" => (self.table.init, self.distribution) = (Init::Constant(value), None),
             "reject_nan" => self.table.reject_nan = value != 0.0,
             "pipelined" => self.pipelined = value != 0.0,
+            "max_rows" => {
+                let whole = value >= 1.0 && value.fract() == 0.0 && value <= (1u64 << 53) as f64;
+                let advice = "leave it out for a table without a limit";
+                let wrong =
+                    || args.usage_error("a whole number from 1 for max_rows", value.to_string(), advice);
+                self.table.max_rows = Some(whole.then_some(value as usize).ok_or_else(wrong)?);
+            }
             other if AddOptions::NAMES.contains(&AddOptions::canonical(other)) => {
                 self.table.add.set(other, value)?
             }
@@ -188,6 +198,7 @@ pub extern "C" fn unisono_options_new(options: *mut OptionsHandle) -> i32 {
 /// - compression, between hosts: none (default), float16, bfloat16, int8 or topk:0.01;
 /// - repeats, for rows or keys that one add lists more than once: sum (one step of the updater with their sum; default unless
 ///   the updater is add or sgd) or each (one step for each);
+/// - eviction, of a key-value table with the number max_rows: lru (default) or lfu;
 /// - init: zero (default), uniform or normal.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_options_set_text(
@@ -207,6 +218,7 @@ pub extern "C" fn unisono_options_set_text(
 /// - low, high (uniform), mean, deviation (normal), seed (both): for random initial values;
 /// - reject_nan: 1 to reject adds that contain a NaN;
 /// - pipelined: 1 for a sparse matrix with a second view of the changes;
+/// - max_rows: the maximum number of rows of a key-value table, which then evicts rows;
 /// - parameters of the updater: lr, momentum, rho, lambda, eps, beta1, beta2, alpha, beta, lambda1, lambda2, lr_decay,
 ///   initial_accumulator_value, weight_decay; also learning_rate (lr) and epsilon (eps).
 #[unsafe(no_mangle)]

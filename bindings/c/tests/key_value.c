@@ -91,6 +91,53 @@ static void bytes(void) {
     OK(unisono_barrier(UNISONO_WORLD));
 }
 
+/* Keys that are deleted, and a table that evicts: every rank adds keys of its own, more than fit. */
+static void limited(void) {
+    unisono_options options;
+    unisono_table table;
+    unisono_items items;
+    int64_t ids[20], ones[20];
+    uint8_t present[20];
+    uint64_t missed;
+    size_t count, reported;
+    const int64_t *found;
+    unisono_keys keys = {ids, NULL, NULL, 20}, half = {ids, NULL, NULL, 10};
+    OK(unisono_options_new(&options));
+    OK(unisono_options_set_number(options, "max_rows", 40));
+    OK(unisono_options_set_text(options, "eviction", "lfu"));
+    FAILS(unisono_options_set_text(options, "eviction", "fifo"), UNISONO_USAGE, "lru or lfu");
+    FAILS(unisono_options_set_number(options, "max_rows", 1.5), UNISONO_USAGE, "whole number");
+    OK(unisono_key_value_new("int", 1, UNISONO_I64, options, &table));
+    OK(unisono_options_free(options));
+    for (int round = 0; round < 10; round++) {
+        for (int i = 0; i < 20; i++) ids[i] = (round * 20 + i) * size + rank, ones[i] = 1;
+        OK(unisono_key_value_add(table, &keys, ones, 20, UNISONO_DEFAULTS));
+        OK(unisono_table_rows(table, &count));
+        CHECK(count <= 40);
+    }
+    OK(unisono_barrier(UNISONO_WORLD));
+    if (rank == 0) {
+        OK(unisono_key_value_evicted(table, &items, &missed));
+        OK(unisono_items_count(items, &reported));
+        OK(unisono_items_numbers(items, &found));
+        CHECK(missed == 0 && reported + count >= (size_t)(200 * size) - 40 && found[0] >= 0);
+        OK(unisono_items_free(items));
+        OK(unisono_key_value_evicted(table, &items, &missed));
+        OK(unisono_items_count(items, &reported));
+        CHECK(reported == 0);
+        OK(unisono_items_free(items));
+    }
+    OK(unisono_barrier(UNISONO_WORLD));
+    OK(unisono_key_value_delete(table, &half));
+    OK(unisono_key_value_delete_soon(table, &keys));
+    OK(unisono_key_value_contains(table, &keys, present));
+    for (int i = 0; i < 20; i++) CHECK(!present[i]);
+    keys.numbers = NULL;
+    FAILS(unisono_key_value_delete(table, &keys), UNISONO_USAGE, "numbers");
+    OK(unisono_barrier(UNISONO_WORLD));
+    OK(unisono_table_free(table));
+}
+
 /* Workers that make different numbers of rounds: a worker that has finished with a table blocks no other worker. */
 static void unequal(void) {
     unisono_options options;
@@ -132,6 +179,7 @@ int main(void) {
     OK(unisono_size(&size));
     numbers();
     bytes();
+    limited();
     unequal();
     OK(unisono_shutdown());
     printf("rank %d of %d: all well\n", (int)rank, (int)size);

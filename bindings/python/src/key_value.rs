@@ -81,6 +81,19 @@ impl KeyValueTable {
     }
 }
 
+/// Keys as integers in memory, or as a list of bytes objects.
+fn python_keys(py: Python<'_>, keys: OwnedKeys) -> PyResult<Py<PyAny>> {
+    Ok(match keys {
+        OwnedKeys::Int(keys) => {
+            let memory = Memory::of_numbers(&keys).map_err(|error| raise(py, error))?;
+            Py::new(py, memory)?.into_any()
+        }
+        OwnedKeys::Bytes(keys) => {
+            PyList::new(py, keys.iter().map(|key| PyBytes::new(py, key)))?.into_any().unbind()
+        }
+    })
+}
+
 #[pymethods]
 impl KeyValueTable {
     #[getter]
@@ -171,6 +184,28 @@ impl KeyValueTable {
         })
     }
 
+    /// Removes keys; without `wait` they may be removed later, and the array may be reused at once.
+    fn delete(&self, keys: &Bound<'_, PyAny>, wait: bool, timeout: Arg<'_, '_>) -> PyResult<()> {
+        let adjusted = self.0.begin("delete", timeout)?;
+        let given = CallerKeys::of(keys, "delete")?;
+        self.0.run(keys.py(), "delete", adjusted, move |table| {
+            given.with(|keys| if wait { table.delete(keys) } else { table.delete_soon(keys) })
+        })
+    }
+
+    /// The keys that were evicted since the last report, and the number of those that are not listed.
+    fn evicted(&self, py: Python<'_>, timeout: Arg<'_, '_>) -> PyResult<(Py<PyAny>, u64)> {
+        let adjusted = self.0.begin("evicted", timeout)?;
+        let evicted = self.0.run(py, "evicted", adjusted, tables::KeyValueTable::evicted)?;
+        Ok((python_keys(py, evicted.keys)?, evicted.missed))
+    }
+
+    /// The maximum number of rows, if there is one.
+    #[getter]
+    fn max_rows(&self) -> Option<usize> {
+        self.0.table.max_rows()
+    }
+
     /// Whether each of these keys is present: a worker has added to it.
     fn contains(&self, keys: &Bound<'_, PyAny>, timeout: Arg<'_, '_>) -> PyResult<Vec<bool>> {
         let adjusted = self.0.begin("contains", timeout)?;
@@ -190,16 +225,7 @@ impl KeyValueTable {
         let shape = vec![items.keys.len(), self.0.table.dim()];
         let mut values = Memory::on_heap(self.0.table.dtype(), shape).map_err(|error| raise(py, error))?;
         values.bytes_mut().copy_from_slice(&items.values);
-        let keys = match items.keys {
-            OwnedKeys::Int(keys) => {
-                let memory = Memory::of_numbers(&keys).map_err(|error| raise(py, error))?;
-                Py::new(py, memory)?.into_any()
-            }
-            OwnedKeys::Bytes(keys) => {
-                PyList::new(py, keys.iter().map(|key| PyBytes::new(py, key)))?.into_any().unbind()
-            }
-        };
-        Ok((keys, values))
+        Ok((python_keys(py, items.keys)?, values))
     }
 
     fn tick(&self, timeout: Arg<'_, '_>) -> PyResult<()> {

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use unisono::tables::{
-    AddOptions, Compression, Consistency, Init, KeyType, KeyValueTable, Repeats, Table, TableKind,
+    AddOptions, Compression, Consistency, Eviction, Init, KeyType, KeyValueTable, Repeats, Table, TableKind,
     TableOptions, Tables, UpdaterChoice,
 };
 use unisono::{DType, Error, Result};
@@ -33,8 +33,10 @@ pub(crate) struct TableSpec<'py> {
     device: Bound<'py, PyAny>,
     /// Of a sparse matrix.
     pipelined: Bound<'py, PyAny>,
-    /// Of a key-value table.
+    /// Of a key-value table, like the next two.
     keys: Bound<'py, PyAny>,
+    max_rows: Option<usize>,
+    eviction: Option<String>,
     pub(crate) timeout: Bound<'py, PyAny>,
     add: Bound<'py, PyDict>,
 }
@@ -110,6 +112,8 @@ impl TableSpec<'_> {
             reject_nan: flag(&self.reject_nan, "table", "reject_nan")?,
             compression: Compression::parse(&self.compression).or_raise(py)?,
             device: device.transpose()?,
+            max_rows: self.max_rows,
+            eviction: self.eviction.as_deref().map(Eviction::parse).transpose().or_raise(py)?,
         })
     }
 }

@@ -133,11 +133,81 @@ def test_the_table_grows():
     np.testing.assert_array_equal(values[:, 0], keys)
 
 
+def test_deleted_keys_are_absent_and_start_anew():
+    table = uni.KeyValueTable(2, updater="adam", init=3)
+    table.add([1, 2, 3], np.ones((3, 2), dtype="float32"))
+    first = table.get([1, 2, 3])
+    table.add([1, 2, 3], np.ones((3, 2), dtype="float32"))
+    table.delete(np.array([1, 3, 9, 1]))
+    assert (len(table), list(table)) == (1, [2])
+    assert table.get([1, 3]).tolist() == [[3, 3], [3, 3]]
+    table.delete(2, wait=True)
+    assert len(table) == 0
+    table.delete([])
+    table.add([1, 2, 3], np.ones((3, 2), dtype="float32"))
+    np.testing.assert_array_equal(table.get([1, 2, 3]), first)
+    words = uni.KeyValueTable(1, keys="bytes")
+    words.add([b"a", b"b", b""], [[1], [2], [3]])
+    words.delete(b"b")
+    words.delete([b"", b"c"])
+    assert list(words) == [b"a"]
+    with pytest.raises(uni.UsageError, match="keys that are integers"):
+        table.delete("a")
+    with pytest.raises(uni.UsageError, match="keys that are bytes"):
+        words.delete(1)
+
+
+@pytest.mark.parametrize("eviction", [None, "lru", "lfu"])
+def test_a_limited_table_evicts_what_is_used_least(eviction):
+    table = uni.KeyValueTable(4, max_rows=500, eviction=eviction)
+    hot = np.arange(20)
+    reported, missed = [], 0
+    for start in range(100, 10_100, 100):
+        table.add(np.arange(start, start + 100), np.ones((100, 4), dtype="float32"))
+        table.add(hot, np.ones((20, 4), dtype="float32"))
+        table.get(hot)
+        assert len(table) <= 500
+        keys, more = table.evicted()
+        reported, missed = [*reported, *keys], missed + more
+    assert (len(table), table.max_rows, missed) == (500, 500, 0)
+    assert table.contains(hot).all() and table.get(0).tolist() == [100] * 4
+    assert sorted([*reported, *table]) == [*range(20), *range(100, 10_100)]
+    assert len(table.evicted().keys) == 0
+
+
+def test_evicted_byte_strings():
+    table = uni.KeyValueTable(1, keys="bytes", max_rows=100)
+    table.add([b"key %d" % key for key in range(1000)], np.ones((1000, 1), dtype="float32"))
+    evicted = table.evicted()
+    assert len(evicted.keys) == 900 and evicted.missed == 0
+    assert sorted([*evicted.keys, *table]) == sorted(b"key %d" % key for key in range(1000))
+    table.add(b"more", [1])
+    assert len(table.evicted().keys) == 1 and uni.KeyValueTable(1, keys="bytes").evicted() == ([], 0)
+
+
+def test_wrong_limits():
+    for max_rows, complaint in (
+        (0, "max_rows of at least 1"),
+        (-1, "max_rows from 0"),
+        (1.5, "max_rows as an int"),
+    ):
+        with pytest.raises(uni.UsageError, match=complaint):
+            uni.KeyValueTable(2, max_rows=max_rows)
+    with pytest.raises(uni.UsageError, match="lru or lfu"):
+        uni.KeyValueTable(2, max_rows=5, eviction="fifo")
+    with pytest.raises(uni.UsageError, match="text as eviction"):
+        uni.KeyValueTable(2, max_rows=5, eviction=3)
+    with pytest.raises(uni.UsageError, match="no eviction for a table without max_rows"):
+        uni.KeyValueTable(2, eviction="lfu")
+    assert uni.KeyValueTable(2).max_rows is None
+
+
 WRONG = [
     (lambda table: table.get("a"), "expected keys that are integers"),
     (lambda table: table.get([0.5]), "expected keys that are integers"),
     (lambda table: table.get(None), "expected"),
     (lambda table: table.get([b"a"]), "expected keys that are integers"),
+    (lambda table: table.delete([0.5]), "expected keys that are integers"),
     (lambda table: table.add([1, 2], [[1, 1]]), "4 elements"),
     (lambda table: table.add([1], np.ones((1, 2))), "float32, the table's type.*float64"),
     (lambda table: table.add([1], [[1, np.nan]]), "NaN"),

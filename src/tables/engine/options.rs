@@ -1,6 +1,6 @@
 //! Options for creating a table.
 
-use crate::tables::{AddOptions, Compression, Consistency, Init, Repeats, UpdaterChoice};
+use crate::tables::{AddOptions, Compression, Consistency, Eviction, Init, Repeats, UpdaterChoice};
 
 /// What may differ from table to table. By default a table is zero-initialized and its updater adds.
 ///
@@ -40,4 +40,9 @@ pub struct TableOptions {
     /// The first rank of each host allocates the memory; the host's other ranks must name the same device. The memory is released
     /// with that rank's process: calls of other ranks then fail with `PeerLost`.
     pub device: Option<u32>,
+    /// The maximum number of rows of a key-value table on all hosts together; by default it grows without limit. Every server has an
+    /// equal share for its keys, and evicts a row for a new key if its share is used up.
+    pub max_rows: Option<usize>,
+    /// Which row is evicted; by default the least recently used. Only with `max_rows`.
+    pub eviction: Option<Eviction>,
 }

@@ -14,6 +14,7 @@ use crate::tables::engine::stats::TableStats;
 use crate::tables::lifecycle::tables::ShutdownGuard;
 use crate::tables::shard::key_value::calls::{KeysAdd, KeysGet};
 use crate::tables::shard::key_value::core::KeyValueCore;
+use crate::tables::shard::key_value::delete::EvictedKeys;
 use crate::tables::shard::key_value::items::Items;
 use crate::tables::shard::key_value::keys::{KeyType, Keys, OwnedKeys};
 use crate::transport::Call;
@@ -136,6 +137,62 @@ impl KeyValueTable {
         }?;
         self.core.counts.added(keys.len());
         Ok(())
+    }
+
+    /// Removes these keys; returns once they are removed on all hosts. Keys that are absent, or listed twice, are no error.
+    ///
+    /// A removed key is absent: a get returns its initial values, and the next add inserts it anew, with fresh updater state. Its
+    /// memory is used for other keys. Any rank may call it. A deletion follows this rank's earlier calls, but no clock counts it: it
+    /// does not wait for other workers and is no part of a round, so a worker's concurrent add to a key may come before it or after
+    /// it. Adds of a round that is not complete yet come after it.
+    ///
+    /// ```
+    /// use unisono::DType;
+    /// use unisono::tables::{AddOptions, KeyType, KeyValueTable, Keys, Role, TableOptions, Tables};
+    /// # let world = unisono::World::threads(1)?.remove(0);
+    /// let tables = Tables::join(&world, Role::Both)?;
+    /// let counts = KeyValueTable::create(&tables, KeyType::Int, 1, DType::I64, TableOptions::default())?;
+    /// counts.add(Keys::Int(&[3, 4]), bytemuck::cast_slice(&[1i64, 1]), &AddOptions::default())?;
+    /// counts.delete(Keys::Int(&[3, 5]))?;
+    /// assert_eq!(counts.contains(Keys::Int(&[3, 4]))?, [false, true]);
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    pub fn delete(&self, keys: Keys) -> Result<()> {
+        self.core.check_open(&self.group, "delete")?;
+        self.check_keys("delete", keys)?;
+        self.core.delete(&self.query("delete")?, keys, true)
+    }
+
+    /// As [`KeyValueTable::delete`], but in the background: `keys` may be reused immediately, this rank's later calls see the
+    /// deletion, and [`Tables::flush`](crate::tables::Tables::flush) or the next call on this table reports errors.
+    pub fn delete_soon(&self, keys: Keys) -> Result<()> {
+        self.core.check_open(&self.group, "delete")?;
+        self.check_keys("delete", keys)?;
+        if self.core.queue.is_empty() {
+            return self.core.delete(&self.query("delete")?, keys, false);
+        }
+        let (table, keys) = (self.in_background(), keys.to_owned());
+        self.core.queue.run_detached(move || {
+            let call = table.core.call(&table.group, "delete");
+            apply_complete_rounds(&*table.core, &call)?;
+            keys.with(|keys| table.core.delete(&call, keys, true))
+        });
+        Ok(())
+    }
+
+    /// The keys that the table has evicted since the last report to any rank, because it has [`TableOptions::max_rows`]; none
+    /// without. Any rank may call it. Every eviction is reported once, to one rank: a call that fails may lose some.
+    ///
+    /// Rows are not reported: to keep them would cost every eviction another copy, and as much memory as they had.
+    ///
+    /// [`TableOptions::max_rows`]: crate::tables::TableOptions::max_rows
+    pub fn evicted(&self) -> Result<EvictedKeys> {
+        self.core.take_evicted_anywhere(&self.query("evicted")?)
+    }
+
+    /// The maximum number of rows, if there is one.
+    pub fn max_rows(&self) -> Option<usize> {
+        self.core.layout.limit.as_ref().map(|limit| limit.max_rows)
     }
 
     /// Starts a get in the background.

@@ -56,6 +56,10 @@ impl TableDefinition {
             let expected = format!("at most {MAX_ROWS} rows");
             return reject(&expected, self.rows.to_string(), "use a key-value table for huge index spaces");
         }
+        if self.kind != TableKind::KeyValue && (options.max_rows.is_some() || options.eviction.is_some()) {
+            let expected = format!("no max_rows and no eviction for a {} table", self.kind.name());
+            return reject(&expected, "some".into(), "only key-value tables grow");
+        }
         options.init.check(self.dtype)?;
         check_consistency(options.consistency, self.kind, self.dtype, workers)?;
         cuda::check(self.kind, options)

@@ -31,6 +31,8 @@ pub(crate) enum RequestVerb {
     KeyContains,
     KeyLength,
     KeyItems,
+    KeyDelete,
+    KeyEvicted,
     /// A request to a user-defined table.
     Custom(u8),
     /// A piece of the payload of a request that has the same number and follows later.
@@ -68,13 +70,22 @@ impl RequestVerb {
             | RequestVerb::KeyContains
             | RequestVerb::KeyLength
             | RequestVerb::KeyItems
+            | RequestVerb::KeyDelete
+            | RequestVerb::KeyEvicted
             | RequestVerb::Custom(_) => RequestKind::Query,
         }
     }
 
     /// Whether ranks that are not workers may send it, too.
     pub fn is_open_to_all(self) -> bool {
-        matches!(self, RequestVerb::KeyContains | RequestVerb::KeyLength | RequestVerb::KeyItems)
+        matches!(
+            self,
+            RequestVerb::KeyContains
+                | RequestVerb::KeyLength
+                | RequestVerb::KeyItems
+                | RequestVerb::KeyDelete
+                | RequestVerb::KeyEvicted
+        )
     }
 }
 
@@ -274,6 +285,8 @@ fn write_verb(writer: &mut Writer, verb: RequestVerb) {
         RequestVerb::Steps => (14, 0),
         RequestVerb::GetDone => (15, 0),
         RequestVerb::Piece => (16, 0),
+        RequestVerb::KeyDelete => (17, 0),
+        RequestVerb::KeyEvicted => (18, 0),
     };
     writer.u8(number);
     writer.u8(detail);
@@ -297,6 +310,8 @@ fn read_verb(reader: &mut Reader) -> Result<RequestVerb> {
         (14, 0) => RequestVerb::Steps,
         (15, 0) => RequestVerb::GetDone,
         (16, 0) => RequestVerb::Piece,
+        (17, 0) => RequestVerb::KeyDelete,
+        (18, 0) => RequestVerb::KeyEvicted,
         (number, detail) => return Err(malformed(format!("request {number}.{detail}"))),
     })
 }

@@ -3,6 +3,7 @@
 pub(crate) mod add_options;
 pub(crate) mod consistency;
 pub(crate) mod description;
+pub(crate) mod eviction;
 pub(crate) mod init;
 pub(crate) mod repeats;
 pub(crate) mod role;

@@ -72,6 +72,30 @@ def rounds(world):
         assert counts.get()[1] == (number + 1) * world.workers
 
 
+def limits(world):
+    """Every worker adds keys of its own, and some that all have in common: the table keeps to its limit."""
+    table = uni.KeyValueTable(4, max_rows=300, eviction="lfu", keys="bytes")
+    hot = [b"hot %d" % key for key in range(10)]
+    reported = 0
+    for step in range(30):
+        fresh = [b"key %d" % (step * 50 + key) for key in range(world.worker_id, 50, world.workers)]
+        table.add(fresh, np.ones((len(fresh), 4), dtype="float32"))
+        for _ in range(3):
+            table.add(hot, np.ones((10, 4), dtype="float32"), wait=step % 2 == 0)
+        assert len(table) <= 300
+        keys, missed = table.evicted()
+        reported += len(keys) + missed
+    uni.barrier()
+    assert table.contains(hot).all()
+    assert table.get(hot)[:, 0].tolist() == [90 * world.workers] * 10
+    total = uni.all_reduce(np.array([reported + len(table.evicted().keys)]))[0]
+    assert total + len(table) == 30 * 50 + 10
+    uni.barrier()
+    table.delete(hot[world.worker_id :: world.workers])
+    uni.barrier()
+    assert not table.contains(hot).any()
+
+
 def bound(world):
     table = uni.ArrayTable(10, consistency="ssp:2")
     for _ in range(50):
@@ -154,7 +178,7 @@ if __name__ == "__main__":
     assert (world.workers, world.worker_id) == (world.size, world.rank)
     for dtype in TYPES:
         sums(world, dtype)
-    for check in (tiny, changes, rounds, bound, averages, words, unequal):
+    for check in (tiny, changes, rounds, limits, bound, averages, words, unequal):
         check(world)
     rank = world.rank
     early(world)

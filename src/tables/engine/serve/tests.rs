@@ -172,7 +172,9 @@ fn requests(registry: &Arc<Registry>) -> Vec<Vec<u8>> {
                 assert!(one_key(keys.clone()));
                 push(RequestVerb::KeyGet, keys.clone(), Vec::new(), false);
                 push(RequestVerb::KeyAdd, keys.clone(), delta(2 * COLS), false);
-                push(RequestVerb::KeyContains, keys, Vec::new(), false);
+                push(RequestVerb::KeyContains, keys.clone(), Vec::new(), false);
+                push(RequestVerb::KeyDelete, keys, Vec::new(), false);
+                push(RequestVerb::KeyEvicted, RowList::All, Vec::new(), false);
                 push(RequestVerb::KeyLength, RowList::All, Vec::new(), false);
                 push(RequestVerb::KeyItems, RowList::All, Vec::new(), false);
             }
@@ -211,8 +213,16 @@ fn forged_requests() {
     let scene = start();
     let registry = &scene.ranks[0].registry;
     let good = requests(registry);
-    let open_to_all =
-        |verb| matches!(verb, RequestVerb::KeyContains | RequestVerb::KeyLength | RequestVerb::KeyItems);
+    let open_to_all = |verb| {
+        matches!(
+            verb,
+            RequestVerb::KeyContains
+                | RequestVerb::KeyLength
+                | RequestVerb::KeyItems
+                | RequestVerb::KeyDelete
+                | RequestVerb::KeyEvicted
+        )
+    };
     for bytes in &good {
         let (_, request) = RemoteRequest::decode(bytes.clone()).unwrap();
         let admit = |from| registry.clone().admit(from, request.clone());

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::Compression;
 use super::encodings::{self, LossyElement};
 use crate::memory::DType;
+use crate::tables::remote::RowList;
 
 /// The rows of an add.
 #[derive(Debug, Clone, Copy)]
@@ -60,6 +61,27 @@ impl Packers {
             *self.numbers.entry(key.clone()).or_insert(next)
         };
         keys.iter().map(number).collect()
+    }
+
+    /// Discards all residuals if they are those of more rows than this.
+    pub fn limit(&mut self, rows: usize) {
+        let kept: usize = self.by_host.values().map(Packer::rows_with_residuals).sum();
+        if kept > rows || self.numbers.len() > rows {
+            *self = Packers::default();
+        }
+    }
+
+    /// Discards the residuals of rows or keys, whose values are replaced.
+    pub fn discard(&mut self, host: usize, rows: &RowList) {
+        let Some(packer) = self.by_host.get_mut(&host).filter(|packer| packer.has_feedback()) else { return };
+        match rows {
+            RowList::All => {}
+            RowList::List(rows) => rows.iter().for_each(|row| packer.discard(*row)),
+            RowList::Keys(keys) => {
+                let numbers = keys.iter().filter_map(|key| self.numbers.get(key));
+                numbers.for_each(|number| packer.discard(*number));
+            }
+        }
     }
 
     /// Undoes compressions whose add did not take place: restores the residuals of each host's rows.
@@ -133,6 +155,22 @@ impl Packer {
                 Residuals::Singles(all) => put(all, *row, residual),
                 Residuals::Doubles(all) => put(all, *row, residual),
             }
+        }
+    }
+
+    fn rows_with_residuals(&self) -> usize {
+        match &self.residual {
+            Residuals::Nothing => 0,
+            Residuals::Singles(all) => all.len(),
+            Residuals::Doubles(all) => all.len(),
+        }
+    }
+
+    fn discard(&mut self, row: i64) {
+        match &mut self.residual {
+            Residuals::Nothing => {}
+            Residuals::Singles(all) => drop(all.remove(&row)),
+            Residuals::Doubles(all) => drop(all.remove(&row)),
         }
     }
 

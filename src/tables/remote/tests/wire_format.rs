@@ -20,6 +20,8 @@ fn verbs() -> impl Strategy<Value = RequestVerb> {
         Just(RequestVerb::KeyContains),
         Just(RequestVerb::KeyLength),
         Just(RequestVerb::KeyItems),
+        Just(RequestVerb::KeyDelete),
+        Just(RequestVerb::KeyEvicted),
         any::<u8>().prop_map(RequestVerb::Custom),
         Just(RequestVerb::Piece),
     ]

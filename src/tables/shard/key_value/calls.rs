@@ -12,7 +12,7 @@ use crate::transport::Call;
 
 impl KeyValueCore {
     /// Splits a call by the other hosts that hold its keys; with `all_hosts`, all of them take part.
-    fn split(
+    pub(super) fn split(
         &self,
         worker: usize,
         verb: RequestVerb,
@@ -86,7 +86,7 @@ impl KeyValueCore {
     }
 
     /// The replies of all other hosts.
-    fn ask_all(&self, call: &Call, verb: RequestVerb) -> Result<Vec<Vec<u8>>> {
+    pub(super) fn ask_all(&self, call: &Call, verb: RequestVerb) -> Result<Vec<Vec<u8>>> {
         let Some(remote) = self.inner.remote() else { return Ok(Vec::new()) };
         let request = || RemoteRequest::new(self.number, self.requester_id() as u32, verb);
         let requests = self.other_server_hosts().map(|host| (host, request())).collect();
@@ -94,7 +94,7 @@ impl KeyValueCore {
     }
 
     /// The worker id under which this rank sends requests that any rank may send.
-    fn requester_id(&self) -> usize {
+    pub(super) fn requester_id(&self) -> usize {
         self.inner.worker.unwrap_or(0)
     }
 
@@ -163,6 +163,9 @@ pub(crate) struct KeysAdd<'a> {
 impl<'a> AddCall<'a, KeyValueCore> for KeysAdd<'a> {
     fn requests(&mut self, table: &KeyValueCore, worker: usize) -> Vec<AddPart<'a>> {
         let mut packers = table.packers();
+        if let Some(limit) = &table.layout.limit {
+            packers.limit(limit.max_rows);
+        }
         let (dtype, cols) = (table.description.dtype, table.description.cols);
         let parts = table.split(worker, RequestVerb::KeyAdd, self.keys, table.involves_all_hosts());
         let pack = |(part, mut request): (Part, RemoteRequest)| {

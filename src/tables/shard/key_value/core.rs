@@ -14,7 +14,7 @@ use crate::tables::engine::base::Base;
 use crate::tables::engine::rounds::RoundProgress;
 use crate::tables::shard::dense::row_batch::sort_by_group;
 use crate::tables::updater::{UpdateContext, UpdateRule};
-use crate::tables::{AddOptions, Init};
+use crate::tables::{AddOptions, Eviction, Init};
 use crate::transport::Call;
 
 /// Prefetch distance in keys: index slots are prefetched two distances ahead and entries one, so that both memory latencies
@@ -112,15 +112,76 @@ impl KeyValueCore {
 
     /// Copies the values of each local key to its position in `out`.
     pub(crate) fn read(&self, call: &Call, worker: usize, keys: Keys, out: &mut [u8]) -> Result<()> {
+        match self.eviction() {
+            None => self.read_each(call, worker, keys, out, |_, _| ()),
+            Some(eviction) => self.read_limited(call, worker, keys, out, eviction),
+        }
+    }
+
+    /// The same in a limited table: a function of its own, so that its loop takes no registers from that of unlimited ones.
+    #[inline(never)]
+    fn read_limited(
+        &self,
+        call: &Call,
+        worker: usize,
+        keys: Keys,
+        out: &mut [u8],
+        eviction: Eviction,
+    ) -> Result<()> {
+        self.read_each(call, worker, keys, out, |part, entry| part.touch(entry, eviction))
+    }
+
+    /// As [`KeyValueCore::read`]; `used` counts the use of an entry.
+    fn read_each(
+        &self,
+        call: &Call,
+        worker: usize,
+        keys: Keys,
+        out: &mut [u8],
+        used: impl Fn(&mut LockedPart, usize),
+    ) -> Result<()> {
         let (start, bytes) = (self.layout.values, self.layout.shape.row_bytes);
         self.by_part(call, worker, keys, |part, key, local_key| {
             let row = &mut out[local_key.position as usize * bytes..][..bytes];
             match part.find(key, local_key.hash) {
-                Some(entry) => row.copy_from_slice(&part.entry(entry)[start..start + bytes]),
+                Some(entry) => {
+                    row.copy_from_slice(&part.entry(entry)[start..start + bytes]);
+                    used(part, entry);
+                }
                 None => self.fill(local_key.hash, row),
             }
             Ok(())
         })
+    }
+
+    /// Which entries are evicted, if the number of rows is limited.
+    fn eviction(&self) -> Option<Eviction> {
+        self.layout.limit.as_ref().map(|limit| limit.eviction)
+    }
+
+    /// The entry of a key, which is inserted if it is new, in an unlimited table.
+    #[inline(always)]
+    fn place(&self, part: &mut LockedPart, key: KeyRef, hash: u64) -> Result<usize> {
+        match part.find(key, hash) {
+            Some(entry) => Ok(entry),
+            None => part.insert(key, hash, |values| self.fill(hash, values)),
+        }
+    }
+
+    /// The same in a limited one, which may evict another entry; counts a use.
+    fn place_limited(
+        &self,
+        part: &mut LockedPart,
+        key: KeyRef,
+        hash: u64,
+        eviction: Eviction,
+    ) -> Result<usize> {
+        let entry = match part.find(key, hash) {
+            Some(entry) => entry,
+            None => part.insert_limited(key, hash, eviction, |values| self.fill(hash, values))?,
+        };
+        part.touch(entry, eviction);
+        Ok(entry)
     }
 
     /// Applies the delta's row of each local key; a key that is listed twice is updated twice, in list order.
@@ -132,16 +193,44 @@ impl KeyValueCore {
         delta: &[u8],
         options: &AddOptions,
     ) -> Result<()> {
-        let bytes = self.layout.shape.row_bytes;
         let options = options.or(&self.base.add);
         let context = UpdateContext { worker, step: 0, options: &options };
-        self.by_part(call, worker, keys, |part, key, local_key| {
-            let entry = match part.find(key, local_key.hash) {
-                Some(entry) => entry,
-                None => part.insert(key, local_key.hash, |values| self.fill(local_key.hash, values))?,
-            };
+        match self.eviction() {
+            None => {
+                self.write_each(call, keys, delta, &context, |part, key, hash| self.place(part, key, hash))
+            }
+            Some(eviction) => self.write_limited(call, keys, delta, &context, eviction),
+        }
+    }
+
+    /// The same in a limited table, as for [`KeyValueCore::read_limited`].
+    #[inline(never)]
+    fn write_limited(
+        &self,
+        call: &Call,
+        keys: Keys,
+        delta: &[u8],
+        context: &UpdateContext,
+        eviction: Eviction,
+    ) -> Result<()> {
+        let place = |part: &mut LockedPart, key: KeyRef, hash| self.place_limited(part, key, hash, eviction);
+        self.write_each(call, keys, delta, context, place)
+    }
+
+    /// As [`KeyValueCore::write`]; `place` finds or inserts an entry.
+    fn write_each(
+        &self,
+        call: &Call,
+        keys: Keys,
+        delta: &[u8],
+        context: &UpdateContext,
+        place: impl Fn(&mut LockedPart, KeyRef, u64) -> Result<usize>,
+    ) -> Result<()> {
+        let bytes = self.layout.shape.row_bytes;
+        self.by_part(call, context.worker, keys, |part, key, local_key| {
+            let entry = place(part, key, local_key.hash)?;
             let delta = &delta[local_key.position as usize * bytes..][..bytes];
-            self.update(part.entry_mut(entry), delta, &context);
+            self.update(part.entry_mut(entry), delta, context);
             Ok(())
         })
     }
@@ -155,12 +244,11 @@ impl KeyValueCore {
         context: &UpdateContext,
         progress: &RoundProgress,
     ) -> Result<()> {
-        // Operations that can fail come first, so that every step that begins also completes.
-        self.by_part(call, 0, keys, |part, key, local_key| {
-            if part.find(key, local_key.hash).is_none() {
-                part.insert(key, local_key.hash, |values| self.fill(local_key.hash, values))?;
-            }
-            Ok(())
+        // Operations that can fail come first, so that every step that begins also completes. A key that is evicted for a later one
+        // of the same step has no entry afterwards, and is left out.
+        self.by_part(call, 0, keys, |part, key, local_key| match self.eviction() {
+            None => self.place(part, key, local_key.hash).map(drop),
+            Some(eviction) => self.place_limited(part, key, local_key.hash, eviction).map(drop),
         })?;
         let (bytes, from) = (self.layout.shape.row_bytes, progress.next());
         self.by_part(call, 0, keys, |part, key, local_key| {
@@ -181,6 +269,16 @@ impl KeyValueCore {
             Ok(())
         })?;
         Ok(found)
+    }
+
+    /// Removes the entries of these keys on this host.
+    pub(crate) fn remove(&self, call: &Call, worker: usize, keys: Keys) -> Result<()> {
+        self.by_part(call, worker, keys, |part, key, local_key| {
+            if let Some(entry) = part.find(key, local_key.hash) {
+                part.remove(entry);
+            }
+            Ok(())
+        })
     }
 
     /// Updates an entry's values, with its state and its count of adds.

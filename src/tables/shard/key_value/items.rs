@@ -1,7 +1,7 @@
 //! A table's keys and values, sorted by key.
 
 use super::core::KeyValueCore;
-use super::keys::{KeyRef, KeyType, OwnedKeys};
+use super::keys::{KeyRef, OwnedKeys};
 use crate::error::Result;
 use crate::transport::Call;
 
@@ -14,18 +14,19 @@ pub struct Items {
     pub values: Vec<u8>,
 }
 
+/// Keys of this host, with some of what their entries contain.
+pub(crate) struct LocalColumns {
+    pub keys: OwnedKeys,
+    pub contents: Vec<Vec<u8>>,
+    /// How much each entry is used, if the number of rows is limited.
+    pub priorities: Vec<i64>,
+}
+
 impl KeyValueCore {
     /// All local keys, and the given columns of their entries, each as offset and size in bytes.
-    pub(crate) fn local_columns(
-        &self,
-        call: &Call,
-        columns: &[(usize, usize)],
-    ) -> Result<(OwnedKeys, Vec<Vec<u8>>)> {
-        let mut keys = match self.layout.shape.keys {
-            KeyType::Int => OwnedKeys::Int(Vec::new()),
-            KeyType::Bytes => OwnedKeys::Bytes(Vec::new()),
-        };
-        let mut contents = vec![Vec::new(); columns.len()];
+    pub(crate) fn local_columns(&self, call: &Call, columns: &[(usize, usize)]) -> Result<LocalColumns> {
+        let mut keys = OwnedKeys::none(self.layout.shape.keys);
+        let (mut contents, mut priorities) = (vec![Vec::new(); columns.len()], Vec::new());
         for part in 0..self.layout.parts {
             let part = self.part(call, part)?;
             for entry in 0..part.len() {
@@ -34,29 +35,28 @@ impl KeyValueCore {
                     (KeyRef::Bytes(key), OwnedKeys::Bytes(keys)) => keys.push(key.to_vec()),
                     _ => unreachable!("all keys of a table have one type"),
                 }
+                if let Some(limit) = &self.layout.limit {
+                    priorities.push(part.priority(entry, limit.eviction, limit.max_rows));
+                }
                 for (&(start, bytes), content) in columns.iter().zip(&mut contents) {
                     content.extend_from_slice(&part.entry(entry)[start..][..bytes]);
                 }
             }
         }
-        Ok((keys, contents))
+        Ok(LocalColumns { keys, contents, priorities })
     }
 
     /// Copies all local keys and values, unordered.
     pub(crate) fn local_items(&self, call: &Call) -> Result<Items> {
         let (start, bytes) = (self.layout.values, self.layout.shape.row_bytes);
-        let (keys, mut columns) = self.local_columns(call, &[(start, bytes)])?;
-        Ok(Items { keys, values: columns.pop().unwrap_or_default() })
+        let LocalColumns { keys, mut contents, .. } = self.local_columns(call, &[(start, bytes)])?;
+        Ok(Items { keys, values: contents.pop().unwrap_or_default() })
     }
 }
 
 impl Items {
     pub(crate) fn append(&mut self, keys: OwnedKeys, values: &[u8]) {
-        match (&mut self.keys, keys) {
-            (OwnedKeys::Int(all), OwnedKeys::Int(more)) => all.extend(more),
-            (OwnedKeys::Bytes(all), OwnedKeys::Bytes(more)) => all.extend(more),
-            _ => unreachable!("all keys of a table have one type"),
-        }
+        self.keys.append(keys);
         self.values.extend_from_slice(values);
     }
 

@@ -41,6 +41,11 @@ impl KeyPlacement {
         self.local_index.iter().flatten().count()
     }
 
+    /// This host's servers, by their number among all.
+    pub fn local_server_numbers(&self) -> Vec<usize> {
+        (0..self.hosts.len()).filter(|&server| self.local_index[server].is_some()).collect()
+    }
+
     /// The location of a key, if it is on this host; each server has `server_parts` parts.
     #[inline]
     pub fn local_key(&self, key: KeyRef, position: usize, server_parts: usize) -> Option<LocalKey> {

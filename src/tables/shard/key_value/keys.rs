@@ -1,6 +1,7 @@
 //! Keys, which are integers or byte strings: the server of each, and its hash.
 
 use crate::error::{Error, Result};
+use crate::tables::remote::RowList;
 use crate::tables::spec::init::mix;
 
 /// The type of a table's keys.
@@ -94,7 +95,24 @@ impl Keys<'_> {
     }
 }
 
+impl From<OwnedKeys> for RowList {
+    fn from(keys: OwnedKeys) -> RowList {
+        match keys {
+            OwnedKeys::Int(keys) => RowList::List(keys),
+            OwnedKeys::Bytes(keys) => RowList::Keys(keys),
+        }
+    }
+}
+
 impl OwnedKeys {
+    /// No keys.
+    pub(crate) fn none(kind: KeyType) -> OwnedKeys {
+        match kind {
+            KeyType::Int => OwnedKeys::Int(Vec::new()),
+            KeyType::Bytes => OwnedKeys::Bytes(Vec::new()),
+        }
+    }
+
     /// Number of keys.
     pub fn len(&self) -> usize {
         match self {
@@ -106,6 +124,15 @@ impl OwnedKeys {
     /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Appends keys of the same type.
+    pub(crate) fn append(&mut self, more: OwnedKeys) {
+        match (self, more) {
+            (OwnedKeys::Int(all), OwnedKeys::Int(more)) => all.extend(more),
+            (OwnedKeys::Bytes(all), OwnedKeys::Bytes(more)) => all.extend(more),
+            _ => unreachable!("all keys of a table have one type"),
+        }
     }
 
     /// Calls `body` with these keys, borrowed.

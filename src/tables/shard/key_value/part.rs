@@ -5,12 +5,14 @@
 //!
 //! - An entry is written first, then counted, then inserted into the index.
 //! - An index grows by building a new one, which replaces the old one with a single store.
-//! - Only an entry that is counted but not indexed needs a repair: the next owner of the lock inserts it.
+//! - An entry that is counted but not indexed is inserted into the index by the next owner of the lock.
+//! - A removal is recorded before its first write, and the next owner of the lock makes it again (`removal.rs`).
 //! - A part that was being cleared (its count is zero) is cleared again.
 //! - Memory that a killed process allocated but did not link is freed with the table.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::crash_point::crash_point;
 use super::key_storage;
 use super::keys::{KeyRef, KeyType};
 use super::layout::KeyValueLayout;
@@ -42,6 +44,22 @@ pub(crate) struct PartHeader {
     /// The key block being filled.
     key_block: AtomicU64,
     segments: [AtomicU64; SEGMENTS],
+    /// The removal in progress, or zero; see `removal.rs`.
+    pub(super) removal: AtomicU64,
+    /// The number from which on no entry has ever been in use: its memory is zero.
+    pub(super) fresh_from: AtomicU64,
+    /// Maximum number of entries; constant.
+    max_entries: AtomicU64,
+    /// Number of uses of entries; number of evictions, and of those that were reported. See `eviction.rs`.
+    pub(super) uses: AtomicU64,
+    pub(super) evictions: AtomicU64,
+    pub(super) reported: AtomicU64,
+    /// Number of evictions after the removal in progress.
+    pub(super) evictions_after: AtomicU64,
+    /// The ring of evicted keys, if the number of rows is limited.
+    pub(super) ring: AtomicU64,
+    /// Bytes of removed keys in the key blocks, approximately: a killed process may not have counted them.
+    pub(super) removed_key_bytes: AtomicU64,
 }
 
 impl PartHeader {
@@ -56,6 +74,8 @@ impl PartHeader {
         let (index, bits) = layout.first_index(part);
         self.index.store((start + index) as u64 | u64::from(bits), Ordering::Relaxed);
         self.segments[0].store((start + layout.first_entries(part)) as u64, Ordering::Relaxed);
+        self.max_entries.store(layout.max_entries(part) as u64, Ordering::Relaxed);
+        self.ring.store((start + layout.ring(part)) as u64, Ordering::Relaxed);
         if let Some((offset, bytes)) = layout.first_key_block(part) {
             key_storage::prepare(memory, start + offset, bytes);
             self.key_block.store((start + offset) as u64, Ordering::Relaxed);
@@ -65,9 +85,9 @@ impl PartHeader {
 
 /// A part whose lock is held.
 pub(crate) struct LockedPart<'a> {
-    memory: &'a KeyValueHeap,
-    layout: &'a KeyValueLayout,
-    header: &'a PartHeader,
+    pub(super) memory: &'a KeyValueHeap,
+    pub(super) layout: &'a KeyValueLayout,
+    pub(super) header: &'a PartHeader,
     _guard: LockGuard<'a>,
 }
 
@@ -81,6 +101,7 @@ impl<'a> LockedPart<'a> {
         let owner_died = guard.owner_died;
         let mut part = LockedPart { memory, layout, header, _guard: guard };
         if owner_died {
+            part.repeat_removal();
             match part.len().checked_sub(1) {
                 Some(last) => part.enter(part.slots(), part.hash(last), last),
                 // The previous owner may have died while clearing the part.
@@ -96,12 +117,25 @@ impl<'a> LockedPart<'a> {
     }
 
     /// The index. A slot is zero if empty; otherwise it holds the upper half of the key's hash, and the entry's number plus 1.
-    fn slots(&self) -> &'a [AtomicU64] {
+    #[inline]
+    pub(super) fn slots(&self) -> &'a [AtomicU64] {
         let index = self.header.index.load(Ordering::Relaxed) as usize;
         self.memory.words(index & !(INDEX_ALIGNMENT - 1), 1 << (index & (INDEX_ALIGNMENT - 1)))
     }
 
-    fn entry_offset(&self, entry: usize) -> usize {
+    /// The maximum number of entries.
+    pub fn max_entries(&self) -> u64 {
+        self.header.max_entries.load(Ordering::Relaxed)
+    }
+
+    /// An entry's word of use.
+    #[inline]
+    pub(super) fn usage(&self, entry: usize) -> &AtomicU64 {
+        &self.memory.words(self.entry_offset(entry) + self.layout.usage, 1)[0]
+    }
+
+    #[inline]
+    pub(super) fn entry_offset(&self, entry: usize) -> usize {
         let (segment, number) = self.layout.locate(entry);
         self.header.segments[segment].load(Ordering::Relaxed) as usize + number * self.layout.entry_bytes
     }
@@ -120,6 +154,14 @@ impl<'a> LockedPart<'a> {
         unsafe { self.memory.bytes_mut(self.entry_offset(entry), self.layout.entry_bytes) }
     }
 
+    /// Overwrites an entry by another one.
+    pub(super) fn copy_entry(&mut self, from: usize, to: usize) {
+        assert_ne!(from, to);
+        // SAFETY: the lock is held, and the memory of two entries does not overlap.
+        let entry = unsafe { self.memory.bytes(self.entry_offset(from), self.layout.entry_bytes) };
+        self.entry_mut(to).copy_from_slice(entry);
+    }
+
     /// The key of an entry.
     #[inline]
     pub fn key(&self, entry: usize) -> KeyRef<'_> {
@@ -127,14 +169,19 @@ impl<'a> LockedPart<'a> {
         match self.layout.shape.keys {
             KeyType::Int => KeyRef::Int(number(entry, 0) as i64),
             KeyType::Bytes => {
-                let (offset, length) = (number(entry, 1) as usize, number(entry, 2) as usize);
-                // SAFETY: the lock is held, and keys are immutable.
-                KeyRef::Bytes(unsafe { self.memory.bytes(offset, length) })
+                KeyRef::Bytes(self.stored_key(number(entry, 1) as usize, number(entry, 2) as usize))
             }
         }
     }
 
-    fn hash(&self, entry: usize) -> u64 {
+    /// A byte-string key in the key blocks.
+    #[inline]
+    pub(super) fn stored_key(&self, offset: usize, length: usize) -> &[u8] {
+        // SAFETY: the lock is held, and keys are immutable.
+        unsafe { self.memory.bytes(offset, length) }
+    }
+
+    pub(super) fn hash(&self, entry: usize) -> u64 {
         match self.layout.shape.keys {
             KeyType::Int => self.key(entry).server_and_hash(1).1,
             KeyType::Bytes => number(self.entry(entry), 0),
@@ -184,7 +231,7 @@ impl<'a> LockedPart<'a> {
     }
 
     /// Inserts an entry into an index with free slots, unless it is there already.
-    fn enter(&self, slots: &[AtomicU64], hash: u64, entry: usize) {
+    pub(super) fn enter(&self, slots: &[AtomicU64], hash: u64, entry: usize) {
         let wanted = hash >> 32 << 32 | (entry as u64 + 1);
         let mut at = hash as usize;
         loop {
@@ -201,44 +248,91 @@ impl<'a> LockedPart<'a> {
     pub fn insert(&mut self, key: KeyRef, hash: u64, fill: impl FnOnce(&mut [u8])) -> Result<usize> {
         let entry = self.len();
         self.make_room(entry)?;
-        let head = match key {
+        let head = self.head(key, hash)?;
+        self.insert_at(entry, head, hash, fill);
+        Ok(entry)
+    }
+
+    /// The numbers at the beginning of an entry for this key; stores a byte string.
+    pub(super) fn head(&self, key: KeyRef, hash: u64) -> Result<[u64; 3]> {
+        Ok(match key {
             KeyRef::Int(key) => [key as u64, 0, 0],
             KeyRef::Bytes(key) => {
-                [hash, key_storage::store(self.memory, &self.header.key_block, key)? as u64, key.len() as u64]
+                let compact = |capacity: usize| self.compact_keys(capacity, key.len());
+                let offset = key_storage::store(self.memory, &self.header.key_block, key, compact)?;
+                [hash, offset as u64, key.len() as u64]
             }
-        };
+        })
+    }
+
+    /// Writes the entry behind the last one, for which there is room, and counts it.
+    pub(super) fn insert_at(
+        &mut self,
+        entry: usize,
+        head: [u64; 3],
+        hash: u64,
+        fill: impl FnOnce(&mut [u8]),
+    ) {
         let (values, row_bytes) = (self.layout.values, self.layout.shape.row_bytes);
         let numbers = if self.layout.shape.keys == KeyType::Int { 1 } else { 3 };
+        let is_used = (entry as u64) < self.header.fresh_from.load(Ordering::Relaxed);
         let bytes = self.entry_mut(entry);
+        if is_used {
+            bytes.fill(0);
+        }
         for (number, field) in head[..numbers].iter().zip(bytes.chunks_exact_mut(8)) {
             field.copy_from_slice(&number.to_ne_bytes());
         }
         fill(&mut bytes[values..values + row_bytes]);
         self.header.count.store(entry as u64 + 1, Ordering::Release);
+        crash_point();
         self.enter(self.slots(), hash, entry);
-        Ok(entry)
     }
 
     /// Removes all entries. Their memory is zeroed and kept; most of their keys' memory is freed.
     pub fn clear(&mut self) {
+        // The keys of evictions are cleared, too.
+        let evictions = self.header.evictions.load(Ordering::Relaxed);
+        self.header.reported.store(evictions, Ordering::Relaxed);
         self.header.count.store(0, Ordering::Release);
         if self.layout.shape.keys == KeyType::Bytes {
             key_storage::clear(self.memory, &self.header.key_block);
+            self.header.removed_key_bytes.store(0, Ordering::Relaxed);
         }
         self.slots().iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
         for (segment, offset) in self.header.segments.iter().enumerate() {
             let offset = offset.load(Ordering::Relaxed) as usize;
-            if let (Some(bytes), true) = (self.layout.segment_bytes(segment), offset > 0) {
+            if let (Some(bytes), true) = (self.segment_bytes(segment), offset > 0) {
                 // SAFETY: the lock is held, the part is borrowed mutably, and the segment has this size.
                 unsafe { self.memory.bytes_mut(offset, bytes) }.fill(0);
             }
         }
+        self.header.fresh_from.store(0, Ordering::Relaxed);
+    }
+
+    /// Moves the keys to a new block with room for one of `more` bytes, if removed keys are a quarter of a block of this
+    /// capacity. Returns whether it has done so.
+    #[cold]
+    fn compact_keys(&self, capacity: usize, more: usize) -> Result<bool> {
+        let removed = &self.header.removed_key_bytes;
+        if removed.load(Ordering::Relaxed) * 4 < capacity as u64 {
+            return Ok(false);
+        }
+        // An entry's second and third number are the offset and the length of its key.
+        let keys = (0..self.len()).map(|entry| self.entry_offset(entry) + 8).chain(self.kept_key_places());
+        key_storage::compact(self.memory, &self.header.key_block, keys, more)?;
+        removed.store(0, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    fn segment_bytes(&self, segment: usize) -> Option<usize> {
+        self.layout.segment_bytes(segment, self.max_entries() as usize)
     }
 
     /// Allocates what one more entry needs.
-    fn make_room(&self, entry: usize) -> Result<()> {
+    pub(super) fn make_room(&self, entry: usize) -> Result<()> {
         let (segment, _) = self.layout.locate(entry);
-        let bytes = self.layout.segment_bytes(segment);
+        let bytes = self.segment_bytes(segment);
         let (Some(bytes), true, true) = (bytes, segment < SEGMENTS, entry < MAX_ENTRIES) else {
             let received = format!("one more than {entry} in a part of it");
             return Err(Error::usage("add", "fewer keys", received, "use more servers, or another table"));
@@ -298,6 +392,15 @@ mod tests {
         });
     }
 
+    impl<'a> LockedPart<'a> {
+        /// The part as the next owner of the lock finds it if this one is killed.
+        pub fn taken_over(self) -> LockedPart<'a> {
+            let LockedPart { memory, layout, header, _guard: mut guard } = self;
+            guard.owner_died = true;
+            LockedPart::new(memory, layout, header, guard)
+        }
+    }
+
     /// What remains of a process killed between counting an entry and inserting it into the index.
     #[test]
     fn an_entry_that_is_not_in_the_index_is_found_again() {
@@ -321,9 +424,7 @@ mod tests {
                     part.slots().iter().find(|slot| slot.load(Ordering::Relaxed) as u32 as u64 == entry + 1);
                 slot.unwrap().store(0, Ordering::Relaxed);
                 assert_eq!(part.find(KeyRef::Int(key), hash), None);
-                let LockedPart { memory, layout, header, _guard: mut guard } = part;
-                guard.owner_died = true;
-                let part = LockedPart::new(memory, layout, header, guard);
+                let part = part.taken_over();
                 assert_eq!(part.find(KeyRef::Int(key), hash), Some(entry as usize));
             }
             let all: Vec<i64> = (0..1000).collect();

@@ -1,8 +1,11 @@
-//! Checkpoints of key-value tables: the keys, and for each key its values, its state and its count of adds.
+//! Checkpoints of key-value tables: the keys, and for each key its values, its state and its count of adds; how much it is used, if the
+//! number of rows is limited.
 
 use super::core::KeyValueCore;
+use super::items::LocalColumns;
 use super::key_placement::LocalKey;
 use super::keys::{KeyType, Keys, OwnedKeys};
+use super::saved_use::ChosenKeys;
 use crate::error::Result;
 use crate::memory::DType;
 use crate::tables::checkpoint::{Checkpoint, TensorSpec};
@@ -23,7 +26,7 @@ impl KeyValueCore {
         }
     }
 
-    fn tensor(&self, part: &str, dtype: DType, shape: Vec<usize>) -> TensorSpec {
+    pub(super) fn tensor(&self, part: &str, dtype: DType, shape: Vec<usize>) -> TensorSpec {
         TensorSpec { name: self.base.tensor_name(part), dtype, shape }
     }
 
@@ -42,6 +45,10 @@ impl KeyValueCore {
         for column in self.columns(&*self.rule) {
             let wanted = self.tensor(&column.name, column.dtype, vec![count, column.width]);
             self.check_saved(checkpoint, &wanted, column.required)?;
+        }
+        if let Some(usage) = self.usage_column() {
+            let wanted = self.tensor(&usage.column.name, DType::I64, vec![count, 1]);
+            self.check_saved(checkpoint, &wanted, false)?;
         }
         Ok(count)
     }
@@ -78,8 +85,8 @@ impl KeyValueCore {
         }
     }
 
-    /// One column's rows of these keys.
-    fn saved_rows(
+    /// One column's rows of these keys, which are in the order of their positions.
+    pub(super) fn saved_rows(
         &self,
         checkpoint: &Checkpoint,
         column: &Column,
@@ -107,19 +114,23 @@ impl KeyValueCore {
         &self,
         call: &Call,
         keys: Keys,
-        local_keys: &[LocalKey],
+        chosen: &ChosenKeys,
         columns: &[(Column, Vec<u8>)],
     ) -> Result<()> {
         for part in 0..self.layout.parts {
             self.part(call, part)?.clear();
         }
-        for (number, local_key) in local_keys.iter().enumerate() {
+        for &number in &chosen.order {
+            let local_key = chosen.local_keys[number];
             let key = keys.at(local_key.position as usize);
             let mut part = self.part(call, local_key.part as usize)?;
             let entry = match part.find(key, local_key.hash) {
                 Some(entry) => entry,
                 None => part.insert(key, local_key.hash, |values| values.fill(0))?,
             };
+            if let Some(limit) = &self.layout.limit {
+                part.restore_priority(entry, limit.eviction, chosen.priorities[number]);
+            }
             let entry = part.entry_mut(entry);
             for (column, bytes) in columns {
                 let row = &bytes[number * column.row_bytes()..][..column.row_bytes()];
@@ -139,7 +150,7 @@ impl Checkpointable for KeyValueCore {
         apply_complete_rounds(self, &call)?;
         let columns = self.columns(&*self.rule);
         let places: Vec<_> = columns.iter().map(|column| (self.start(column), column.row_bytes())).collect();
-        let (keys, contents) = self.local_columns(&call, &places)?;
+        let LocalColumns { keys, contents, priorities } = self.local_columns(&call, &places)?;
         let count = keys.len();
         let numbers = |numbers: &[i64]| bytemuck::cast_slice(numbers).to_vec();
         let mut items = match keys {
@@ -158,6 +169,10 @@ impl Checkpointable for KeyValueCore {
         for (column, bytes) in columns.iter().zip(contents) {
             items.push(stacked(self.tensor(&column.name, column.dtype, vec![count, column.width]), bytes));
         }
+        if let Some(usage) = self.usage_column() {
+            let saved: Vec<i64> = priorities.iter().map(|priority| usage.factor * priority).collect();
+            items.push(stacked(self.tensor(&usage.column.name, DType::I64, vec![count, 1]), numbers(&saved)));
+        }
         Ok(items)
     }
 
@@ -173,11 +188,11 @@ impl Checkpointable for KeyValueCore {
             }));
         }
         let keys = self.saved_keys(checkpoint)?;
-        let local_keys = keys.with(|keys| self.local_keys(keys));
+        let chosen = self.choose(checkpoint, keys.with(|keys| self.local_keys(keys)))?;
         let mut columns = Vec::new();
         for column in self.columns(&*self.rule) {
             if checkpoint.tensor(&self.base.tensor_name(&column.name)).is_some() {
-                let rows = self.saved_rows(checkpoint, &column, &local_keys)?;
+                let rows = self.saved_rows(checkpoint, &column, &chosen.local_keys)?;
                 columns.push((column, rows));
             }
         }
@@ -185,7 +200,7 @@ impl Checkpointable for KeyValueCore {
             self.clear_residuals();
             let call = self.base.call(group, "load");
             apply_complete_rounds(self, &call)?;
-            keys.with(|keys| self.replace(&call, keys, &local_keys, &columns))
+            keys.with(|keys| self.replace(&call, keys, &chosen, &columns))
         }))
     }
 }

@@ -1,7 +1,7 @@
 //! Serving requests of other hosts' ranks on this host's keys.
 
 use super::core::KeyValueCore;
-use super::keys::{Keys, OwnedKeys};
+use super::keys::Keys;
 use crate::error::{Error, Result};
 use crate::tables::AddOptions;
 use crate::tables::engine::base::Turn;
@@ -20,11 +20,11 @@ impl OpenTable for KeyValueCore {
             RequestVerb::KeyLength => Ok((self.len() as u64).to_le_bytes().to_vec()),
             RequestVerb::KeyItems => {
                 let items = self.local_items(call)?;
-                let keys = match items.keys {
-                    OwnedKeys::Int(keys) => RowList::List(keys),
-                    OwnedKeys::Bytes(keys) => RowList::Keys(keys),
-                };
-                Ok(keys.encode(items.values))
+                Ok(RowList::from(items.keys).encode(items.values))
+            }
+            RequestVerb::KeyEvicted => {
+                let evicted = self.take_evicted(call)?;
+                Ok(RowList::from(evicted.keys).encode(evicted.missed.to_le_bytes().to_vec()))
             }
             _ => match &request.rows {
                 RowList::List(keys) => self.serve_keys(call, worker, request, Keys::Int(keys)),
@@ -67,6 +67,7 @@ impl KeyValueCore {
                 })?;
                 outcome.map(|()| Vec::new())
             }
+            RequestVerb::KeyDelete => self.remove(call, worker, keys).map(|()| Vec::new()),
             RequestVerb::KeyContains => {
                 Ok(self.contains(call, worker, keys)?.into_iter().map(u8::from).collect())
             }

@@ -1,9 +1,9 @@
-"""A table that maps keys to values, and grows as new keys are added."""
+"""A table that maps keys to values, and grows as new keys are added, up to a limit if it has one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,15 @@ from unisono.pending import Pending
 from unisono.tables import convert
 from unisono.tables.names import Consistency, Updater
 from unisono.tables.shared import SharedTable, make
+
+
+class Evicted(NamedTuple):
+    """Keys that a table with `max_rows` has evicted."""
+
+    keys: Any
+    """The keys, an int64 array or a list of bytes, in no particular order."""
+    missed: int
+    """The number of further keys that were evicted: each of a table's parts keeps only the last 1024."""
 
 
 class KeyValueTable(SharedTable[_native.KeyValueTable]):
@@ -42,6 +51,8 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
         name: str | None = None,
         *,
         keys: str = "int",
+        max_rows: int | None = None,
+        eviction: str | None = None,
         repeats: str | None = None,
         reject_nan: bool = False,
         compression: str = "none",
@@ -52,12 +63,17 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
 
         Args:
             dim: The number of values per key, 1 or more.
-            dtype: As for `ArrayTable`, like all arguments that follow except `keys`.
+            dtype: As for `ArrayTable`, like all arguments that follow unless they are described.
             init: The values of a key before the first add to it: a number, `uniform(...)` or `normal(...)`.
             updater: The rule by which an add is applied.
             consistency: How far workers may drift apart; not "average".
             name: A unique name; by default "key-value-1" and so on.
             keys: The type of the keys: "int" (64 bits) or "bytes".
+            max_rows: The maximum number of rows on all hosts together, at least one per server; by default
+                there is none. Every server may have `max_rows / servers` rows, and evicts one for a new key
+                when it has no room for it: neither the rows nor their memory ever exceed the limit.
+            eviction: The row to evict, of eight that are drawn at random: "lru", the least recently used
+                (default), or "lfu", the least frequently used. Gets and adds are uses.
             repeats: What happens to a key that one add lists more than once; as for `MatrixTable`.
             reject_nan: Whether an add that contains a NaN is rejected.
             compression: How adds are encoded between hosts.
@@ -68,6 +84,8 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
             "key_value",
             lambda: (1, convert.count(dim, "table", "values for each key")),
             keys=keys,
+            max_rows=max_rows,
+            eviction=eviction,
             device=options.pop("device", None),
             dtype=dtype,
             init=init,
@@ -85,6 +103,8 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
         """The number of values per key."""
         self.keys_type: str = keys
         """The type of the keys: "int" or "bytes"."""
+        self.max_rows: int | None = native.max_rows
+        """The maximum number of rows, or None."""
 
     def __repr__(self) -> str:
         native = self._native
@@ -136,6 +156,57 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
             options: Options for the updater; by default those of the table.
         """
         self._native.add(self._keys(keys, "add"), self._delta(delta), options or None, wait, timeout)
+
+    def delete(self, keys: Any, wait: bool = False, *, timeout: float | None = None) -> None:
+        """Removes keys with their values and the updater's state; their memory is used for other keys.
+
+        A removed key is absent: a get returns its initial values, and the next add inserts it anew, with
+        fresh state. Any rank may call it. A deletion follows this rank's earlier calls. No clock counts it,
+        whatever the consistency: it waits for no other worker and is no part of a round. A concurrent add of
+        another worker may come before or after it; the adds of a "bsp" round that is not complete yet come
+        after it. Between two calls of `uni.barrier` it is the same for all workers.
+
+        Args:
+            keys: As for `get`; those that are absent are ignored.
+            wait: Whether to return only when the keys are removed on all hosts. Otherwise they may be removed
+                a little later: this rank's next calls see it in any case, those of the others after a
+                `barrier`.
+            timeout: Seconds until the call times out. A deletion that failed may be repeated.
+
+        Example:
+            >>> import unisono as uni
+            >>> world = uni.init()
+            >>> users = uni.KeyValueTable(2)
+            >>> users.add([3, 4], [[1, 2], [3, 4]])
+            >>> users.delete([3, 5])
+            >>> len(users), users.get(3).tolist()
+            (1, [0.0, 0.0])
+        """
+        self._native.delete(self._keys(keys, "delete"), wait, timeout)
+
+    def evicted(self, *, timeout: float | None = None) -> Evicted:
+        """The keys that a table with `max_rows` has evicted since the last report to any rank.
+
+        Every eviction is reported once, to one rank. Their rows are not kept, which would cost as much memory
+        as the rows of the table. Any rank may call it; a call that fails may lose some keys.
+
+        Args:
+            timeout: Seconds until the call times out.
+
+        Returns:
+            The keys, and the number of those that were evicted too long ago to be listed.
+
+        Example:
+            >>> import unisono as uni
+            >>> world = uni.init()
+            >>> recent = uni.KeyValueTable(1, max_rows=2)
+            >>> for key in (3, 4, 3, 5):
+            ...     recent.add(key, [1])
+            >>> list(recent), recent.evicted()
+            ([3, 5], Evicted(keys=array([4]), missed=0))
+        """
+        keys, missed = self._native.evicted(timeout)
+        return Evicted(keys if isinstance(keys, list) else np.asarray(keys), missed)
 
     def contains(self, keys: Any, *, timeout: float | None = None) -> Any:
         """Whether keys are in the table: those that any worker has added to.

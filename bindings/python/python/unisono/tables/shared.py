@@ -175,6 +175,8 @@ def make(
     repeats: str | None = None,
     pipelined: bool = False,
     keys: str = "int",
+    max_rows: int | None = None,
+    eviction: str | None = None,
 ) -> Any:
     """Makes a native table on the default world; the first one also assigns the roles of worker and server.
 
@@ -196,6 +198,8 @@ def make(
         repeats: What happens to rows or keys that one add lists more than once: "sum" or "each".
         pipelined: Whether each worker has two buffers, for a sparse matrix.
         keys: The type of the keys, for a key-value table.
+        max_rows: The maximum number of rows of a key-value table.
+        eviction: Which of its rows is evicted then.
 
     Returns:
         The native table.
@@ -204,8 +208,9 @@ def make(
 
     def arguments() -> dict[str, Any]:
         texts = {"updater": updater, "name": "" if name is None else name, "compression": compression}
-        if repeats is not None:
-            texts["repeats"] = repeats
+        for option, text in (("repeats", repeats), ("eviction", eviction)):
+            if text is not None:
+                texts[option] = text
         for option, text in texts.items():
             if not isinstance(text, str):
                 advice = "write its name, or leave it out"
@@ -240,6 +245,8 @@ def make(
             "device": ordinal(device),
             "pipelined": pipelined,
             "keys": keys,
+            "max_rows": None if max_rows is None else convert.count(max_rows, "table", "max_rows"),
+            "eviction": eviction,
             "timeout": timeout,
             "add": options,
         }
