@@ -39,6 +39,9 @@ pub(crate) struct Storage {
 /// Number of state planes that an add handles without allocating.
 const INLINE_PLANES: usize = 4;
 
+/// Adds of fewer rows do not prefetch state: what it saves is less than what it costs if the state is in the cache.
+const STATE_PREFETCH_ROWS: usize = 64;
+
 /// Gets of more bytes than this use non-temporal stores: the result is too large to stay in the caches.
 const STREAMING_THRESHOLD: usize = 4 << 20;
 
@@ -204,12 +207,29 @@ impl Storage {
         }
         let bytes = self.layout.shape.row_bytes;
         match delta.single() {
-            Some(rows) => self.add_rows(call, row_refs, |at| &rows[at * bytes..][..bytes], context),
-            None => self.add_rows(call, row_refs, |at| delta.row(at), context),
+            Some(rows) if rows.len() < STATE_PREFETCH_ROWS * bytes || self.layout.shape.planes == 0 => {
+                self.add_rows(call, row_refs, |at| &rows[at * bytes..][..bytes], context, |_| ())
+            }
+            Some(rows) => {
+                let state = self.state_columns(context.worker);
+                let ahead = |row| self.prefetch_state(&state, row);
+                self.add_rows(call, row_refs, |at| &rows[at * bytes..][..bytes], context, ahead)
+            }
+            None => {
+                let state = self.state_columns(context.worker);
+                self.add_rows(
+                    call,
+                    row_refs,
+                    |at| delta.row(at),
+                    context,
+                    |row| self.prefetch_state(&state, row),
+                )
+            }
         }
     }
 
-    /// As [`Storage::add_list`], in host memory; `delta` gives the row at a position of the list.
+    /// As [`Storage::add_list`], in host memory; `delta` gives the row at a position of the list, and `prefetch_state` prefetches the
+    /// state of a row.
     #[inline]
     fn add_rows<'a>(
         &self,
@@ -217,6 +237,7 @@ impl Storage {
         row_refs: impl Iterator<Item = RowRef> + Clone,
         delta: impl Fn(usize) -> &'a [u8],
         context: &UpdateContext,
+        prefetch_state: impl Fn(usize),
     ) -> Result<()> {
         let (bytes, versions) = (self.layout.shape.row_bytes, self.versions());
         self.batch_buffer.by_stripe(row_refs, self.stripes_from(context.worker), |group| {
@@ -224,6 +245,7 @@ impl Storage {
             let ahead = |row_ref: &RowRef| {
                 prefetch(self.row(row_ref.row as usize, 1), bytes);
                 prefetch(delta(row_ref.position as usize).as_ptr(), bytes);
+                prefetch_state(row_ref.row as usize);
             };
             group.each(ahead, |row_ref| {
                 versions.iter().for_each(|versions| versions.change(row_ref.row as usize));
@@ -326,6 +348,23 @@ impl Storage {
             }
             let mut all: Vec<&mut [u8]> = few.into_iter().chain(more).collect();
             self.rule.update(values, &mut all, delta, &context);
+        }
+    }
+
+    /// The columns of the state that an add of this worker needs, as offset of row 0 and bytes per row: planes, and the count of
+    /// steps if each row has one.
+    fn state_columns(&self, worker: usize) -> Vec<(usize, usize)> {
+        let shape = &self.layout.shape;
+        let steps = (shape.planes > 0 && !shape.counts_stripes).then_some((self.layout.steps, 8));
+        let planes = self.shared_planes().chain(self.worker_planes(worker));
+        let planes = planes.map(|plane| (self.layout.plane(plane), shape.state_row_bytes));
+        steps.into_iter().chain(planes).collect()
+    }
+
+    #[inline(always)]
+    fn prefetch_state(&self, columns: &[(usize, usize)], row: usize) {
+        for &(start, bytes) in columns {
+            prefetch(self.extent.range(start + row * bytes, bytes), bytes);
         }
     }
 
