@@ -170,8 +170,13 @@ fn the_hot_rows_stay() {
                 }
                 tables.barrier().unwrap();
                 let hot: Vec<i64> = (0..200).collect();
-                let kept = table.contains(Keys::Int(&hot)).unwrap().iter().filter(|&&kept| kept).count();
-                assert!(kept >= 195, "{eviction}, {ranks} ranks: {kept} of the 200 hottest");
+                let kept = table.contains(Keys::Int(&hot)).unwrap();
+                assert!(kept[..60].iter().all(|&kept| kept), "{eviction}, {ranks} ranks: the 60 hottest");
+                // With LRU, about 2.4 of the 200 are absent at any moment; which ones depends on how threads interleave. 13 would
+                // occur once in a million runs. LFU keeps all of them.
+                let least = if eviction == Eviction::Lfu { 199 } else { 188 };
+                let kept = kept.iter().filter(|&&kept| kept).count();
+                assert!(kept >= least, "{eviction}, {ranks} ranks: {kept} of the 200 hottest");
                 // The 3000 hottest of 30,000 ids have 79 % of the uses, which is the most that any rule can find.
                 let share = found as f64 / asked as f64;
                 let least = if eviction == Eviction::Lfu { 0.72 } else { 0.66 };

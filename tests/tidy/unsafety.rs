@@ -17,6 +17,7 @@ const ADDRESSES: &[(&str, &str)] = &[
     ("src/transport/owned_exchange.rs", "buffers of messages that are under way"),
     ("src/transport/mpi/", "functions of a C library found at run time"),
     ("src/tables/shard/dense/storage.rs", "rows in shared memory, under their stripe's lock"),
+    ("src/tables/shard/dense/update.rs", "rows and their state, under their stripe's lock"),
     ("src/tables/shard/cuda/", "rows on devices, under their table's lock, and spans that callers lend"),
     ("src/tables/handle/cuda.rs", "spans that callers lend"),
     ("src/tables/shard/dense/versions.rs", "numbers in shared memory"),

@@ -1,6 +1,6 @@
 //! Arrays, matrices and sparse matrices: rows of equal size, distributed over servers in consecutive ranges.
 //!
-//! `core.rs` is the local part of a call, `storage.rs` the memory, `placement.rs` which host holds which rows.
+//! `core.rs` is the local part of a call, `storage.rs` the memory, `update.rs` what an add does to a row, `placement.rs` which host holds which rows.
 
 pub(crate) mod boundaries;
 pub(crate) mod calls;
@@ -15,5 +15,6 @@ pub(crate) mod rows;
 mod save;
 mod serve;
 pub(crate) mod storage;
+mod update;
 pub(crate) mod versions;
 pub(crate) mod views;

@@ -1,8 +1,8 @@
 //! Storage of byte-string keys: bump allocation in blocks that never move.
 //!
 //! A block begins with three numbers: its capacity, the bytes used, and the offset of the previous block, or zero. When a block
-//! is full, a larger one takes its place for new keys; entries keep pointing into the old block until all of them are cleared, or
-//! until so many keys were removed that the others are moved to a new block, after which all previous blocks are freed.
+//! is full, a larger one takes its place for new keys, and entries keep pointing into the old block. Old blocks are freed when the part
+//! is cleared, or when the bytes of removed keys exceed a quarter of a block: the remaining keys are then moved to a new block.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

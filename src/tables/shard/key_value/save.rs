@@ -26,7 +26,7 @@ impl KeyValueCore {
         }
     }
 
-    pub(super) fn tensor(&self, part: &str, dtype: DType, shape: Vec<usize>) -> TensorSpec {
+    fn tensor(&self, part: &str, dtype: DType, shape: Vec<usize>) -> TensorSpec {
         TensorSpec { name: self.base.tensor_name(part), dtype, shape }
     }
 
