@@ -150,6 +150,10 @@ impl Raw<'_> {
 }
 
 /// One call on host memory, while it lasts.
+///
+/// In shared memory all members compare their calls before they touch any data. Over messages a member compares its call only
+/// with those of the members from which it receives: the signature of a message must be that of the call. What no member
+/// receives stays in the mailbox, and the next call that receives from the same member fails.
 #[derive(Clone, Copy)]
 pub(super) struct HostCall<'a> {
     pub group: &'a Group,

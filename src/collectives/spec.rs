@@ -23,7 +23,7 @@ pub(super) struct CollectiveVerb {
 /// How many elements the input and the output have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lengths {
-    /// Equally many in both, on all ranks.
+    /// Equally many in both, on all ranks; the two may be one buffer.
     Equal,
     /// The rank's part, and all parts.
     Gather,

@@ -59,7 +59,7 @@ def call(name, mine):
 for name, before, after in VERBS:
     found, expected = call(name, array(before[world.rank])), array(after[world.rank])
     assert np.array_equal(found, expected), (name, world.rank, found, expected)
-print(f"{len(VERBS)} verbs")
+print("all verbs")
 """
 
 
@@ -102,7 +102,7 @@ def test_verbs_match_the_drawing(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "unisono", "run", "-n", "3", "--", str(tmp_path / "verbs_on_ranks.py")]
     result = subprocess.run([*command, str(SCRIPTS)], capture_output=True, text=True, timeout=900)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stdout.count("10 verbs") == 3
+    assert result.stdout.count("all verbs") == 3
 
 
 def test_no_worker_in_the_picture_exceeds_the_bound(pictures: ModuleType) -> None:

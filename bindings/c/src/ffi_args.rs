@@ -94,7 +94,7 @@ impl FfiArgs {
             return Err(self.usage_error(
                 "an output apart from the input",
                 "buffers that overlap",
-                "use two buffers; only broadcast, reduce and all_reduce work in place",
+                "use two buffers; only verbs with a single buffer work in place",
             ));
         }
         Ok((self.input(input.0, input.1, dtype)?, self.output(output.0, output.1, dtype)?))

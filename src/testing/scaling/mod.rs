@@ -6,8 +6,10 @@ mod prediction;
 mod tables;
 mod verbs;
 
+use std::collections::BTreeSet;
+
 use super::counting::{measure, placed};
-use crate::collectives::{GATHER_LIMIT, SCATTER_LIMIT};
+use crate::collectives::{self, GATHER_LIMIT, SCATTER_LIMIT};
 use crate::transport::counting::{Measurement, NetworkModel, seconds};
 use crate::world::Group;
 use verbs::{VERBS, Verb};
@@ -76,6 +78,9 @@ fn check(what: &str, found: &Measurement, bound: &Bound) {
 
 #[test]
 fn every_verb_keeps_its_bounds_on_many_hosts() {
+    let measured_names: BTreeSet<&str> = VERBS.iter().map(|(name, _)| *name).chain(["barrier"]).collect();
+    let names: BTreeSet<&str> = collectives::VERBS.iter().map(|verb| verb.name).collect();
+    assert_eq!(measured_names, names, "a verb without bounds");
     for (hosts, each) in [(9, 1), (23, 3), (64, 2), (128, 8)] {
         let mut cases: Vec<(Verb, usize)> =
             VERBS.iter().flat_map(|&verb| [(verb, SMALL), (verb, LARGE)]).collect();

@@ -104,8 +104,9 @@ impl LocalEndpoint {
         Ok(LocalEndpoint { arena, local_rank, ranks, backoff, allocator })
     }
 
-    /// Adapts waits to the cores that the ranks have, once all have attached.
+    /// Adapts waits and algorithms to the cores that the ranks have, once all have attached.
     pub fn all_attached(&self) {
+        self.arena.decide_cores();
         self.backoff.set_oversubscribed(self.arena.is_oversubscribed());
     }
 

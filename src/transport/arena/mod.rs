@@ -27,7 +27,7 @@ mod tests;
 mod whole;
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use memmap2::MmapRaw;
 
@@ -63,7 +63,14 @@ struct ArenaHeader {
     pid_namespace: AtomicU64,
     /// The CPUs of all ranks that have attached, and of the process that created the arena.
     cpus: SharedCpus,
+    /// [`UNDECIDED`], [`CORE_EACH`] or [`OVERSUBSCRIBED`].
+    cores: AtomicU32,
 }
+
+/// Not all ranks have attached yet.
+const UNDECIDED: u32 = 0;
+const CORE_EACH: u32 = 1;
+const OVERSUBSCRIBED: u32 = 2;
 
 /// Memory shared by all ranks of a host.
 pub(crate) struct Arena {
@@ -152,9 +159,18 @@ impl Arena {
     }
 
     /// Whether the ranks share cores, so that a rank that waits should leave its core to another. Once all have attached, it
-    /// is the same on all ranks, as algorithms depend on it.
+    /// is the same on all ranks and never changes, as algorithms depend on it.
     pub fn is_oversubscribed(&self) -> bool {
-        self.local_size() > self.header().cpus.count()
+        match self.header().cores.load(Ordering::Relaxed) {
+            UNDECIDED => self.local_size() > self.header().cpus.count(),
+            decided => decided == OVERSUBSCRIBED,
+        }
+    }
+
+    /// Settles whether the ranks share cores, now that all have attached. A rank that is restarted on other cores changes nothing.
+    fn decide_cores(&self) {
+        let cores = if self.is_oversubscribed() { OVERSUBSCRIBED } else { CORE_EACH };
+        let _ = self.header().cores.compare_exchange(UNDECIDED, cores, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// As if the host had as many cores as ranks, or fewer.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unisono.messages import recv, send, sendrecv
-from unisono.movement import Movement, all_gather, all_to_all, barrier, broadcast, gather, scatter
+from unisono.movement import Movement, all_gather, barrier, broadcast, gather, scatter
 from unisono.objects import (
     Objects,
     all_gather_object,
@@ -13,10 +13,11 @@ from unisono.objects import (
     scatter_object,
     send_object,
 )
+from unisono.redistribution import Redistribution, all_to_all
 from unisono.reductions import Reductions, all_reduce, exscan, reduce, reduce_scatter, scan
 
 
-class Collectives(Movement, Reductions, Objects):
+class Collectives(Movement, Redistribution, Reductions, Objects):
     """The collectives of a group."""
 
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use super::slot_writer::SlotWriter;
-use super::{Channel, LocalEndpoint};
+use super::{Channel, LocalEndpoint, SHARED_CORES};
 
 /// The machine that a counted channel belongs to.
 pub(crate) trait CountedSteps: Send + Sync {
@@ -28,6 +28,7 @@ impl Channel {
             members,
             me,
             step: AtomicU32::new(0),
+            rotations: [SHARED_CORES; 2],
             writer: SlotWriter::default(),
             owns_memory: false,
             host_wide: true,

@@ -26,21 +26,38 @@ use crate::error::{Error, Kind, Lost, Missing, Result};
 use crate::transport::wait::Awaited;
 use crate::transport::{Call, REVOKED, Signature, process};
 
-/// Bytes of a window, the unit that a member publishes at once. Large enough to amortise the synchronisation, small enough to
-/// stay in the cache until it is read.
-const WINDOW: usize = 256 * 1024;
+/// The slots that a member uses in rotation, and the bytes of a window: what it publishes at once, in one slot.
+#[derive(Clone, Copy)]
+struct Rotation {
+    slots: u32,
+    window: usize,
+}
 
-/// Slots that a member uses in rotation. Writing to a line that another core has just read is slow, because that core's copy must
-/// first be invalidated: several times slower than writing to a line that has left the other core's private cache.
-/// Sixteen windows exceed the size of such a cache.
-const SLOTS: u32 = 16;
+/// For ranks that share cores: fewer switches between them for the same bytes, and a rank gets further before it must wait. Every
+/// channel has room for it.
+const SHARED_CORES: Rotation = Rotation { slots: 16, window: 256 * 1024 };
+
+/// For ranks with a core each: what a member writes before it uses a slot again should stay in its L2 cache, together with what it
+/// reads from the others meanwhile.
+const CORE_EACH: Rotation = Rotation { slots: 8, window: 64 * 1024 };
+
+impl Rotation {
+    /// Few members have longer windows, and therefore fewer steps.
+    fn core_each(members: usize) -> Rotation {
+        let window = 8 * CORE_EACH.window / members.max(1) / 4096 * 4096;
+        Rotation { window: window.clamp(CORE_EACH.window, SHARED_CORES.window), ..CORE_EACH }
+    }
+}
+
+// Steps are counted modulo 2³².
+const _: () = assert!(CORE_EACH.slots.is_power_of_two() && SHARED_CORES.slots.is_power_of_two());
 
 /// Steps that a member may publish beyond a step that it still reads.
 const LAG: u32 = 2;
 
 /// Distance between adjacent slots in bytes. The padding makes slots start at different offsets within a page: the processor
 /// mistakes loads and stores at equal offsets for each other (4K aliasing) and slows down.
-const SLOT: usize = WINDOW + 256;
+const SLOT: usize = SHARED_CORES.window + 256;
 
 /// Page offset of the first slot: far from offset 0, where most users' buffers start.
 const SLOT_START: usize = 2048;
@@ -58,7 +75,7 @@ struct ControlBlock {
     /// Steps that this member has published.
     step: Flag,
     /// Its call records, one per slot.
-    records: [RecordCell; SLOTS as usize],
+    records: [RecordCell; SHARED_CORES.slots as usize],
     /// Whether it touches exposed memory, and whether it still takes part.
     access: Access,
     /// The core on which it published its last step, plus one; zero if none.
@@ -72,16 +89,11 @@ fn this_core() -> u32 {
 
 /// Bytes of a channel with `members` members.
 pub(crate) fn bytes(members: usize) -> usize {
-    slots_start(members) + members * SLOTS as usize * SLOT
+    slots_start(members) + members * SHARED_CORES.slots as usize * SLOT
 }
 
 fn slots_start(members: usize) -> usize {
     (members * size_of::<ControlBlock>()).next_multiple_of(4096) + SLOT_START
-}
-
-/// The slot that a step uses.
-fn slot_index(step: u32) -> usize {
-    (step % SLOTS) as usize
 }
 
 /// Bytes that a member has published, as a raw pointer and a length.
@@ -119,6 +131,8 @@ pub(crate) struct Channel {
     /// Steps that this member has published.
     step: AtomicU32,
     writer: SlotWriter,
+    /// How the members use their slots with a core each, and on shared cores.
+    rotations: [Rotation; 2],
     /// Whether the channel's memory comes from this rank's heap.
     owns_memory: bool,
     /// Whether this is the host-wide channel, in which a restarted rank continues at the step where it stopped.
@@ -159,10 +173,12 @@ impl Channel {
             .iter()
             .position(|&member| member == endpoint.local_rank)
             .expect("only members open a channel");
+        let rotations = [Rotation::core_each(members.len()), SHARED_CORES];
         Channel {
             endpoint: endpoint.clone(),
             base,
             members,
+            rotations,
             me,
             step: AtomicU32::new(0),
             writer: SlotWriter::default(),
@@ -190,9 +206,19 @@ impl Channel {
         unsafe { &*self.endpoint.arena.at(offset).cast() }
     }
 
+    /// How the members use their slots; the same on all.
+    fn rotation(&self) -> Rotation {
+        self.rotations[usize::from(self.endpoint.arena.is_oversubscribed())]
+    }
+
+    /// The slot that a step uses.
+    fn slot_index(&self, step: u32) -> usize {
+        (step % self.rotation().slots) as usize
+    }
+
     /// Where a member puts its data in the given step.
     fn slot(&self, member: usize, step: u32) -> *mut u8 {
-        let index = member * SLOTS as usize + slot_index(step);
+        let index = member * SHARED_CORES.slots as usize + self.slot_index(step);
         self.endpoint.arena.at(self.base + slots_start(self.members.len()) + index * SLOT)
     }
 
@@ -206,10 +232,10 @@ impl Channel {
         self.step.load(Ordering::Relaxed)
     }
 
-    /// Waits until the slot of the next step may be overwritten. Its content belongs to the step `SLOTS` before, and a member
-    /// that has published more than `LAG` steps after that one no longer reads it.
+    /// Waits until the slot of the next step may be overwritten. Its content belongs to an earlier step, one rotation before, and a
+    /// member that has published more than `LAG` steps after that one no longer reads it.
     fn writable(&self, call: &Call) -> Result<()> {
-        self.wait_all(call, self.next().wrapping_sub(SLOTS - LAG - 1))
+        self.wait_all(call, self.next().wrapping_sub(self.rotation().slots - LAG - 1))
     }
 
     /// Publishes the next step, which makes its slot and record visible to the other members.
@@ -268,7 +294,7 @@ impl Channel {
         let step = self.next();
         self.writable(call)?;
         fill(self.slot(self.me, step));
-        self.member(self.me).records[slot_index(step)].store(mine);
+        self.member(self.me).records[self.slot_index(step)].store(mine);
         self.publish();
         self.wait_all(call, step)?;
         if (0..self.size()).all(|member| self.record(member).signature == mine.signature) {
@@ -281,7 +307,7 @@ impl Channel {
 
     /// A member's call record in the current step. Valid until this member publishes the next step.
     fn record(&self, member: usize) -> CallRecord {
-        self.member(member).records[slot_index(self.current())].read()
+        self.member(member).records[self.slot_index(self.current())].read()
     }
 
     /// One step without data: afterwards no member reads anything that was published before.

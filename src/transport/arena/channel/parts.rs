@@ -1,9 +1,9 @@
-//! Each member publishes a separate part for every other member: scatter, reduce_scatter, all_to_all.
+//! Each member publishes a separate part for every other member, as in all_to_all.
 
 use std::ops::Range;
 
 use super::call_record::CallRecord;
-use super::{Channel, RawSlice, WINDOW};
+use super::{Channel, RawSlice, SHARED_CORES};
 use crate::error::Result;
 use crate::transport::{Call, Signature};
 
@@ -24,7 +24,7 @@ impl Channel {
             return Ok(());
         }
         // Every slot is divided into one compartment per member.
-        let compartment = WINDOW / self.size() / 64 * 64;
+        let compartment = SHARED_CORES.window / self.size() / 64 * 64;
         let fill = |slot: *mut u8, start: usize| {
             for member in (0..self.size()).filter(|&member| member != self.me) {
                 let rest = &input[part(member)];

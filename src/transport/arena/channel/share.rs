@@ -1,7 +1,7 @@
-//! Each member publishes bytes that all members may read: broadcast, gather, all_gather, reduce, small all_reduce.
+//! Each member publishes bytes that all members may read, such as its values in all_gather.
 
 use super::call_record::CallRecord;
-use super::{Channel, RawSlice, WINDOW};
+use super::{Channel, RawSlice};
 use crate::error::Result;
 use crate::transport::{Call, Signature};
 
@@ -58,10 +58,12 @@ impl Channel {
         let is_reader = reader.is_none_or(|reader| reader == self.me);
         let is_sole_reader = reader == Some(self.me);
         let fills = offset.is_none() && !is_sole_reader;
+        let rotation = self.rotation();
         let fill = |slot: *mut u8, start: usize| {
             let start = start.min(input.bytes);
+            let bytes = rotation.window.min(input.bytes - start);
             // SAFETY: the rest of the input is valid, a slot has room for a window, and this member may write to it now.
-            unsafe { self.writer.copy(input.pointer.add(start), slot, WINDOW.min(input.bytes - start)) };
+            unsafe { self.writer.copy(input.pointer.add(start), slot, bytes) };
         };
         self.enter(call, CallRecord::new(signature).at(offset), |slot| {
             if fills {
@@ -76,7 +78,7 @@ impl Channel {
         let needs_no_slot =
             |member: usize| length(member) == 0 || in_place[member].is_some() || reader == Some(member);
         let all_in_place = (0..self.size()).all(needs_no_slot);
-        let window = if all_in_place { longest } else { WINDOW }.max(1);
+        let window = if all_in_place { longest } else { rotation.window }.max(1);
         let mut pieces = Vec::with_capacity(self.size());
         for start in (0..longest.max(1)).step_by(window) {
             if start > 0 {

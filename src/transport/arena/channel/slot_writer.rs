@@ -9,7 +9,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::SLOTS;
+use super::SHARED_CORES;
 use crate::memory::stream::stream;
 
 /// Below this many bytes, ordinary stores are best and measuring costs too much.
@@ -19,7 +19,7 @@ const SHORT: usize = 16 * 1024;
 const SAMPLES: usize = 8;
 
 /// Writes until every slot has been written twice with the same kind of store, plus the samples.
-const TRIAL: usize = 2 * SLOTS as usize + SAMPLES;
+const TRIAL: usize = 2 * SHARED_CORES.slots as usize + SAMPLES;
 
 /// Writes of at least this many bytes are judged separately from shorter ones: they leave the caches in another state.
 const LONG: usize = 48 * 1024;
