@@ -248,11 +248,11 @@ impl Base {
         wait::wait(call.deadline(), self.clock.progress(), poll, check)
     }
 
-    /// How a worker's process ended, if it has.
+    /// How a worker was lost, if it was.
     fn lost(&self, worker: usize) -> Option<Lost> {
         let rank = self.inner.roles.workers[worker];
         match self.is_local(worker) {
-            true => self.inner.endpoint.dead(rank),
+            true => self.inner.endpoint.lost(rank),
             false => self.inner.transport().lost(rank),
         }
     }

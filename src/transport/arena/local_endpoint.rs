@@ -7,7 +7,7 @@ use super::backoff::Backoff;
 use super::buffer::ArenaBuffer;
 use super::free_list::FreeList;
 use super::lock::{Lock, LockOwners};
-use super::process_record::{LossCause, PeerStatus};
+use super::process_record::PeerStatus;
 use super::{Arena, PeerSlot, channel, spsc};
 use crate::error::{Error, Lost, Missing, Result};
 use crate::transport::cpus::Cpus;
@@ -135,7 +135,7 @@ impl LocalEndpoint {
         WaitingGuard { slot, verb, number }
     }
 
-    /// How a rank was lost, or `None` while it is alive, has not joined yet, or is on another host.
+    /// How a rank was lost, or `None` while it is alive, has not joined yet, or is on another host. It may be restarted.
     pub fn lost(&self, rank: usize) -> Option<Lost> {
         let slot = self.arena.peer_slot(self.local_rank_of(rank)?);
         slot.lost().map(|cause| cause.lost(rank, slot.pid()))
@@ -145,7 +145,7 @@ impl LocalEndpoint {
     pub fn permanently_lost(&self, rank: usize) -> Option<Lost> {
         let slot = self.arena.peer_slot(self.local_rank_of(rank)?);
         match slot.process.status() {
-            PeerStatus::Dead(cause) => Some(cause.lost(rank, slot.pid())),
+            PeerStatus::Unrecoverable(cause) => Some(cause.lost(rank, slot.pid())),
             PeerStatus::Alive | PeerStatus::Restarting => None,
         }
     }
@@ -164,12 +164,6 @@ impl LocalEndpoint {
         let how =
             |rank| format!("rank {rank} was started again; messages and groups with it do not survive that");
         again.map(|(found, _)| Lost::new(rank, slot.pid(), how(found)))
-    }
-
-    /// How a rank's process ended, or `None` while it is alive, has not joined yet, or is on another host. It may be restarted.
-    pub fn dead(&self, rank: usize) -> Option<Lost> {
-        let slot = self.arena.peer_slot(self.local_rank_of(rank)?);
-        slot.is_dead().then(|| LossCause::Ended.lost(rank, slot.pid()))
     }
 
     /// Describes a rank that is lost for the given reason.

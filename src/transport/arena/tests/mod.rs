@@ -48,7 +48,7 @@ fn damaged_process_records() {
             memory.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
             memory.assume_init()
         };
-        let _ = (peer_slot.pid(), peer_slot.is_dead(), peer_slot.incarnation(), peer_slot.process_ended());
+        let _ = (peer_slot.pid(), peer_slot.is_lost(), peer_slot.incarnation(), peer_slot.process_ended());
         let _ = (
             peer_slot.process.status(),
             peer_slot.process.restart_obstacle(),
