@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::call::Part;
 use super::header::TableHeader;
 use super::inner::Inner;
-use super::lock_guard::{LockGuard, acquire};
 use super::queue::CallQueue;
 use super::rounds::accumulates;
 use super::stats::CallCounts;
@@ -20,8 +19,8 @@ use crate::tables::spec::description::Description;
 use crate::tables::spec::repeats::Repeats;
 use crate::tables::spec::verbs;
 use crate::tables::{AddOptions, Compression, Consistency, TableOptions};
-use crate::transport::arena::Extent;
 use crate::transport::arena::lock::Lock;
+use crate::transport::arena::{Extent, LockGuard};
 use crate::transport::{Call, Verb, wait};
 use crate::world::Group;
 
@@ -95,7 +94,9 @@ impl Base {
             accumulates,
         );
         if let (false, Some(worker)) = (is_new, inner.worker) {
-            let rounds = clock.needs_round_lock().then(|| inner.endpoint.acquire(&clock.round().lock));
+            let takeovers = Some(&TableHeader::of(&extent).recovered);
+            let acquire = |lock| inner.endpoint.acquire_uninterruptible(lock, &description.name, takeovers);
+            let rounds = clock.needs_round_lock().then(|| acquire(&clock.round().lock));
             clock.revive(worker);
             drop(rounds);
         }
@@ -144,7 +145,13 @@ impl Base {
 
     /// Acquires one of the table's locks for a call.
     pub(crate) fn acquire<'a>(&self, call: &Call, lock: &'a Lock) -> Result<LockGuard<'a>> {
-        acquire(&self.inner.endpoint, self.header(), call, lock)
+        self.inner.endpoint.acquire(call, lock, &self.header().recovered)
+    }
+
+    /// Acquires one of the table's locks where no call is left to fail.
+    fn acquire_uninterruptible<'a>(&self, lock: &'a Lock) -> LockGuard<'a> {
+        let (name, takeovers) = (&self.description.name, &self.header().recovered);
+        self.inner.endpoint.acquire_uninterruptible(lock, name, Some(takeovers))
     }
 
     /// Rejects calls after the world was closed or after `close()`.
@@ -420,7 +427,7 @@ impl Drop for Accepted<'_> {
     fn drop(&mut self) {
         if self.armed {
             let clock = &self.base.clock;
-            let guard = self.base.inner.endpoint.acquire(&clock.round().lock);
+            let guard = self.base.acquire_uninterruptible(&clock.round().lock);
             clock.withdraw(self.worker);
             drop(guard);
         }
@@ -434,16 +441,15 @@ impl Drop for Base {
             return;
         }
         if let Some(worker) = self.inner.worker {
-            let rounds =
-                self.clock.needs_round_lock().then(|| self.inner.endpoint.acquire(&self.clock.round().lock));
+            let needs_lock = self.clock.needs_round_lock();
+            let rounds = needs_lock.then(|| self.acquire_uninterruptible(&self.clock.round().lock));
             self.clock.finish(worker);
             drop(rounds);
         }
         let endpoint = &self.inner.endpoint;
         if self.header().detach(endpoint.local_rank) {
             for piece in endpoint.find_shared(self.heap_key).iter().chain([&self.extent]) {
-                // There is no caller left to report an error to; at worst the memory is released with the job.
-                let _ = endpoint.free_shared(piece);
+                endpoint.free_shared(piece);
             }
         }
     }

@@ -11,7 +11,6 @@ pub(crate) mod header;
 mod hosts;
 pub(crate) mod inner;
 pub(crate) mod key_index;
-pub(crate) mod lock_guard;
 pub(crate) mod options;
 pub(crate) mod queue;
 pub(crate) mod registry;

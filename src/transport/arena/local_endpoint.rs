@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::backoff::Backoff;
 use super::buffer::ArenaBuffer;
 use super::free_list::FreeList;
-use super::lock::{Lock, LockOwners};
+use super::lock::LockOwners;
 use super::process_record::PeerStatus;
 use super::{Arena, PeerSlot, channel, spsc};
 use crate::error::{Error, Lost, Missing, Result};
@@ -62,15 +62,6 @@ fn token(local_rank: usize, incarnation: u32) -> u32 {
 /// The local rank in a token; out of range if the token is damaged.
 fn local_rank_in(token: u32) -> usize {
     ((token & ((1 << LOCAL_RANK_BITS) - 1)) as usize).wrapping_sub(1)
-}
-
-/// Releases the lock on drop.
-pub(crate) struct SharedLockGuard<'a>(&'a Lock);
-
-impl Drop for SharedLockGuard<'_> {
-    fn drop(&mut self) {
-        self.0.release();
-    }
 }
 
 impl LocalEndpoint {
@@ -259,12 +250,6 @@ impl LocalEndpoint {
     /// The rank behind a token.
     pub fn owner_rank(&self, token: u32) -> Option<usize> {
         self.ranks.get(local_rank_in(token)).copied()
-    }
-
-    /// Acquires a lock without a deadline: it is for locks whose owners never wait while they hold them.
-    pub fn acquire<'a>(&'a self, lock: &'a Lock) -> Result<SharedLockGuard<'a>> {
-        lock.acquire(self.token(), None, self)?;
-        Ok(SharedLockGuard(lock))
     }
 
     /// Leaves the job in an orderly way.

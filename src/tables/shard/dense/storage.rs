@@ -15,13 +15,12 @@ use crate::memory::prefetch::prefetch;
 use crate::memory::stream::stream;
 use crate::tables::engine::checkpointable::TableSection;
 use crate::tables::engine::header::TableHeader;
-use crate::tables::engine::lock_guard::{LockGuard, acquire};
 use crate::tables::engine::rounds::RoundProgress;
 use crate::tables::shard::cuda::{DeviceShard, ScratchByDevice};
 use crate::tables::updater::{UpdateContext, UpdateRule};
 use crate::transport::Call;
 use crate::transport::arena::lock::Lock;
-use crate::transport::arena::{Extent, LocalEndpoint};
+use crate::transport::arena::{Extent, LocalEndpoint, LockGuard};
 
 /// A table's memory on this host.
 pub(crate) struct Storage {
@@ -59,7 +58,7 @@ impl Storage {
         let offset = self.layout.locks + stripe * size_of::<Lock>();
         // SAFETY: the layout has a lock for each stripe there; zeroes are an unlocked lock, and a lock may be shared.
         let lock = unsafe { &*self.extent.range(offset, size_of::<Lock>()).cast::<Lock>() };
-        acquire(&self.endpoint, self.header(), call, lock)
+        self.endpoint.acquire(call, lock, &self.header().recovered)
     }
 
     #[inline(always)]

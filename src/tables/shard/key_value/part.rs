@@ -18,8 +18,8 @@ use super::keys::{KeyRef, KeyType};
 use super::layout::KeyValueLayout;
 use super::memory::KeyValueHeap;
 use crate::error::{Error, Result};
-use crate::tables::engine::lock_guard::LockGuard;
 use crate::transport::arena::Extent;
+use crate::transport::arena::LockGuard;
 use crate::transport::arena::lock::Lock;
 
 /// More segments than are ever needed, because each is as large as all before it.
@@ -351,7 +351,8 @@ impl<'a> LockedPart<'a> {
         let larger = self.memory.words(offset, 2 * slots);
         (0..self.len()).for_each(|entry| self.enter(larger, self.hash(entry), entry));
         self.header.index.store(offset as u64 | u64::from((2 * slots).ilog2()), Ordering::Release);
-        self.memory.free(old & !(INDEX_ALIGNMENT - 1))
+        self.memory.free(old & !(INDEX_ALIGNMENT - 1));
+        Ok(())
     }
 }
 
