@@ -7,7 +7,7 @@ use super::buffer::{Buffer, BufferMut, Buffers};
 use super::spec::{BufferSide, CollectiveSpec};
 use crate::cuda::Event;
 use crate::error::Result;
-use crate::transport::{Call, Incoming, Outgoing, Signature, Slot, Verb};
+use crate::transport::{Call, Incoming, MatchKey, Outgoing, Signature, Verb};
 use crate::world::Group;
 
 /// The collectives on bytes of the host or of a CUDA device: every count is explicit and in elements.
@@ -164,9 +164,9 @@ impl HostCall<'_> {
         self.spec.root == Some(self.group.rank())
     }
 
-    /// The slot of the call's messages.
-    pub fn slot(&self) -> Slot {
-        self.group.slot(self.signature)
+    /// The match key of the call's messages.
+    pub fn match_key(&self) -> MatchKey {
+        self.group.match_key(self.signature)
     }
 
     /// A message to every other rank. Every rank begins with another receiver: none is the first of all senders.

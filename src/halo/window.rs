@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn what_cannot_be_is_rejected() {
         let wide = Window { kernel: 7, ..Window::IDENTITY };
         assert!(wide.outputs(6).unwrap_err().to_string().contains("within 6 inputs"));
         assert_eq!(Window { padding: (1, 0), ..wide }.outputs(6).unwrap(), 1);
