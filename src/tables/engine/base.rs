@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::call::Part;
+use super::call::GetPart;
 use super::header::TableHeader;
-use super::inner::Inner;
 use super::queue::CallQueue;
 use super::rounds::accumulates;
 use super::stats::CallCounts;
+use super::tables_state::TablesState;
 use crate::error::{Error, Lost, Missing, Result};
 use crate::tables::consistency::clock::{AddDecision, Clock};
 use crate::tables::consistency::staleness::Staleness;
@@ -25,7 +25,7 @@ use crate::transport::{Call, Verb, wait};
 use crate::world::Group;
 
 /// The shared-heap key of all memory that a table allocates after its first extent.
-pub(crate) fn heap_key(inner: &Inner, description: &Description) -> u64 {
+pub(crate) fn heap_key(inner: &TablesState, description: &Description) -> u64 {
     inner.key(&format!("pieces of {description}"))
 }
 
@@ -43,7 +43,7 @@ const NEEDS_EVERY_WORKER: &str =
 
 /// The part of a table that does not depend on its kind.
 pub(crate) struct Base {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<TablesState>,
     /// The table's number in the world.
     pub(crate) number: u32,
     pub(crate) description: Description,
@@ -76,7 +76,7 @@ pub(crate) struct Base {
 impl Base {
     /// The common part of a table whose memory has been allocated; its clock is at offset `clock`.
     pub(crate) fn new(
-        inner: &Arc<Inner>,
+        inner: &Arc<TablesState>,
         is_new: bool,
         description: Description,
         extent: Extent,
@@ -333,7 +333,7 @@ impl Base {
     }
 
     /// Counts a get under BSP once the worker has all the replies: on this host if it participates, and on the hosts of these parts.
-    pub(crate) fn count_get(&self, call: &Call, worker: usize, parts: &[Part]) -> Result<()> {
+    pub(crate) fn count_get(&self, call: &Call, worker: usize, parts: &[GetPart]) -> Result<()> {
         if !self.involves_all_hosts() {
             return Ok(());
         }
@@ -377,12 +377,12 @@ impl Base {
         self.clock.reactivate(worker);
         let (decision, guard) = self.enter_round(call, worker).map_err(not_applied)?;
         drop(guard);
-        let mut accepted = Accepted { base: self, worker, armed: decision == AddDecision::Apply };
+        let mut admitted = AdmittedAdd { base: self, worker, armed: decision == AddDecision::Apply };
         if decision == AddDecision::Apply {
             write().map_err(applied_in_part)?;
         }
         let _guard = self.acquire(call, &self.clock.round().lock).map_err(applied_in_part)?;
-        accepted.armed = false;
+        admitted.armed = false;
         self.clock.record_add(worker);
         Ok(())
     }
@@ -417,13 +417,13 @@ pub(crate) fn applied_in_part(error: Error) -> Error {
 }
 
 /// An admitted add in the open round. Withdrawn on drop if the add failed, so that other workers can complete the round.
-struct Accepted<'a> {
+struct AdmittedAdd<'a> {
     base: &'a Base,
     worker: usize,
     armed: bool,
 }
 
-impl Drop for Accepted<'_> {
+impl Drop for AdmittedAdd<'_> {
     fn drop(&mut self) {
         if self.armed {
             let clock = &self.base.clock;

@@ -141,7 +141,7 @@ impl<'a> CudaTable<'a> {
         if core.replica.is_some() || core.inner.remote().is_some() || sparse || summed {
             return AccessPath::Host;
         }
-        match &core.storage.shard {
+        match &core.storage.device_shard {
             Some(shard) => AccessPath::Kernels(shard),
             // The entire delta is checked for NaN before anything changes.
             None if adds && core.reject_nan => AccessPath::Host,

@@ -8,12 +8,13 @@ use crate::tables::engine::base::Base;
 use crate::tables::lifecycle::creation::{self, Purpose, TableCreation};
 use crate::tables::shard::cuda::{self, DeviceShard, ScratchByDevice};
 use crate::tables::shard::dense::core::TableCore;
-use crate::tables::shard::dense::layout::{TableLayout, TableShape};
+use crate::tables::shard::dense::layout::TableLayout;
 use crate::tables::shard::dense::placement::RowPlacement;
 use crate::tables::shard::dense::replica::Replica;
 use crate::tables::shard::dense::row_batch::BatchBuffer;
 use crate::tables::shard::dense::storage::Storage;
 use crate::tables::shard::dense::views::Views;
+use crate::tables::shard::shape::TableShape;
 use crate::tables::spec::description::{Description, TableKind};
 use crate::tables::updater::UpdateRule;
 use crate::tables::{AddOptions, Compression, Consistency, Init, Repeats, Table, TableOptions, Tables};
@@ -235,7 +236,7 @@ impl Table {
         let core = Arc::new(TableCore {
             base,
             placement,
-            storage: Storage { extent, layout, endpoint, rule, batch_buffer, shard, scratch },
+            storage: Storage { extent, layout, endpoint, rule, batch_buffer, device_shard: shard, scratch },
             replica,
             views: Views::default(),
             device: options.device,

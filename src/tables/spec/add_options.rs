@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_bytes_are_refused() {
+    fn foreign_bytes_are_rejected() {
         let bytes = AddOptions::default().to_bytes();
         assert!(AddOptions::from_bytes(&bytes[1..]).is_err());
         assert!(AddOptions::from_bytes(&[]).is_err());

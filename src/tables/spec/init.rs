@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_are_exact_or_refused() {
+    fn whole_numbers_are_exact_or_rejected() {
         let (large, mut bytes) = ((1 << 53) + 1, [0; 8]);
         Init::Whole(large).fill(DType::I64, 0, &mut bytes);
         assert_eq!(i64::from_ne_bytes(bytes), large);
