@@ -12,10 +12,10 @@ use crate::layers::{
 };
 use crate::models::{Network, Pretraining};
 use crate::number::Number;
-use crate::random::Stream;
+use crate::random::RandomStream;
 use crate::rules::Rule;
-use crate::shape::{Shape, Window};
-use crate::weight::{Spread, Weight};
+use crate::shape::{ConvWindow, Shape};
+use crate::weight::{Weight, WeightSharding};
 
 impl LayerSpec {
     /// The output shape for an input shape, or an error if they do not fit.
@@ -24,7 +24,7 @@ impl LayerSpec {
         let wrong = |expected: &str, received: &[usize; 2], advice: String| {
             self.place.error(&what, expected, format!("{received:?}"), advice)
         };
-        let fits = |window: &Window| {
+        let fits = |window: &ConvWindow| {
             let outputs = window.outputs(input).ok_or_else(|| {
                 let [rows, columns] = window.kernel;
                 let expected = format!("a window that fits its input of {input}");
@@ -61,7 +61,7 @@ impl LayerSpec {
                 }
                 input
             }
-            LayerKind::Own(own) => own.output(self, input)?,
+            LayerKind::Custom(own) => own.output(self, input)?,
             _ => input,
         })
     }
@@ -93,12 +93,12 @@ impl LayerSpec {
         // For local filters, each position is an output of its own.
         let axes = if matches!(self.kind, LayerKind::Local { .. }) { 3 } else { 1 };
         let (outputs, inputs) = (shape[..axes].iter().product(), shape[axes..].iter().product());
-        let stream = Stream::new(seed, &format!("{}/{name}", self.name));
-        let spread = match self.kind {
-            LayerKind::Convolution { .. } => Spread::Everywhere,
-            _ => Spread::Split,
+        let stream = RandomStream::new(seed, &format!("{}/{name}", self.name));
+        let sharding = match self.kind {
+            LayerKind::Convolution { .. } => WeightSharding::Replicated,
+            _ => WeightSharding::Sharded,
         };
-        Weight::new(name, shape, self.weights.draw(stream, outputs, inputs), self.rule.clone(), spread)
+        Weight::new(name, shape, self.weights.draw(stream, outputs, inputs), self.rule.clone(), sharding)
     }
 
     /// A weight with one element per output map, without weight decay.
@@ -107,10 +107,10 @@ impl LayerSpec {
         name: &'static str,
         size: usize,
         value: f64,
-        spread: Spread,
+        sharding: WeightSharding,
     ) -> Weight<T> {
         let rule = Rule { weight_decay: 0.0, ..self.rule.clone() };
-        Weight::new(name, vec![size], vec![T::of(value); size], rule, spread)
+        Weight::new(name, vec![size], vec![T::of(value); size], rule, sharding)
     }
 
     /// Builds the layer for an input shape, followed by its activation.
@@ -118,13 +118,18 @@ impl LayerSpec {
         let output = self.output(input)?;
         let name = self.name.clone();
         let weight = || self.weight(seed, "weights", input, output);
-        let bias = |spread: Spread| self.bias.map(|value| self.vector("bias", output.maps, value, spread));
+        let bias = |sharding: WeightSharding| {
+            self.bias.map(|value| self.vector("bias", output.maps, value, sharding))
+        };
         let layer: Box<dyn Layer<T>> = match &self.kind {
-            LayerKind::FullyConnected { .. } => {
-                Box::new(FullyConnected::new(name, input, weight(), bias(Spread::Whole)))
-            }
+            LayerKind::FullyConnected { .. } => Box::new(FullyConnected::new(
+                name,
+                input,
+                weight(),
+                bias(WeightSharding::ReplicatedFullGradient),
+            )),
             LayerKind::Convolution { window, .. } => {
-                Box::new(Convolution::new(name, input, *window, weight(), bias(Spread::Everywhere)))
+                Box::new(Convolution::new(name, input, *window, weight(), bias(WeightSharding::Replicated)))
             }
             LayerKind::Local { window, unit_rows, .. } => {
                 Box::new(LocalFilter::new(name, input, *window, weight(), *unit_rows))
@@ -137,10 +142,10 @@ impl LayerSpec {
             LayerKind::Dropout { keep } => Box::new(Dropout::new(name, input, *keep, seed)),
             LayerKind::BatchNorm { kept, epsilon } => {
                 let [scale, shift] = [("scale", 1.0), ("shift", 0.0)]
-                    .map(|(name, value)| self.vector(name, input.maps, value, Spread::Everywhere));
+                    .map(|(name, value)| self.vector(name, input.maps, value, WeightSharding::Replicated));
                 Box::new(BatchNorm::new(name, input, (scale, shift), *kept, *epsilon))
             }
-            LayerKind::Own(own) => own.build(self, input, seed)?,
+            LayerKind::Custom(own) => own.build(self, input, seed)?,
             LayerKind::Activation => {
                 return Ok(vec![Box::new(ActivationLayer::new(name, input, self.activation))]);
             }
@@ -253,9 +258,9 @@ impl Experiment {
             pretraining.filters.push(place);
             if !tied_weights {
                 let decoder: Weight<T> = spec.weight(self.seed, "decoder", input, output);
-                let cut = network.layers()[place].weights()[0].cut.clone();
-                pretraining.decoders.push(match cut {
-                    Some(cut) => decoder.part(cut),
+                let shard = network.layers()[place].weights()[0].shard.clone();
+                pretraining.decoders.push(match shard {
+                    Some(shard) => decoder.part(shard),
                     None => decoder,
                 });
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use unisono::{Error, Result};
 
-use super::node::{Node, Place, Value};
+use super::node::{Node, SourceLocation, Value};
 use super::{aliases, yaml};
 
 /// Reads a file and its base files.
@@ -18,7 +18,7 @@ fn read_above(path: &Path, above: &mut Vec<PathBuf>) -> Result<Node> {
     let failed = |error| Error::io("read", shown.clone(), error, "give the path of an experiment file");
     let whole = path.canonicalize().map_err(failed)?;
     if above.contains(&whole) {
-        let place = Place { file: shown.into(), line: 0 };
+        let place = SourceLocation { file: shown.into(), line: 0 };
         return Err(place.error(
             "_base_",
             "base files without a cycle",
@@ -89,7 +89,7 @@ pub fn change(node: &mut Node, setting: &str) -> Result<()> {
 /// [`change`] with the name that errors use for the override.
 pub fn change_as(node: &mut Node, name: &str, setting: &str) -> Result<()> {
     let file: Arc<str> = name.into();
-    let place = Place { file: file.clone(), line: 0 };
+    let place = SourceLocation { file: file.clone(), line: 0 };
     let Some((path, value)) = setting.split_once('=') else {
         return Err(place.error("set", "key=value", "no `=`", "write for example --set epochs=3"));
     };
@@ -111,7 +111,7 @@ pub fn change_as(node: &mut Node, name: &str, setting: &str) -> Result<()> {
         // Any error in the containing map may be caused by this override.
         let holds_it = path.contains('.') && names.peek().is_none() && matches!(at.value, Value::Map(_));
         if holds_it && at.place.file != file {
-            at.place = Place { file: format!("{} with {file}", at.place).into(), line: 0 };
+            at.place = SourceLocation { file: format!("{} with {file}", at.place).into(), line: 0 };
         }
         at = match &mut at.value {
             Value::List(items) => {
@@ -135,7 +135,7 @@ pub fn change_as(node: &mut Node, name: &str, setting: &str) -> Result<()> {
     aliases::resolve(node)
 }
 
-fn relocate(node: &mut Node, place: &Place) {
+fn relocate(node: &mut Node, place: &SourceLocation) {
     node.place = place.clone();
     match &mut node.value {
         Value::List(items) => items.iter_mut().for_each(|item| relocate(item, place)),

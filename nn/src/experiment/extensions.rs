@@ -31,7 +31,7 @@ pub struct LayerPlan<'a> {
 /// Builds user-defined layers. Files refer to it as `{type: own, kind: NAME, settings: {…}}`.
 ///
 /// The two `build` methods usually call one generic function with each number type.
-pub trait LayerMaker: Send + Sync {
+pub trait LayerFactory: Send + Sync {
     /// The output shape, or an error if the settings or the input do not fit.
     fn output(&self, plan: &LayerPlan<'_>) -> Result<Shape>;
     /// The layer in single precision.
@@ -40,7 +40,7 @@ pub trait LayerMaker: Send + Sync {
     fn build_double(&self, plan: &LayerPlan<'_>) -> Result<Box<dyn Layer<f64>>>;
 }
 
-type DataMaker = dyn Fn(&Node, u64) -> Result<DataSet> + Send + Sync;
+type DataFactory = dyn Fn(&Node, u64) -> Result<DataSet> + Send + Sync;
 
 /// The data sets and layers that a program adds to those of this crate.
 ///
@@ -63,8 +63,8 @@ type DataMaker = dyn Fn(&Node, u64) -> Result<DataSet> + Send + Sync;
 /// ```
 #[derive(Clone, Default)]
 pub struct Extensions {
-    data: BTreeMap<String, Arc<DataMaker>>,
-    layers: BTreeMap<String, Arc<dyn LayerMaker>>,
+    data: BTreeMap<String, Arc<DataFactory>>,
+    layers: BTreeMap<String, Arc<dyn LayerFactory>>,
 }
 
 impl Extensions {
@@ -78,18 +78,18 @@ impl Extensions {
     }
 
     /// Adds a layer.
-    pub fn add_layer(&mut self, name: &str, maker: impl LayerMaker + 'static) {
+    pub fn add_layer(&mut self, name: &str, maker: impl LayerFactory + 'static) {
         self.layers.insert(name.into(), Arc::new(maker));
     }
 
-    pub(super) fn data(&self, node: &Node) -> Result<OwnData> {
+    pub(super) fn data(&self, node: &Node) -> Result<CustomData> {
         let (name, maker) = find(&self.data, node, "data set")?;
-        Ok(OwnData { name, settings: settings(node), maker })
+        Ok(CustomData { name, settings: settings(node), maker })
     }
 
-    pub(super) fn layer(&self, node: &Node) -> Result<OwnLayer> {
+    pub(super) fn layer(&self, node: &Node) -> Result<CustomLayer> {
         let (name, maker) = find(&self.layers, node, "layer")?;
-        Ok(OwnLayer { name, settings: settings(node), maker })
+        Ok(CustomLayer { name, settings: settings(node), maker })
     }
 }
 
@@ -129,13 +129,13 @@ fn settings(node: &Node) -> Node {
 
 /// A data set that a program added.
 #[derive(Clone)]
-pub struct OwnData {
+pub struct CustomData {
     name: String,
     settings: Node,
-    maker: Arc<DataMaker>,
+    maker: Arc<DataFactory>,
 }
 
-impl OwnData {
+impl CustomData {
     pub(crate) fn load(&self, seed: u64) -> Result<DataSet> {
         (self.maker)(&self.settings, seed)
     }
@@ -143,13 +143,13 @@ impl OwnData {
 
 /// A layer that a program added.
 #[derive(Clone)]
-pub struct OwnLayer {
+pub struct CustomLayer {
     name: String,
     settings: Node,
-    maker: Arc<dyn LayerMaker>,
+    maker: Arc<dyn LayerFactory>,
 }
 
-impl OwnLayer {
+impl CustomLayer {
     pub(super) fn output(&self, spec: &LayerSpec, input: Shape) -> Result<Shape> {
         self.maker.output(&LayerPlan { spec, settings: &self.settings, input, seed: 0 })
     }
@@ -189,5 +189,5 @@ macro_rules! shown_and_compared_by_name {
     };
 }
 
-shown_and_compared_by_name!(OwnData);
-shown_and_compared_by_name!(OwnLayer);
+shown_and_compared_by_name!(CustomData);
+shown_and_compared_by_name!(CustomLayer);

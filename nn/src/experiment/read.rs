@@ -11,7 +11,7 @@ use crate::data::{Arrays, Source};
 use crate::initial::Initial;
 use crate::layers::{Activation, Pool};
 use crate::rules::{Rule, Schedule};
-use crate::shape::{Shape, Window};
+use crate::shape::{ConvWindow, Shape};
 
 /// The value of a key that `complete` has checked and filled in. Its absence is an error of the reader, which asks for a key
 /// that the format does not have.
@@ -55,10 +55,10 @@ pub(super) fn pair(node: &Node, key: &str) -> Result<[usize; 2]> {
 }
 
 /// The window of a layer; without a stride, it moves by its own size.
-pub(super) fn window(layer: &Node) -> Result<Window> {
+pub(super) fn window(layer: &Node) -> Result<ConvWindow> {
     let kernel = pair(layer, "kernel")?;
     let stride = if layer.get("stride").is_some() { pair(layer, "stride")? } else { kernel };
-    Ok(Window { kernel, stride, padding: pair(layer, "padding")? })
+    Ok(ConvWindow { kernel, stride, padding: pair(layer, "padding")? })
 }
 
 /// The activation of a layer.
@@ -215,7 +215,7 @@ pub(super) fn source(data: &Node, extensions: &Extensions) -> Result<Source> {
             classes: whole(data, "classes")?,
         },
         "toy_images" => Source::ToyImages,
-        "own" => Source::Own(extensions.data(data)?),
+        "own" => Source::Custom(extensions.data(data)?),
         "images" => Source::Images { folder: needed("folder")? },
         "arrays" => Source::Arrays(Arrays {
             inputs: needed("inputs")?,

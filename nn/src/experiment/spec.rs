@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use unisono::Result;
 
 use super::describe::complete;
-use super::extensions::{Extensions, OwnLayer};
+use super::extensions::{CustomLayer, Extensions};
 use super::format::EXPERIMENT;
-use super::node::{Node, Place};
+use super::node::{Node, SourceLocation};
 use super::read::{
     cost, flag, function, initial, number, pair, pool, rule, source, unhandled, whole, window, word,
 };
@@ -18,7 +18,7 @@ use crate::initial::Initial;
 use crate::layers::{Activation, Pool};
 use crate::models::{Phase, Phases};
 use crate::rules::Rule;
-use crate::shape::Window;
+use crate::shape::ConvWindow;
 
 /// Single or double precision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,14 +42,14 @@ pub enum LayerKind {
         /// Output maps.
         maps: usize,
         /// The window.
-        window: Window,
+        window: ConvWindow,
     },
     /// Separate filters at every position.
     Local {
         /// Output maps.
         maps: usize,
         /// The window.
-        window: Window,
+        window: ConvWindow,
         /// Whether filters are normalised to length one.
         unit_rows: bool,
     },
@@ -58,7 +58,7 @@ pub enum LayerKind {
         /// The pooling function.
         pool: Pool,
         /// The window.
-        window: Window,
+        window: ConvWindow,
     },
     /// Local contrast normalisation.
     Contrast {
@@ -89,7 +89,7 @@ pub enum LayerKind {
     /// An activation function without a layer.
     Activation,
     /// A layer that the program added.
-    Own(OwnLayer),
+    Custom(CustomLayer),
 }
 
 /// The specification of a layer.
@@ -98,7 +98,7 @@ pub struct LayerSpec {
     /// The layer's name.
     pub name: String,
     /// Its location in the file.
-    pub place: Place,
+    pub place: SourceLocation,
     /// Its kind.
     pub kind: LayerKind,
     /// The activation function after it.
@@ -436,7 +436,7 @@ fn layer_spec(experiment: &Node, layer: &Node, index: usize, extensions: &Extens
         }
         "dropout" => LayerKind::Dropout { keep: share("keep")? },
         "batch_norm" => LayerKind::BatchNorm { kept: share("kept")?, epsilon: number("epsilon")? },
-        "own" => LayerKind::Own(extensions.layer(layer)?),
+        "own" => LayerKind::Custom(extensions.layer(layer)?),
         "activation" => LayerKind::Activation,
         other => return Err(unhandled(layer, "layer", other)),
     };
@@ -457,5 +457,5 @@ fn layer_spec(experiment: &Node, layer: &Node, index: usize, extensions: &Extens
 /// Whether a file contains nothing that prevents bitwise equal results on any number of processes.
 fn is_deterministic_by_default(node: &Node, layers: &[LayerSpec]) -> bool {
     let mode = node.get("distributed").and_then(|node| node.get("type")).and_then(Node::text);
-    mode != Some("table") && !layers.iter().any(|layer| matches!(layer.kind, LayerKind::Own(_)))
+    mode != Some("table") && !layers.iter().any(|layer| matches!(layer.kind, LayerKind::Custom(_)))
 }

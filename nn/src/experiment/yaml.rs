@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
 use unisono::{Error, Result};
 
-use super::node::{Node, Place, Value};
+use super::node::{Node, SourceLocation, Value};
 
 /// The maximum number of values after expanding aliases: a small file can describe a huge tree.
 const MOST_VALUES: usize = 1_000_000;
@@ -21,7 +21,7 @@ pub fn parse(file: &str, text: &str) -> Result<Node> {
         match event {
             Ok((event, span)) => reader.events.push((event, span)),
             Err(error) => {
-                let place = Place { file, line: error.marker().line() };
+                let place = SourceLocation { file, line: error.marker().line() };
                 return Err(place.error(
                     "read",
                     "YAML",
@@ -42,7 +42,7 @@ pub fn parse(file: &str, text: &str) -> Result<Node> {
     match documents.len() {
         1 => Ok(documents.remove(0)),
         count => {
-            let place = Place { file, line: 0 };
+            let place = SourceLocation { file, line: 0 };
             Err(place.error("read", "one YAML document", count.to_string(), "keep one experiment in a file"))
         }
     }
@@ -62,7 +62,7 @@ impl Reader<'_> {
 
     /// The value that starts with this event, consuming all of its events.
     fn node(&mut self, event: Event<'_>, span: Span, depth: usize) -> Result<Node> {
-        let place = Place { file: self.file.clone(), line: span.start.line() };
+        let place = SourceLocation { file: self.file.clone(), line: span.start.line() };
         let before = self.values;
         self.values += 1;
         if self.values > MOST_VALUES || depth > DEEPEST {
@@ -118,7 +118,7 @@ impl Reader<'_> {
         let (mut below, mut keys) = (Vec::new(), HashSet::new());
         loop {
             let Some((event, span)) = self.events.pop() else { return self.next().map(|_| entries) };
-            let place = Place { file: self.file.clone(), line: span.start.line() };
+            let place = SourceLocation { file: self.file.clone(), line: span.start.line() };
             let key = match event {
                 Event::MappingEnd => {
                     // The map's own entries take precedence, then the first of the merged maps.
@@ -342,7 +342,7 @@ mod tests {
 
     /// Asserts that texts read back as the items of a list, and short ones as the keys of a map.
     fn reads_back(texts: &[String]) {
-        let place = Place { file: "x".into(), line: 0 };
+        let place = SourceLocation { file: "x".into(), line: 0 };
         let node = |value: Value| Node::new(value, place.clone());
         let text = |text: &String| node(Value::Text(text.clone()));
         let list = write(&node(Value::List(texts.iter().map(text).collect())));

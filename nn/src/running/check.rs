@@ -166,8 +166,8 @@ fn compared<T: Number>(
         }
         let weights = single.network.layers()[index].weights();
         for (one, other) in weights.into_iter().zip(many.network.layers()[other].weights()) {
-            let expected = match &other.cut {
-                Some(cut) => cut.take(&one.gradient),
+            let expected = match &other.shard {
+                Some(shard) => shard.take(&one.gradient),
                 None => one.gradient.clone(),
             };
             let own = expected[other.updated()].iter().copied();

@@ -2,7 +2,7 @@
 
 use unisono::Result;
 
-use super::super::node::{Node, Place, Value};
+use super::super::node::{Node, SourceLocation, Value};
 use super::learning::{momentum, rule, weights};
 use super::object::{NeonObject, map, number, one_of, text};
 
@@ -176,7 +176,7 @@ fn translate(model: &NeonObject<'_>, layer: &NeonObject<'_>, index: usize) -> Re
 /// Batch normalisation between a layer and its activation.
 fn normalization(
     name: &str,
-    place: &Place,
+    place: &SourceLocation,
     push_activation: &mut dyn FnMut(&mut Entries, &'static str),
 ) -> Node {
     let mut entries =

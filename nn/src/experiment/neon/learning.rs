@@ -2,7 +2,7 @@
 
 use unisono::Result;
 
-use super::super::node::{Node, Place, Value};
+use super::super::node::{Node, SourceLocation, Value};
 use super::object::{NeonObject, map, number, one_of, only, text};
 
 /// The initial weights, and the initial bias if given.
@@ -151,7 +151,7 @@ pub(super) fn rule(
     Ok(result)
 }
 
-fn descent(rate: Node, followed: Option<(bool, Node)>, place: &Place) -> Node {
+fn descent(rate: Node, followed: Option<(bool, Node)>, place: &SourceLocation) -> Node {
     match followed {
         None => map(vec![("type", text("sgd", place)), ("lr", rate)], place),
         Some((nesterov, coefficient)) => {

@@ -2,7 +2,7 @@
 
 use unisono::{Error, Result};
 
-use super::super::node::{Node, Place, Value};
+use super::super::node::{Node, SourceLocation, Value};
 use unisono::error::nearest::advice;
 
 pub(super) struct NeonObject<'a> {
@@ -98,15 +98,15 @@ pub(super) fn flag(node: &Node, key: &str) -> Result<Option<bool>> {
     }
 }
 
-pub(super) fn text(word: &str, place: &Place) -> Node {
+pub(super) fn text(word: &str, place: &SourceLocation) -> Node {
     Node::new(Value::Text(word.into()), place.clone())
 }
 
-pub(super) fn number(value: f64, place: &Place) -> Node {
+pub(super) fn number(value: f64, place: &SourceLocation) -> Node {
     Node::new(Value::Number(value), place.clone())
 }
 
-pub(super) fn map(entries: Vec<(&'static str, Node)>, place: &Place) -> Node {
+pub(super) fn map(entries: Vec<(&'static str, Node)>, place: &SourceLocation) -> Node {
     let entries = entries.into_iter().map(|(key, node)| (key.to_string(), node)).collect();
     Node::new(Value::Map(entries), place.clone())
 }
