@@ -10,7 +10,6 @@ mod barrier;
 mod binomial;
 mod broadcast;
 mod buffer;
-mod check;
 mod circulant;
 mod cuda;
 mod flat;
@@ -24,6 +23,7 @@ mod reduce_scatter;
 mod scan;
 mod scatter;
 mod spec;
+mod validation;
 
 pub use buffer::{Buffer, BufferMut};
 #[cfg(all(test, not(unisono_loom)))]

@@ -135,7 +135,7 @@ impl Raw<'_> {
 
     /// Makes a call.
     pub(super) fn execute(&self, spec: &CollectiveSpec, buffers: Buffers) -> Result<()> {
-        self.check(spec, &buffers)?;
+        self.validate(spec, &buffers)?;
         if let Buffers::Device(input, output) = buffers {
             return self.execute_on_device(spec, input, output);
         }

@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_files_are_refused_with_their_line() {
+    fn broken_files_are_rejected_with_their_line() {
         for (text, line) in [
             ("a: [1, 2\nb: 3", ""),
             ("a: 1\na: 2", "x.yaml:2"),

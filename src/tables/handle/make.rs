@@ -36,7 +36,7 @@ pub(crate) struct TableDefinition {
 }
 
 impl TableDefinition {
-    fn check(&self, options: &TableOptions, workers: usize) -> Result<()> {
+    fn validate(&self, options: &TableOptions, workers: usize) -> Result<()> {
         let reject = |expected: &str, received: String, advice: &str| {
             Err(Error::usage("table", expected, received, advice))
         };
@@ -61,9 +61,9 @@ impl TableDefinition {
             let expected = format!("no max_rows and no eviction for a {} table", self.kind.name());
             return reject(&expected, "some".into(), "only key-value tables grow");
         }
-        options.init.check(self.dtype)?;
+        options.init.validate(self.dtype)?;
         check_consistency(options.consistency, self.kind, self.dtype, workers)?;
-        cuda::check(self.kind, options)
+        cuda::validate(self.kind, options)
     }
 }
 
@@ -117,7 +117,7 @@ impl TablePlan {
     ) -> Result<TablePlan> {
         let tables = creation.tables;
         let checked = definition
-            .check(options, tables.workers())
+            .validate(options, tables.workers())
             .and_then(|()| options.updater.rule(definition.dtype))
             .and_then(|rule| {
                 rule.check_used(&creation.name, &options.add)?;

@@ -15,6 +15,6 @@ pub(crate) mod shard;
 mod tests;
 pub(crate) mod transfer;
 
-pub(crate) use formula::check;
+pub(crate) use formula::validate;
 pub(crate) use scratch::ScratchByDevice;
 pub(crate) use shard::{DeviceShard, PublishedShard, RetainedMemory};

@@ -4,7 +4,7 @@ use super::*;
 use crate::Kind;
 
 #[test]
-fn wrong_names_and_types_are_refused_with_advice() {
+fn wrong_names_and_types_are_rejected_with_advice() {
     let error = UpdaterChoice::named("momentun").unwrap_err();
     assert_eq!(error.kind(), Kind::Usage);
     let text = error.to_string();
