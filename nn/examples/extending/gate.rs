@@ -85,7 +85,7 @@ impl LayerFactory for Gates {
         let steepness = plan.settings.get("steepness");
         if let Some(wrong) = steepness.filter(|node| node.number().is_none()) {
             let advice = "write, for example, `steepness: 1.5`";
-            return Err(wrong.place.error("gate", "a number as `steepness`", wrong.to_string(), advice));
+            return Err(wrong.location.error("gate", "a number as `steepness`", wrong.to_string(), advice));
         }
         Ok(plan.input)
     }

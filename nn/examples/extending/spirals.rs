@@ -11,7 +11,12 @@ use unisono_nn::{DataSet, Inputs, Node, RandomStream, Shape, Split, Targets};
 pub fn spirals(settings: &Node, seed: u64) -> Result<DataSet> {
     let points = settings.get("points").and_then(Node::whole).unwrap_or(400);
     if points < 2 {
-        return Err(settings.place.error("spirals", "at least 2 `points`", points.to_string(), "take more"));
+        return Err(settings.location.error(
+            "spirals",
+            "at least 2 `points`",
+            points.to_string(),
+            "take more",
+        ));
     }
     let noise = settings.get("noise").and_then(Node::number).unwrap_or(0.02);
     let split = |name: &str, count: usize| {

@@ -70,13 +70,13 @@ impl Arrangement {
         let node = experiment.resolved.get("distributed");
         let name = node.and_then(|node| node.get("type")).and_then(Node::text);
         let mode = name.map_or(Ok(Mode::Data), Mode::named)?;
-        let place = node.map_or(&experiment.resolved.place, |node| &node.place);
+        let location = node.map_or(&experiment.resolved.location, |node| &node.location);
         let text = match node.and_then(|node| node.get("grid")).and_then(Node::text) {
             Some(text) => text.to_string(),
             None => default_grid(mode, ranks),
         };
         let rejected = |expected: String, received: String, advice: &str| {
-            place.error("grid", expected, received, advice)
+            location.error("grid", expected, received, advice)
         };
         let grid = Grid::parse(&text, ranks).map_err(|error| match error {
             unisono::Error::Usage { expected, received, advice, .. } => rejected(expected, received, &advice),

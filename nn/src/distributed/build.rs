@@ -57,7 +57,7 @@ pub(crate) fn build<T: Number>(
     if let Some(own) = experiment.layers.iter().find(is_own).filter(|_| experiment.deterministic) {
         let what = format!("layer `{}`", own.name);
         let expected = "only built-in layers if many processes must give the same bits";
-        return Err(own.place.error(&what, expected, "a custom layer", "remove `deterministic`"));
+        return Err(own.location.error(&what, expected, "a custom layer", "remove `deterministic`"));
     }
     let input = input(topology, shape);
     let (seed, exact) = (experiment.seed, experiment.deterministic);

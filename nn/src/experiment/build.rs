@@ -22,14 +22,19 @@ impl LayerSpec {
     pub fn output(&self, input: Shape) -> Result<Shape> {
         let what = format!("layer `{}`", self.name);
         let wrong = |expected: &str, received: &[usize; 2], advice: String| {
-            self.place.error(&what, expected, format!("{received:?}"), advice)
+            self.location.error(&what, expected, format!("{received:?}"), advice)
         };
         let fits = |window: &ConvWindow| {
             let outputs = window.outputs(input).ok_or_else(|| {
                 let [rows, columns] = window.kernel;
                 let expected = format!("a window that fits its input of {input}");
                 let received = format!("a kernel of {rows}×{columns} with a padding of {:?}", window.padding);
-                self.place.error(&what, expected, received, "make the kernel smaller, or pool less below it")
+                self.location.error(
+                    &what,
+                    expected,
+                    received,
+                    "make the kernel smaller, or pool less below it",
+                )
             })?;
             if window.padding[0] >= window.kernel[0] || window.padding[1] >= window.kernel[1] {
                 let advice =
@@ -173,7 +178,7 @@ impl Experiment {
     /// Prefixes an error with the location in the file that specifies the data.
     pub(crate) fn locate_data_error(&self, error: Error) -> Error {
         let data = self.resolved.get("data").unwrap_or(&self.resolved);
-        data.get("folder").unwrap_or(data).place.locate(error)
+        data.get("folder").unwrap_or(data).location.locate(error)
     }
 
     /// Checks that every layer fits the output of the previous layer and the memory, and that the last layer fits the
@@ -205,12 +210,12 @@ impl Experiment {
                 ModelKind::Autoencoder => format!("{wanted} outputs, like the input of {input}"),
                 _ => format!("{wanted} outputs, like the data's targets"),
             };
-            return Err(last.place.error(&what, expected, output.to_string(), "change its outputs"));
+            return Err(last.location.error(&what, expected, output.to_string(), "change its outputs"));
         }
         if last.activation == Activation::Softmax && self.cost == Cost::SoftmaxCrossEntropy {
             let what = format!("the last layer `{}`", last.name);
             let expected = "no softmax before the cost softmax_cross_entropy, which applies it itself";
-            return Err(last.place.error(&what, expected, "activation: softmax", "remove the activation"));
+            return Err(last.location.error(&what, expected, "activation: softmax", "remove the activation"));
         }
         Ok(shapes)
     }
@@ -243,7 +248,7 @@ impl Experiment {
             {
                 let what = format!("layer `{}`", pair[0].name);
                 let expected = "l2 pooling right after the local filters of a sparse autoencoder";
-                return Err(pair[0].place.error(&what, expected, format!("`{}`", pair[1].name), "add it"));
+                return Err(pair[0].location.error(&what, expected, format!("`{}`", pair[1].name), "add it"));
             }
         }
         let mut shape = input;
@@ -267,7 +272,12 @@ impl Experiment {
         }
         if pretraining.filters.is_empty() {
             let expected = "groups that begin with a `local` layer";
-            return Err(self.layers[0].place.error("sparse_autoencoder", expected, "none", "use a network"));
+            return Err(self.layers[0].location.error(
+                "sparse_autoencoder",
+                expected,
+                "none",
+                "use a network",
+            ));
         }
         Ok(Some(pretraining))
     }

@@ -71,15 +71,15 @@ pub struct Node {
     /// The value.
     pub value: Value,
     /// Its location.
-    pub place: SourceLocation,
+    pub location: SourceLocation,
     /// The tag in front of it, with its exclamation mark.
     pub tag: Option<String>,
 }
 
 impl Node {
     /// A value without a tag.
-    pub fn new(value: Value, place: SourceLocation) -> Node {
-        Node { value, place, tag: None }
+    pub fn new(value: Value, location: SourceLocation) -> Node {
+        Node { value, location, tag: None }
     }
 
     /// The value of a key, if this is a map that contains it.

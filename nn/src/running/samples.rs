@@ -38,7 +38,7 @@ pub(super) fn load_data(experiment: &Experiment) -> Result<DataSet> {
         data.test = data.test.choose(&(0..count).collect::<Vec<_>>());
     }
     if data.train.count == 0 {
-        return Err(data_place(experiment).error("data", "training samples", "none", "increase `sample`"));
+        return Err(data_location(experiment).error("data", "training samples", "none", "increase `sample`"));
     }
     Ok(data)
 }
@@ -62,15 +62,15 @@ pub(super) fn must_have_targets(experiment: &Experiment, data: &DataSet) -> Resu
     ] {
         if split.count > 0 && matches!(split.targets, Targets::Unknown) {
             let expected = format!("a key `{key}`: the targets of its samples");
-            return Err(data_place(experiment).error("data", expected, "none", advice));
+            return Err(data_location(experiment).error("data", expected, "none", advice));
         }
     }
     Ok(())
 }
 
 /// The location in the file that specifies the data.
-pub(super) fn data_place(experiment: &Experiment) -> SourceLocation {
-    experiment.resolved.get("data").unwrap_or(&experiment.resolved).place.clone()
+pub(super) fn data_location(experiment: &Experiment) -> SourceLocation {
+    experiment.resolved.get("data").unwrap_or(&experiment.resolved).location.clone()
 }
 
 /// The first samples of a split, with their targets.
