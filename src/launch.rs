@@ -115,8 +115,8 @@ impl Job {
         let slot = self.arena.peer_slot(rank);
         match slot.process.status() {
             // Whether other ranks still needed it does not concern the launcher.
-            PeerStatus::Dead(LossCause::Left) => "it has ended, or left the world".into(),
-            PeerStatus::Dead(cause) => cause.text().into(),
+            PeerStatus::Unrecoverable(LossCause::Left) => "it has ended, or left the world".into(),
+            PeerStatus::Unrecoverable(cause) => cause.text().into(),
             PeerStatus::Alive | PeerStatus::Restarting => slot.describe().0,
         }
     }

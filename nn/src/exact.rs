@@ -73,7 +73,7 @@ impl ExactSums {
     ) -> Result<(ExactSums, f64)> {
         let mut all = self.pieces.concat();
         all.push(count);
-        group.add(&mut all)?;
+        group.sum_f64(&mut all)?;
         let mut rest = &all[..];
         for pieces in &mut self.pieces {
             let (sums, others) = rest.split_at(pieces.len());
@@ -100,7 +100,7 @@ pub(crate) fn sum<T: Number>(
 ) -> Result<f64> {
     if !pass.exact {
         let mut sum = [terms.sum()];
-        group.add(&mut sum)?;
+        group.sum_f64(&mut sum)?;
         return Ok(sum[0]);
     }
     let terms: Vec<f64> = terms.collect();
@@ -113,11 +113,11 @@ pub(crate) fn sum<T: Number>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Stream;
+    use crate::random::RandomStream;
 
     #[test]
     fn sums_do_not_depend_on_the_order_and_are_accurate() {
-        let stream = Stream::new(5, "terms");
+        let stream = RandomStream::new(5, "terms");
         for scale in [1e-30, 1.0, 1e20] {
             let terms: Vec<f64> = (0..5000).map(|at| scale * stream.normal(at).powi(5)).collect();
             let sum = |order: &[usize], parts: usize| {

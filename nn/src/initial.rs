@@ -1,14 +1,14 @@
 //! Weight initialisers.
 
 use crate::number::Number;
-use crate::random::Stream;
+use crate::random::RandomStream;
 
 /// How weights are initialised. Each weight is drawn in full from (seed, layer, index), regardless of the part that a rank
 /// keeps.
 ///
 /// ```
-/// use unisono_nn::{Initial, Stream};
-/// let weights: Vec<f32> = Initial::Uniform { low: -0.1, high: 0.1 }.draw(Stream::new(0, "layer/weights"), 2, 3);
+/// use unisono_nn::{Initial, RandomStream};
+/// let weights: Vec<f32> = Initial::Uniform { low: -0.1, high: 0.1 }.draw(RandomStream::new(0, "layer/weights"), 2, 3);
 /// assert!(weights.len() == 6 && weights.iter().all(|weight| weight.abs() <= 0.1));
 /// ```
 #[derive(Debug, Clone, PartialEq)]
@@ -52,7 +52,7 @@ pub enum Initial {
 
 impl Initial {
     /// Draws the weights from `inputs` inputs to `outputs` outputs, one row per output.
-    pub fn draw<T: Number>(&self, stream: Stream, outputs: usize, inputs: usize) -> Vec<T> {
+    pub fn draw<T: Number>(&self, stream: RandomStream, outputs: usize, inputs: usize) -> Vec<T> {
         let each = |value: &dyn Fn(u64) -> f64| -> Vec<T> {
             (0..(outputs * inputs) as u64).map(|index| T::of(value(index))).collect()
         };
@@ -74,7 +74,7 @@ impl Initial {
 }
 
 /// Gram–Schmidt on normally distributed rows, applied twice for accuracy; on columns if there are fewer of them.
-fn orthogonal<T: Number>(stream: Stream, outputs: usize, inputs: usize, scale: f64) -> Vec<T> {
+fn orthogonal<T: Number>(stream: RandomStream, outputs: usize, inputs: usize, scale: f64) -> Vec<T> {
     let (count, length) = (outputs.min(inputs), outputs.max(inputs));
     let mut vectors: Vec<Vec<f64>> = Vec::with_capacity(count);
     for vector in 0..count {
@@ -96,7 +96,7 @@ fn orthogonal<T: Number>(stream: Stream, outputs: usize, inputs: usize, scale: f
 }
 
 fn sparse<T: Number>(
-    stream: Stream,
+    stream: RandomStream,
     outputs: usize,
     inputs: usize,
     connections: usize,
@@ -115,7 +115,7 @@ fn sparse<T: Number>(
 }
 
 /// Power iteration: the mean growth of a random vector over many products, which also converges for complex pairs.
-fn spectral_radius(stream: Stream, weights: &[f64], size: usize, stride: usize) -> f64 {
+fn spectral_radius(stream: RandomStream, weights: &[f64], size: usize, stride: usize) -> f64 {
     let mut vector: Vec<f64> = (0..size).map(|index| stream.normal(index as u64)).collect();
     let (warm, counted) = (100, 400);
     let mut growth = 0.0;
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn bounds_are_those_of_the_formulas() {
-        let stream = Stream::new(1, "weights");
+        let stream = RandomStream::new(1, "weights");
         let largest = |initial: Initial| {
             let weights: Vec<f64> = initial.draw(stream, 40, 60);
             weights.iter().fold(0.0_f64, |largest, weight| largest.max(weight.abs()))
@@ -161,7 +161,7 @@ mod tests {
     fn orthogonal_rows_or_columns_have_unit_length() {
         for (outputs, inputs) in [(5, 9), (9, 5), (4, 4)] {
             let weights: Vec<f64> =
-                Initial::Orthogonal { scale: 1.0 }.draw(Stream::new(2, "o"), outputs, inputs);
+                Initial::Orthogonal { scale: 1.0 }.draw(RandomStream::new(2, "o"), outputs, inputs);
             let at = |vector: usize, at: usize| match outputs <= inputs {
                 true => weights[vector * inputs + at],
                 false => weights[at * inputs + vector],
@@ -180,11 +180,11 @@ mod tests {
     #[test]
     fn sparse_rows_have_few_weights_and_the_right_radius() {
         let weights: Vec<f64> =
-            Initial::SparseEigen { connections: 3, radius: 1.2 }.draw(Stream::new(2, "s"), 30, 30);
+            Initial::SparseEigen { connections: 3, radius: 1.2 }.draw(RandomStream::new(2, "s"), 30, 30);
         for row in weights.chunks(30) {
             assert_eq!(row.iter().filter(|weight| **weight != 0.0).count(), 3);
         }
-        let found = spectral_radius(Stream::new(9, "other"), &weights, 30, 30);
+        let found = spectral_radius(RandomStream::new(9, "other"), &weights, 30, 30);
         assert!((found - 1.2).abs() < 0.05, "{found}");
     }
 }

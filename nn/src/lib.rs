@@ -57,22 +57,22 @@ pub use data::{
 };
 pub use distributed::{Arrangement, Failure, Mode};
 pub use experiment::{
-    Experiment, Extensions, LayerKind, LayerMaker, LayerPlan, LayerSpec, ModelKind, Node, NodeValue, OwnData,
-    OwnLayer, Place, Precision, reference, schema,
+    CustomData, CustomLayer, Experiment, Extensions, LayerFactory, LayerKind, LayerPlan, LayerSpec,
+    ModelKind, Node, NodeValue, Precision, SourceLocation, reference, schema,
 };
 pub use initial::Initial;
 pub use layers::{
-    Activation, ActivationLayer, Alone, BatchNorm, Convolution, CrossMapResponse, Dropout, Facts,
-    FullyConnected, Layer, LocalContrast, LocalFilter, Pass, Pool, Pooling, Reach, Sums,
+    Activation, ActivationLayer, BatchNorm, Convolution, CrossMapResponse, Dropout, FullyConnected, Layer,
+    LayerInfo, LocalContrast, LocalFilter, Pass, Pool, Pooling, ReceptiveField, SingleProcess, Sums,
 };
 pub use models::{Network, Phase, Phases, PretrainCost, Pretraining};
 pub use number::Number;
-pub use random::Stream;
+pub use random::RandomStream;
 pub use rules::{Rule, Schedule};
 pub use running::{
     Comparison, EpochMetrics, GradientCheck, Prediction, Progress, Summary, TrainOptions, Trainer, Watch,
     check, check_gradients, compare, predict, train, train_in_world, train_on,
 };
-pub use shape::{Shape, Window};
+pub use shape::{ConvWindow, Shape};
 pub use timeline::{Activity, Timeline};
-pub use weight::{Cut, Spread, Weight};
+pub use weight::{Weight, WeightShard, WeightSharding};

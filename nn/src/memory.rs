@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_larger_than_the_memory_is_refused() {
+    fn what_is_larger_than_the_memory_is_rejected() {
         assert!(bytes() > 1 << 20);
         check_fits("test", "numbers", bytes(), "none").expect("they fit");
         for size in [bytes() + 1, usize::MAX] {

@@ -183,7 +183,7 @@ fn runs<T: Number>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Stream;
+    use crate::random::RandomStream;
 
     fn naive(left: &[f64], right: &[f64], m: usize, k: usize, n: usize) -> Vec<f64> {
         let element = |i: usize, j: usize| (0..k).map(|l| left[i * k + l] * right[l * n + j]).sum();
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn products_of_one_run_are_added_at_once() {
-        let stream = Stream::new(4, "product");
+        let stream = RandomStream::new(4, "product");
         let numbers = |branch: u64, count: usize| -> Vec<f32> {
             (0..count).map(|at| stream.branch(branch).normal(at as u64) as f32).collect()
         };
@@ -233,7 +233,7 @@ mod tests {
 
     /// Every part of a product, in every layout, is bitwise equal to the full product.
     fn parts_are_as_the_whole<T: Number>() {
-        let stream = Stream::new(3, "product");
+        let stream = RandomStream::new(3, "product");
         for terms in [1, 2, 3, 7, 33, 200, 512, 513, 1300] {
             let (rows, columns) = (70, 75);
             let numbers = |branch: u64, count: usize| -> Vec<T> {
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "fits its slice")]
-    fn a_result_that_is_too_small_is_refused() {
+    fn a_result_that_is_too_small_is_rejected() {
         multiply(
             OutputMode::Replace,
             (&mut [0.0_f32; 3], MatrixLayout::new(2, 2)),

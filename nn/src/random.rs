@@ -6,14 +6,14 @@
 /// An infinite sequence of random numbers with random access by index.
 ///
 /// ```
-/// use unisono_nn::Stream;
-/// let weights = Stream::new(1, "first/weights");
+/// use unisono_nn::RandomStream;
+/// let weights = RandomStream::new(1, "first/weights");
 /// let part: Vec<f64> = (10..20).map(|index| weights.uniform(index)).collect();
 /// let all: Vec<f64> = (0..100).map(|index| weights.uniform(index)).collect();
 /// assert_eq!(part, all[10..20]);
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct Stream(u64);
+pub struct RandomStream(u64);
 
 /// Stafford's variant 13 of the SplitMix64 finaliser: every input bit changes half of the output bits.
 pub(crate) fn mix(mut bits: u64) -> u64 {
@@ -24,16 +24,18 @@ pub(crate) fn mix(mut bits: u64) -> u64 {
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-impl Stream {
+impl RandomStream {
     /// The stream with this name for a seed.
-    pub fn new(seed: u64, name: &str) -> Stream {
+    pub fn new(seed: u64, name: &str) -> RandomStream {
         let start = mix(seed.wrapping_add(GOLDEN));
-        Stream(name.bytes().fold(start, |state, byte| mix(state ^ u64::from(byte)).wrapping_add(GOLDEN)))
+        RandomStream(
+            name.bytes().fold(start, |state, byte| mix(state ^ u64::from(byte)).wrapping_add(GOLDEN)),
+        )
     }
 
     /// An independent stream for each number, such as an epoch or a step.
-    pub fn branch(self, number: u64) -> Stream {
-        Stream(mix(self.0 ^ mix(number.wrapping_mul(GOLDEN).wrapping_add(1))))
+    pub fn branch(self, number: u64) -> RandomStream {
+        RandomStream(mix(self.0 ^ mix(number.wrapping_mul(GOLDEN).wrapping_add(1))))
     }
 
     /// 64 random bits.
@@ -69,7 +71,7 @@ mod tests {
 
     #[test]
     fn means_and_deviations_are_right() {
-        let stream = Stream::new(7, "test");
+        let stream = RandomStream::new(7, "test");
         let count = 20_000;
         let moments = |value: &dyn Fn(u64) -> f64| {
             let mean = (0..count).map(value).sum::<f64>() / count as f64;
@@ -84,19 +86,19 @@ mod tests {
 
     #[test]
     fn streams_differ_and_repeat() {
-        let (one, other) = (Stream::new(0, "a"), Stream::new(0, "b"));
-        assert_eq!(one.bits(5), Stream::new(0, "a").bits(5));
+        let (one, other) = (RandomStream::new(0, "a"), RandomStream::new(0, "b"));
+        assert_eq!(one.bits(5), RandomStream::new(0, "a").bits(5));
         assert_ne!(one.bits(5), other.bits(5));
-        assert_ne!(one.bits(5), Stream::new(1, "a").bits(5));
+        assert_ne!(one.bits(5), RandomStream::new(1, "a").bits(5));
         assert_ne!(one.branch(1).bits(0), one.branch(2).bits(0));
     }
 
     #[test]
     fn a_permutation_has_every_number_once() {
-        let mut order = Stream::new(3, "order").permutation(100);
+        let mut order = RandomStream::new(3, "order").permutation(100);
         assert_ne!(order[..10], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
         order.sort_unstable();
         assert_eq!(order, (0..100).collect::<Vec<_>>());
-        assert_eq!(Stream::new(3, "order").permutation(0), [0; 0]);
+        assert_eq!(RandomStream::new(3, "order").permutation(0), [0; 0]);
     }
 }

@@ -54,12 +54,12 @@ impl fmt::Display for Shape {
 /// A window that slides over rows and columns: output o covers the inputs from o·stride − padding on.
 ///
 /// ```
-/// use unisono_nn::{Shape, Window};
-/// let window = Window { kernel: [5, 5], stride: [1, 1], padding: [0, 0] };
+/// use unisono_nn::{Shape, ConvWindow};
+/// let window = ConvWindow { kernel: [5, 5], stride: [1, 1], padding: [0, 0] };
 /// assert_eq!(window.outputs(Shape::new(1, 28, 28)), Some([24, 24]));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Window {
+pub struct ConvWindow {
     /// The rows and columns of the window.
     pub kernel: [usize; 2],
     /// The distance between neighbouring windows.
@@ -68,7 +68,7 @@ pub struct Window {
     pub padding: [usize; 2],
 }
 
-impl Window {
+impl ConvWindow {
     /// The rows and columns of the outputs; `None` if the window does not fit.
     pub fn outputs(&self, input: Shape) -> Option<[usize; 2]> {
         let along = |size: usize, axis: usize| {
@@ -106,7 +106,7 @@ mod tests {
             (4, 5, 1, 0, None),
             (4, 5, 1, 1, Some(2)),
         ] {
-            let window = Window { kernel: [kernel; 2], stride: [stride; 2], padding: [padding; 2] };
+            let window = ConvWindow { kernel: [kernel; 2], stride: [stride; 2], padding: [padding; 2] };
             let outputs = window.outputs(Shape::new(1, size, size));
             assert_eq!(outputs.map(|[rows, _]| rows), expected, "{size} {window:?}");
         }
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn what_is_beyond_all_numbers_fits_nowhere() {
         for padding in [usize::MAX, usize::MAX / 2 + 1, usize::MAX / 2] {
-            let window = Window { kernel: [3, 3], stride: [1, 1], padding: [padding; 2] };
+            let window = ConvWindow { kernel: [3, 3], stride: [1, 1], padding: [padding; 2] };
             assert_eq!(window.outputs(Shape::new(1, 28, 28)), None, "{padding}");
         }
         let large = Shape::new(usize::MAX, 2, usize::MAX);
@@ -124,11 +124,11 @@ mod tests {
 
     #[test]
     fn a_window_sees_no_input_beyond_the_border() {
-        let window = Window { kernel: [3, 3], stride: [2, 2], padding: [1, 1] };
+        let window = ConvWindow { kernel: [3, 3], stride: [2, 2], padding: [1, 1] };
         assert_eq!(window.inputs(0, 0, 7), 0..2);
         assert_eq!(window.inputs(0, 1, 7), 1..4);
         assert_eq!(window.inputs(0, 3, 7), 5..7);
-        let far = Window { kernel: [1, 1], stride: [1, 1], padding: [2, 2] };
+        let far = ConvWindow { kernel: [1, 1], stride: [1, 1], padding: [2, 2] };
         assert!(far.inputs(0, 0, 7).is_empty() && far.inputs(0, 10, 7).is_empty());
     }
 }

@@ -99,7 +99,7 @@ impl<T: Number> TreeSum<T> {
 
     /// The sum of the terms of all ranks.
     pub(crate) fn total_over(self, group: &dyn Sums<T>) -> Result<Vec<T>> {
-        let (rank, ranks) = group.place();
+        let (rank, ranks) = group.rank_and_size();
         if ranks == 1 {
             return Ok(self.total());
         }
@@ -168,11 +168,11 @@ fn continues(terms: &Range<usize>, number: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Stream;
+    use crate::random::RandomStream;
 
     #[test]
     fn bits_depend_on_the_number_of_terms_alone() {
-        let stream = Stream::new(8, "tree");
+        let stream = RandomStream::new(8, "tree");
         let term = |number: usize| -> Vec<f32> {
             (0..3).map(|at| stream.branch(number as u64).normal(at) as f32).collect()
         };

@@ -9,18 +9,18 @@ use crate::rules::Rule;
 
 /// How a weight is distributed over the ranks that hold parts of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Spread {
+pub enum WeightSharding {
     /// Replicated; the gradient is the sum over the ranks.
-    Everywhere,
+    Replicated,
     /// Replicated; every rank computes the full gradient.
-    Whole,
+    ReplicatedFullGradient,
     /// Partitioned: each element has one owner, which alone computes its gradient.
-    Split,
+    Sharded,
 }
 
 /// The elements of a full weight that a rank holds: some indices along one of its axes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cut {
+pub struct WeightShard {
     /// The indices that this rank holds.
     pub kept: Vec<usize>,
     /// The length of the axis in the full weight.
@@ -29,7 +29,7 @@ pub struct Cut {
     pub inner: usize,
 }
 
-impl Cut {
+impl WeightShard {
     /// Calls `each` for every run of elements, with its offset in the part and in the full weight.
     fn runs(&self, whole: usize, mut each: impl FnMut(usize, usize)) {
         let mut own = 0;
@@ -93,8 +93,8 @@ impl UpdateShards {
 /// A learned weight of a layer.
 ///
 /// ```
-/// use unisono_nn::{Rule, Spread, Weight};
-/// let mut weight = Weight::new("weights", vec![2], vec![1.0_f32, 2.0], Rule::sgd(1.0), Spread::Everywhere);
+/// use unisono_nn::{Rule, WeightSharding, Weight};
+/// let mut weight = Weight::new("weights", vec![2], vec![1.0_f32, 2.0], Rule::sgd(1.0), WeightSharding::Replicated);
 /// weight.gradient.copy_from_slice(&[0.5, 0.5]);
 /// weight.update(0);
 /// assert_eq!(weight.values, [0.5, 1.5]);
@@ -112,15 +112,15 @@ pub struct Weight<T> {
     /// The learning rule.
     pub rule: Rule,
     /// How the weight is distributed over the ranks.
-    pub spread: Spread,
+    pub sharding: WeightSharding,
     /// The part that this rank holds, if not all; `shape` is the global shape.
-    pub cut: Option<Cut>,
+    pub shard: Option<WeightShard>,
     /// The optimiser state of the values that this rank updates; empty before the first update.
     pub state: Vec<Vec<T>>,
     /// The number of updates so far.
     pub steps: u64,
     /// This rank's share of the update; `None` if it updates all values.
-    pub(crate) shards: Option<UpdateShards>,
+    pub(crate) update_shards: Option<UpdateShards>,
 }
 
 impl<T: Number> Weight<T> {
@@ -130,7 +130,7 @@ impl<T: Number> Weight<T> {
         shape: Vec<usize>,
         values: Vec<T>,
         rule: Rule,
-        spread: Spread,
+        sharding: WeightSharding,
     ) -> Weight<T> {
         debug_assert_eq!(shape.iter().product::<usize>(), values.len());
         let gradient = vec![T::ZERO; values.len()];
@@ -140,20 +140,20 @@ impl<T: Number> Weight<T> {
             values,
             gradient,
             rule,
-            spread,
-            cut: None,
+            sharding,
+            shard: None,
             state: Vec::new(),
             steps: 0,
-            shards: None,
+            update_shards: None,
         }
     }
 
     /// Keeps a part of a weight that has not been updated yet.
     #[must_use]
-    pub fn part(mut self, cut: Cut) -> Weight<T> {
-        self.values = cut.take(&self.values);
+    pub fn part(mut self, shard: WeightShard) -> Weight<T> {
+        self.values = shard.take(&self.values);
         self.gradient = vec![T::ZERO; self.values.len()];
-        self.cut = Some(cut);
+        self.shard = Some(shard);
         self
     }
 
@@ -162,14 +162,14 @@ impl<T: Number> Weight<T> {
     #[must_use]
     pub(crate) fn sharded(mut self, shards: UpdateShards) -> Weight<T> {
         self.gradient = vec![T::ZERO; shards.own(self.values.len()).len()];
-        self.shards = Some(shards);
+        self.update_shards = Some(shards);
         self
     }
 
     /// The range of the values that this rank updates.
     pub(crate) fn updated(&self) -> Range<usize> {
         let length = self.values.len();
-        self.shards.as_ref().map_or(0..length, |shards| shards.own(length))
+        self.update_shards.as_ref().map_or(0..length, |shards| shards.own(length))
     }
 
     /// The number of elements of the full weight.
@@ -195,7 +195,7 @@ mod tests {
         let weight = || {
             let values = (0..15).map(f64::from).collect();
             let rule = Rule { updater: "momentum", ..Rule::sgd(0.5) };
-            Weight::new("weights", vec![5, 3], values, rule, Spread::Whole)
+            Weight::new("weights", vec![5, 3], values, rule, WeightSharding::ReplicatedFullGradient)
         };
         let gradient: Vec<f64> = (0..15).map(|at| f64::from(at * at)).collect();
         let mut full = weight();
@@ -208,7 +208,7 @@ mod tests {
                 let own = part.updated();
                 part.gradient.copy_from_slice(&gradient[own.clone()]);
                 part.update(0);
-                let counts = part.shards.as_ref().map(|shards| shards.counts(15)).unwrap_or_default();
+                let counts = part.update_shards.as_ref().map(|shards| shards.counts(15)).unwrap_or_default();
                 assert_eq!((own.start, own.len()), (counts[..rank].iter().sum(), counts[rank]));
                 values.extend_from_slice(&part.values[own]);
                 state.extend_from_slice(&part.state[0]);

@@ -143,6 +143,6 @@ impl HostCall<'_> {
     fn all_gather_by_messages(&self, bytes: &mut [u8]) -> Result<()> {
         let (mine, receives) = self.incoming(bytes, &self.spec.part_ranges());
         let mine = &*mine;
-        self.group.exchange(self.call, &self.slot(), self.outgoing(|_| mine), receives)
+        self.group.exchange(self.call, &self.match_key(), self.outgoing(|_| mine), receives)
     }
 }

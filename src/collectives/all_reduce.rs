@@ -70,7 +70,7 @@ impl HostCall<'_> {
         }
         let transport = group.transport();
         transport
-            .all_reduce(call, &self.slot(), group.members(), bytes, (dtype, operation))
+            .all_reduce(call, &self.match_key(), group.members(), bytes, (dtype, operation))
             .unwrap_or_else(|| self.all_reduce_across(bytes))
     }
 

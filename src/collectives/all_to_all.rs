@@ -83,7 +83,7 @@ impl HostCall<'_> {
             let (own, receives) = self.incoming(output, from);
             own.copy_from_slice(&input[to[self.group.rank()].clone()]);
             let sends = self.outgoing(|other| &input[to[other].clone()]);
-            return self.group.exchange(self.call, &self.slot(), sends, receives);
+            return self.group.exchange(self.call, &self.match_key(), sends, receives);
         };
         let copy = |start: usize, pieces: &[RawSlice]| {
             for (piece, range) in pieces.iter().zip(from) {

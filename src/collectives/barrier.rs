@@ -20,12 +20,12 @@ impl Group {
     }
 
     fn barrier_by_messages(&self, call: &Call, signature: Signature) -> Result<()> {
-        let (slot, size) = (self.slot(signature), self.size());
+        let (match_key, size) = (self.match_key(signature), self.size());
         let mut distance = 1;
         while distance < size {
             let (to, from) = ((self.rank() + distance) % size, (self.rank() + size - distance) % size);
             let (send, receive) = (Outgoing { to, bytes: &[] }, Incoming { from, bytes: &mut [] });
-            self.exchange(call, &slot, vec![send], vec![receive])?;
+            self.exchange(call, &match_key, vec![send], vec![receive])?;
             distance *= 2;
         }
         Ok(())

@@ -42,12 +42,12 @@ impl HostCall<'_> {
             children.iter().zip(&spans).flat_map(|(&(child, _), span)| vec![ring.ranks[child]; span.len()]);
         let parts = disjoint_mut(bytes, spans.iter().flatten());
         let receives = from.zip(parts).map(|(from, bytes)| Incoming { from, bytes }).collect();
-        self.group.exchange(self.call, &self.slot(), Vec::new(), receives)?;
+        self.group.exchange(self.call, &self.match_key(), Vec::new(), receives)?;
         let Some((parent, below)) = ring.parent(root) else { return Ok(()) };
         let to = ring.ranks[parent];
         let span = ring.span(ring.me, below).into_iter();
         let sends = span.map(|range| Outgoing { to, bytes: &bytes[range] }).collect();
-        self.group.exchange(self.call, &self.slot(), sends, Vec::new())
+        self.group.exchange(self.call, &self.match_key(), sends, Vec::new())
     }
 
     /// Every member gets its block of those of the member at position `root`; others' blocks may be overwritten.
@@ -56,7 +56,7 @@ impl HostCall<'_> {
             let (from, span) = (ring.ranks[parent], ring.span(ring.me, below));
             let parts = disjoint_mut(bytes, span.iter());
             let receives = parts.into_iter().map(|bytes| Incoming { from, bytes }).collect();
-            self.group.exchange(self.call, &self.slot(), Vec::new(), receives)?;
+            self.group.exchange(self.call, &self.match_key(), Vec::new(), receives)?;
         }
         self.scatter_to_children(ring, bytes, root)
     }
@@ -69,6 +69,6 @@ impl HostCall<'_> {
             let span = ring.span(child, below).into_iter();
             sends.extend(span.map(|range| Outgoing { to, bytes: &bytes[range] }));
         }
-        self.group.exchange(self.call, &self.slot(), sends, Vec::new())
+        self.group.exchange(self.call, &self.match_key(), sends, Vec::new())
     }
 }

@@ -83,7 +83,7 @@ impl HostCall<'_> {
     }
 
     fn broadcast_by_messages(&self, bytes: &mut [u8]) -> Result<()> {
-        let (group, root, slot) = (self.group, self.spec.root_rank(), self.slot());
+        let (group, root, match_key) = (self.group, self.spec.root_rank(), self.match_key());
         let size = group.size();
         let position = (group.rank() + size - root) % size;
         let rank_at = |position: usize| (position + root) % size;
@@ -94,11 +94,11 @@ impl HostCall<'_> {
         }
         if position > 0 {
             let from = rank_at(position - bit / 2);
-            group.exchange(self.call, &slot, Vec::new(), vec![Incoming { from, bytes }])?;
+            group.exchange(self.call, &match_key, Vec::new(), vec![Incoming { from, bytes }])?;
         }
         let children =
             std::iter::successors(Some(bit), |bit| Some(bit * 2)).take_while(|bit| position + bit < size);
         let sends = children.map(|bit| Outgoing { to: rank_at(position + bit), bytes }).collect();
-        group.exchange(self.call, &slot, sends, Vec::new())
+        group.exchange(self.call, &match_key, sends, Vec::new())
     }
 }

@@ -88,7 +88,7 @@ impl HostCall<'_> {
                 receives.push(Incoming { from, bytes });
                 rest = after;
             }
-            self.group.exchange(self.call, &self.slot(), sends, receives)?;
+            self.group.exchange(self.call, &self.match_key(), sends, receives)?;
             let mut received = scratch.as_ptr();
             for range in mine {
                 let target = work[range.clone()].as_mut_ptr();
@@ -112,7 +112,7 @@ impl HostCall<'_> {
             let mut parts = disjoint_mut(bytes, own.iter().chain(&theirs)).into_iter();
             let sends = parts.by_ref().take(own.len()).map(|bytes| Outgoing { to, bytes }).collect();
             let receives = parts.map(|bytes| Incoming { from, bytes }).collect();
-            self.group.exchange(self.call, &self.slot(), sends, receives)?;
+            self.group.exchange(self.call, &self.match_key(), sends, receives)?;
         }
         Ok(())
     }

@@ -73,13 +73,13 @@ impl HostCall<'_> {
     }
 
     fn gather_by_messages(&self, input: &[u8], output: &mut [u8]) -> Result<()> {
-        let (group, root, slot) = (self.group, self.spec.root_rank(), self.slot());
+        let (group, root, match_key) = (self.group, self.spec.root_rank(), self.match_key());
         if !self.is_root() {
             let send = Outgoing { to: root, bytes: input };
-            return group.exchange(self.call, &slot, vec![send], Vec::new());
+            return group.exchange(self.call, &match_key, vec![send], Vec::new());
         }
         let (own, receives) = self.incoming(output, &self.spec.part_ranges());
         own.copy_from_slice(input);
-        group.exchange(self.call, &slot, Vec::new(), receives)
+        group.exchange(self.call, &match_key, Vec::new(), receives)
     }
 }

@@ -46,7 +46,7 @@ impl HostCall<'_> {
                 receives.push(Incoming { from, bytes: std::mem::take(&mut parts[from]) });
             }
         }
-        self.group.exchange(self.call, &self.slot(), sends, receives)?;
+        self.group.exchange(self.call, &self.match_key(), sends, receives)?;
         let local = HostCall { group: &levels.local, ..*self };
         rounds(levels)
             .try_for_each(|ranks| local.all_gather_ranges(&for_each_local(levels, ranks, &ranges), bytes))
@@ -65,7 +65,7 @@ impl HostCall<'_> {
         let mine = &*std::mem::take(&mut parts[self.group.rank()]);
         let others = parts.into_iter().enumerate().filter(|(from, _)| *from != self.group.rank());
         let receives = others.map(|(from, bytes)| Incoming { from, bytes }).collect();
-        self.group.exchange(self.call, &self.slot(), self.outgoing(|_| mine), receives)
+        self.group.exchange(self.call, &self.match_key(), self.outgoing(|_| mine), receives)
     }
 
     /// The ranks of a host reduce their values; each rank then sends partial sums to one rank of every other host, and reduces
@@ -131,7 +131,7 @@ impl HostCall<'_> {
         let sends = sums.iter().map(|(to, sum)| Outgoing { to: *to, bytes: sum }).collect();
         let receives = self.other_hosts(levels).zip(&mut arrived);
         let receives = receives.map(|(ranks, bytes)| Incoming { from: ranks[index % ranks.len()], bytes });
-        self.group.exchange(self.call, &self.slot(), sends, receives.collect())?;
+        self.group.exchange(self.call, &self.match_key(), sends, receives.collect())?;
         let target = mine.as_mut_ptr();
         let mut sources: Vec<*const u8> = arrived.iter().map(|bytes| bytes.as_ptr()).collect();
         sources.insert(levels.host_of[own], target.cast_const());

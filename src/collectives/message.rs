@@ -5,7 +5,7 @@ use super::buffer::{Buffer, BufferMut};
 use crate::error::Result;
 use crate::memory::{DType, Element};
 use crate::transport::{
-    Call, CancelOnDrop, Incoming, Outgoing, POLL_INTERVAL, Signature, Slot, Ticket, Verb,
+    Call, CancelOnDrop, Incoming, MatchKey, Outgoing, POLL_INTERVAL, Signature, Ticket, Verb,
 };
 use crate::world::{Group, Pending, pending};
 
@@ -30,9 +30,9 @@ impl Raw<'_> {
             Buffer::Host(bytes) => bytes,
             Buffer::Device(span) => return self.send_from_device(span, dtype, to, tag),
         };
-        let slot = self.message_slot(Verb::SEND, bytes.len(), dtype, to, tag)?;
+        let match_key = self.message_key(Verb::SEND, bytes.len(), dtype, to, tag)?;
         self.group.message_call(Verb::SEND, |call| {
-            self.group.exchange(call, &slot, vec![Outgoing { to, bytes }], Vec::new())
+            self.group.exchange(call, &match_key, vec![Outgoing { to, bytes }], Vec::new())
         })
     }
 
@@ -48,9 +48,9 @@ impl Raw<'_> {
             BufferMut::Host(bytes) => bytes,
             BufferMut::Device(span) => return self.recv_to_device(span, dtype, from, tag),
         };
-        let slot = self.message_slot(Verb::RECV, bytes.len(), dtype, from, tag)?;
+        let match_key = self.message_key(Verb::RECV, bytes.len(), dtype, from, tag)?;
         self.group.message_call(Verb::RECV, |call| {
-            self.group.exchange(call, &slot, Vec::new(), vec![Incoming { from, bytes }])
+            self.group.exchange(call, &match_key, Vec::new(), vec![Incoming { from, bytes }])
         })
     }
 
@@ -61,11 +61,11 @@ impl Raw<'_> {
     {
         let buffer = Box::new(buffer);
         let bytes = (*buffer).as_ref();
-        let slot = self.message_slot(Verb::SEND, bytes.len(), dtype, to, tag)?;
+        let match_key = self.message_key(Verb::SEND, bytes.len(), dtype, to, tag)?;
         let to = self.group.members()[to];
         self.group.check_peer(Verb::SEND, to)?;
         // SAFETY: the buffer is boxed and moves into the work below, which keeps it until the ticket is cancelled.
-        let ticket = unsafe { self.begin(Verb::SEND, &slot, &[Outgoing { to, bytes }], &mut [])? };
+        let ticket = unsafe { self.begin(Verb::SEND, &match_key, &[Outgoing { to, bytes }], &mut [])? };
         Ok(self.finish(Verb::SEND, buffer, ticket))
     }
 
@@ -76,11 +76,11 @@ impl Raw<'_> {
     {
         let mut buffer = Box::new(buffer);
         let bytes = (*buffer).as_mut();
-        let slot = self.message_slot(Verb::RECV, bytes.len(), dtype, from, tag)?;
+        let match_key = self.message_key(Verb::RECV, bytes.len(), dtype, from, tag)?;
         let from = self.group.members()[from];
         self.group.check_peer(Verb::RECV, from)?;
         // SAFETY: as in `start_send`.
-        let ticket = unsafe { self.begin(Verb::RECV, &slot, &[], &mut [Incoming { from, bytes }])? };
+        let ticket = unsafe { self.begin(Verb::RECV, &match_key, &[], &mut [Incoming { from, bytes }])? };
         Ok(self.finish(Verb::RECV, buffer, ticket))
     }
 
@@ -100,9 +100,9 @@ impl Raw<'_> {
     /// });
     /// ```
     pub fn recv_any(&self, values: &mut [u8], dtype: DType, tag: u32) -> Result<usize> {
-        let slot = self.message_slot(Verb::RECV, values.len(), dtype, self.group.rank(), tag)?;
+        let match_key = self.message_key(Verb::RECV, values.len(), dtype, self.group.rank(), tag)?;
         self.group.message_call(Verb::RECV, |call| {
-            let (from, bytes) = self.next_message(call, &slot)?;
+            let (from, bytes) = self.next_message(call, &match_key)?;
             let from = self.group.members().iter().position(|&member| member == from).unwrap_or(from);
             if bytes.len() != values.len() {
                 let expected = format!("a message of {} bytes", values.len());
@@ -125,12 +125,12 @@ impl Raw<'_> {
         })
     }
 
-    /// The next message of a slot and the world rank of its sender.
-    fn next_message(&self, call: &Call, slot: &Slot) -> Result<(usize, Vec<u8>)> {
+    /// The next message of a match key and the world rank of its sender.
+    fn next_message(&self, call: &Call, match_key: &MatchKey) -> Result<(usize, Vec<u8>)> {
         let transport = self.group.transport();
         loop {
             let limit = POLL_INTERVAL.min(call.remaining());
-            if let Some(found) = transport.receive_next(call, slot.context, slot.tag, limit)? {
+            if let Some(found) = transport.receive_next(call, match_key.context, match_key.tag, limit)? {
                 return Ok(found);
             }
             self.group.check_usable(Verb::RECV.name())?;
@@ -152,13 +152,13 @@ impl Raw<'_> {
     unsafe fn begin(
         &self,
         verb: Verb,
-        slot: &Slot,
+        match_key: &MatchKey,
         sends: &[Outgoing],
         receives: &mut [Incoming],
     ) -> Result<Ticket> {
         self.group.check_usable(verb.name())?;
         // SAFETY: passed on from the caller.
-        Ok(unsafe { self.group.transport().begin(slot, sends, receives) })
+        Ok(unsafe { self.group.transport().begin(match_key, sends, receives) })
     }
 
     fn finish<B: Send + 'static>(&self, verb: Verb, buffer: Box<B>, ticket: Ticket) -> Pending<B> {
@@ -183,29 +183,29 @@ impl Raw<'_> {
         })
     }
 
-    pub(super) fn message_slot(
+    pub(super) fn message_key(
         &self,
         verb: Verb,
         bytes: usize,
         dtype: DType,
         peer: usize,
         tag: u32,
-    ) -> Result<Slot> {
+    ) -> Result<MatchKey> {
         let count = self.elements(verb, bytes, dtype)? as u64;
         if peer >= self.group.size() {
             let expected = format!("a rank below {}", self.group.size());
             return Err(self.reject(verb, expected, peer.to_string(), "ranks count from 0"));
         }
-        if tag >= Slot::TAGS {
+        if tag >= MatchKey::TAGS {
             return Err(self.reject(
                 verb,
-                format!("a tag below {}", Slot::TAGS),
+                format!("a tag below {}", MatchKey::TAGS),
                 tag.to_string(),
                 "use a smaller one",
             ));
         }
         // One signature for both sides: they are compared.
         let signature = Signature::new(Verb::SEND, 0).of(dtype, count);
-        Ok(Slot { context: self.group.context(), tag, signature })
+        Ok(MatchKey { context: self.group.context(), tag, signature })
     }
 }

@@ -10,7 +10,6 @@ mod barrier;
 mod binomial;
 mod broadcast;
 mod buffer;
-mod check;
 mod circulant;
 mod cuda;
 mod flat;
@@ -24,6 +23,7 @@ mod reduce_scatter;
 mod scan;
 mod scatter;
 mod spec;
+mod validation;
 
 pub use buffer::{Buffer, BufferMut};
 #[cfg(all(test, not(unisono_loom)))]
@@ -40,7 +40,7 @@ use std::ops::Range;
 use crate::error::Result;
 use crate::memory::{DType, Element, ReduceOp};
 use crate::transport::arena::channel::{Channel, RawSlice};
-use crate::transport::{Call, Incoming, Outgoing, Signature, Slot, VerbDescriptor};
+use crate::transport::{Call, Incoming, MatchKey, Outgoing, Signature, VerbDescriptor};
 use crate::world::Group;
 use buffer::Buffers;
 use raw::HostCall;
@@ -61,9 +61,9 @@ pub(crate) const VERBS: &[VerbDescriptor] = &[
 ];
 
 impl Group {
-    /// The slot of the messages of a collective with this signature.
-    fn slot(&self, signature: Signature) -> Slot {
-        Slot { context: self.context(), tag: Slot::COLLECTIVE, signature }
+    /// The match key of the messages of a collective with this signature.
+    fn match_key(&self, signature: Signature) -> MatchKey {
+        MatchKey { context: self.context(), tag: MatchKey::COLLECTIVE, signature }
     }
 }
 

@@ -7,7 +7,7 @@ use super::buffer::{Buffer, BufferMut, Buffers};
 use super::spec::{BufferSide, CollectiveSpec};
 use crate::cuda::Event;
 use crate::error::Result;
-use crate::transport::{Call, Incoming, Outgoing, Signature, Slot, Verb};
+use crate::transport::{Call, Incoming, MatchKey, Outgoing, Signature, Verb};
 use crate::world::Group;
 
 /// The collectives on bytes of the host or of a CUDA device: every count is explicit and in elements.
@@ -135,7 +135,7 @@ impl Raw<'_> {
 
     /// Makes a call.
     pub(super) fn execute(&self, spec: &CollectiveSpec, buffers: Buffers) -> Result<()> {
-        self.check(spec, &buffers)?;
+        self.validate(spec, &buffers)?;
         if let Buffers::Device(input, output) = buffers {
             return self.execute_on_device(spec, input, output);
         }
@@ -168,9 +168,9 @@ impl HostCall<'_> {
         self.spec.root == Some(self.group.rank())
     }
 
-    /// The slot of the call's messages.
-    pub fn slot(&self) -> Slot {
-        self.group.slot(self.signature)
+    /// The match key of the call's messages.
+    pub fn match_key(&self) -> MatchKey {
+        self.group.match_key(self.signature)
     }
 
     /// A message to every other rank. Every rank begins with another receiver: none is the first of all senders.

@@ -134,12 +134,12 @@ impl HostCall<'_> {
         }
         if !self.is_root() {
             let send = Outgoing { to: root, bytes: &part };
-            return group.exchange(self.call, &self.slot(), vec![send], Vec::new());
+            return group.exchange(self.call, &self.match_key(), vec![send], Vec::new());
         }
         // SAFETY: the caller vouches for the output, and the input, which may be the same memory, is no longer used.
         let output = unsafe { std::slice::from_raw_parts_mut(output, input.bytes) };
         let (own, receives) = self.incoming(output, &part_ranges);
         own.copy_from_slice(&part);
-        group.exchange(self.call, &self.slot(), Vec::new(), receives)
+        group.exchange(self.call, &self.match_key(), Vec::new(), receives)
     }
 }

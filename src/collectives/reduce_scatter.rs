@@ -149,7 +149,7 @@ impl HostCall<'_> {
             rest = after;
             receives.push(Incoming { from, bytes });
         }
-        group.exchange(self.call, &self.slot(), sends, receives)?;
+        group.exchange(self.call, &self.match_key(), sends, receives)?;
         let mut pieces = arrived.chunks_exact(mine.len().max(1)).map(<[u8]>::as_ptr);
         let own = input.wrapping_add(mine.start);
         let sources: Vec<*const u8> = (0..group.size())

@@ -129,7 +129,7 @@ impl HostCall<'_> {
             let sends = to.map(|&to| Outgoing { to, bytes: &last }).into_iter().collect();
             let from = me.checked_sub(distance).map(|from| ranks[from]);
             let receives = from.map(|from| Incoming { from, bytes: &mut received }).into_iter().collect();
-            self.group.exchange(self.call, &self.slot(), sends, receives)?;
+            self.group.exchange(self.call, &self.match_key(), sends, receives)?;
             if from.is_some() {
                 match &mut before {
                     Some(before) => self.fold_before(Some(&received), before),

@@ -72,14 +72,14 @@ impl HostCall<'_> {
     }
 
     fn scatter_by_messages(&self, input: &[u8], output: &mut [u8]) -> Result<()> {
-        let (group, root, slot) = (self.group, self.spec.root_rank(), self.slot());
+        let (group, root, match_key) = (self.group, self.spec.root_rank(), self.match_key());
         if !self.is_root() {
             let receive = Incoming { from: root, bytes: output };
-            return group.exchange(self.call, &slot, Vec::new(), vec![receive]);
+            return group.exchange(self.call, &match_key, Vec::new(), vec![receive]);
         }
         let part_ranges = self.spec.part_ranges();
         output.copy_from_slice(&input[part_ranges[root].clone()]);
         let sends = self.outgoing(|to| &input[part_ranges[to].clone()]);
-        group.exchange(self.call, &slot, sends, Vec::new())
+        group.exchange(self.call, &match_key, sends, Vec::new())
     }
 }

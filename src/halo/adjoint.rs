@@ -108,13 +108,13 @@ pub(super) struct SumArrays<'a, 'b> {
 }
 
 impl PackUnpack for SumArrays<'_, '_> {
-    fn lengths(&self, lane: usize) -> (usize, usize) {
-        self.transfers.lengths(lane)
+    fn lengths(&self, neighbour: usize) -> (usize, usize) {
+        self.transfers.lengths(neighbour)
     }
 
     /// Only complete parcels are added: the order of summation is fixed.
-    fn unpack(&mut self, lane: usize, done: usize, bytes: &[u8]) -> usize {
-        let Some(parcel) = self.transfers.from.get(lane) else { return done };
+    fn unpack(&mut self, neighbour: usize, done: usize, bytes: &[u8]) -> usize {
+        let Some(parcel) = self.transfers.from.get(neighbour) else { return done };
         for (field, bytes) in bytes.chunks_exact(parcel.bytes(self.dtype.size(), 1)).enumerate() {
             let part = &mut self.parts[field][..];
             let target = self.sums.get_mut(field).map_or(part, |sums| &mut sums[..]);

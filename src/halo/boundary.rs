@@ -77,7 +77,7 @@ impl Edges {
     }
 
     /// Fails if elements are required beyond an edge of a dimension that has none.
-    pub(crate) fn check(&self, dimension: usize, length: usize, outside: bool) -> Result<()> {
+    pub(crate) fn validate(&self, dimension: usize, length: usize, outside: bool) -> Result<()> {
         let takes_elements = |boundary| !matches!(boundary, Boundary::Zero | Boundary::Constant(_));
         if length > 0 || !outside || !(takes_elements(self.before) || takes_elements(self.after)) {
             return Ok(());
@@ -137,8 +137,8 @@ mod tests {
     #[test]
     fn an_empty_dimension_has_no_elements_to_repeat() {
         let ring = Edges::both(Boundary::Periodic);
-        assert!(ring.check(2, 0, true).unwrap_err().to_string().contains("dimension 2"));
-        assert!(ring.check(2, 0, false).is_ok() && ring.check(2, 1, true).is_ok());
-        assert!(Edges::default().check(0, 0, true).is_ok());
+        assert!(ring.validate(2, 0, true).unwrap_err().to_string().contains("dimension 2"));
+        assert!(ring.validate(2, 0, false).is_ok() && ring.validate(2, 1, true).is_ok());
+        assert!(Edges::default().validate(0, 0, true).is_ok());
     }
 }

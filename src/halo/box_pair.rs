@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "outside its array")]
-    fn a_box_outside_is_refused() {
+    fn a_box_outside_is_rejected() {
         BoxPair::in_message(&[3], (&[4], &lines(&[2])), 0);
     }
 }

@@ -322,7 +322,7 @@ impl Drop for Exchange {
     fn drop(&mut self) {
         if let Some(started) = self.in_flight {
             let came = if started.verb == verbs::ADJOINT { &self.sends } else { &self.receives };
-            self.wire.cancel(|lane| usize::from(came[lane].is_some()));
+            self.wire.cancel(|neighbour| usize::from(came[neighbour].is_some()));
         }
     }
 }

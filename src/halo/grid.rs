@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grid_that_does_not_match_is_refused_with_its_numbers() {
+    fn a_grid_that_does_not_match_is_rejected_with_its_numbers() {
         for (axes, ranks) in
             [("h=2,w=2", 6), ("h=4,w=-1", 6), ("h=-1,w=-1", 4), ("h=0", 1), ("h=2,h=2", 4), ("h", 1)]
         {

@@ -59,7 +59,7 @@ impl Layout {
             return Err(Error::usage("split", expected, format!("{axis:?}"), "name it in the split too"));
         };
         let given = Partition::of_sizes(sizes);
-        given.check(&format!("the axis {axis}"), length, self.grid.extent(number))?;
+        given.validate(&format!("the axis {axis}"), length, self.grid.extent(number))?;
         *partition = given;
         Ok(layout)
     }

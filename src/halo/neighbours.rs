@@ -13,7 +13,7 @@ pub(super) struct StartedCall {
     pub number: u64,
 }
 
-/// Waits until `done`. `missing` tells whether a member of the group is still awaited; `started` is the call in which it
+/// Waits until `done`. `missing` returns whether a member of the group is still awaited; `started` is the call in which it
 /// sends its data: a member that makes another call instead will never send it.
 pub(super) fn wait(
     group: &Group,

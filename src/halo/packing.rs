@@ -2,20 +2,20 @@
 
 use super::plan::{HaloParcel, Plan};
 
-/// Packs and unpacks the parcels of one exchange. A lane is the index of a neighbour. Packing and unpacking resume at byte
-/// `done` of a message, stop at a row boundary, and return the byte they reached. An implementation for one direction needs
-/// only one of the two.
+/// Packs and unpacks the parcels of one exchange. A neighbour is given by its index among the neighbours. Packing and unpacking
+/// resume at byte `done` of a message, stop at a row boundary, and return the byte they reached. An implementation for one
+/// direction needs only one of the two.
 pub(super) trait PackUnpack {
     /// Bytes to send to a neighbour, and bytes to receive from it.
-    fn lengths(&self, lane: usize) -> (usize, usize);
+    fn lengths(&self, neighbour: usize) -> (usize, usize);
 
     /// Packs at least `most` bytes, up to the next row boundary; `room` is the rest of the message.
-    fn pack(&mut self, _lane: usize, done: usize, _most: usize, _room: &mut [u8]) -> usize {
+    fn pack(&mut self, _neighbour: usize, done: usize, _most: usize, _room: &mut [u8]) -> usize {
         done
     }
 
     /// Unpacks the complete rows in `bytes`, the next bytes of the message.
-    fn unpack(&mut self, _lane: usize, done: usize, _bytes: &[u8]) -> usize {
+    fn unpack(&mut self, _neighbour: usize, done: usize, _bytes: &[u8]) -> usize {
         done
     }
 }
@@ -25,8 +25,8 @@ pub(super) trait PackUnpack {
 pub(super) struct ParcelTable<'a>(pub &'a [HaloParcel], pub &'a [Option<usize>]);
 
 impl<'a> ParcelTable<'a> {
-    pub fn get(&self, lane: usize) -> Option<&'a HaloParcel> {
-        self.1[lane].map(|at| &self.0[at])
+    pub fn get(&self, neighbour: usize) -> Option<&'a HaloParcel> {
+        self.1[neighbour].map(|at| &self.0[at])
     }
 }
 
@@ -55,10 +55,10 @@ impl<'a> Transfers<'a> {
         Transfers { to: self.from, from: self.to, ..self }
     }
 
-    pub fn lengths(&self, lane: usize) -> (usize, usize) {
+    pub fn lengths(&self, neighbour: usize) -> (usize, usize) {
         let bytes =
             |parcel: Option<&HaloParcel>| parcel.map_or(0, |one| one.bytes(self.element, self.fields));
-        (bytes(self.to.get(lane)), bytes(self.from.get(lane)))
+        (bytes(self.to.get(neighbour)), bytes(self.from.get(neighbour)))
     }
 }
 
@@ -69,12 +69,12 @@ pub(super) struct PackArrays<'a, A> {
 }
 
 impl<A: AsRef<[u8]>> PackUnpack for PackArrays<'_, A> {
-    fn lengths(&self, lane: usize) -> (usize, usize) {
-        self.transfers.lengths(lane)
+    fn lengths(&self, neighbour: usize) -> (usize, usize) {
+        self.transfers.lengths(neighbour)
     }
 
-    fn pack(&mut self, lane: usize, done: usize, most: usize, room: &mut [u8]) -> usize {
-        let Some(parcel) = self.transfers.to.get(lane) else { return done };
+    fn pack(&mut self, neighbour: usize, done: usize, most: usize, room: &mut [u8]) -> usize {
+        let Some(parcel) = self.transfers.to.get(neighbour) else { return done };
         parcel.pack(self.transfers.element, self.arrays, (done, most), room)
     }
 }
@@ -87,17 +87,17 @@ pub(super) struct UnpackArrays<'a, 'b> {
 }
 
 impl PackUnpack for UnpackArrays<'_, '_> {
-    fn lengths(&self, lane: usize) -> (usize, usize) {
-        self.transfers.lengths(lane)
+    fn lengths(&self, neighbour: usize) -> (usize, usize) {
+        self.transfers.lengths(neighbour)
     }
 
-    fn pack(&mut self, lane: usize, done: usize, most: usize, room: &mut [u8]) -> usize {
-        let Some(parcel) = self.in_place.and_then(|in_place| in_place.get(lane)) else { return done };
+    fn pack(&mut self, neighbour: usize, done: usize, most: usize, room: &mut [u8]) -> usize {
+        let Some(parcel) = self.in_place.and_then(|in_place| in_place.get(neighbour)) else { return done };
         parcel.pack(self.transfers.element, self.arrays, (done, most), room)
     }
 
-    fn unpack(&mut self, lane: usize, done: usize, bytes: &[u8]) -> usize {
-        let Some(parcel) = self.transfers.from.get(lane) else { return done };
+    fn unpack(&mut self, neighbour: usize, done: usize, bytes: &[u8]) -> usize {
+        let Some(parcel) = self.transfers.from.get(neighbour) else { return done };
         parcel.unpack(self.transfers.element, self.arrays, done, bytes)
     }
 }
@@ -106,12 +106,12 @@ impl PackUnpack for UnpackArrays<'_, '_> {
 pub(super) struct PackWith<L, P>(pub L, pub P);
 
 impl<L: Fn(usize) -> (usize, usize), P: FnMut(usize, &mut [u8])> PackUnpack for PackWith<L, P> {
-    fn lengths(&self, lane: usize) -> (usize, usize) {
-        self.0(lane)
+    fn lengths(&self, neighbour: usize) -> (usize, usize) {
+        self.0(neighbour)
     }
 
-    fn pack(&mut self, lane: usize, done: usize, _most: usize, room: &mut [u8]) -> usize {
-        self.1(lane, room);
+    fn pack(&mut self, neighbour: usize, done: usize, _most: usize, room: &mut [u8]) -> usize {
+        self.1(neighbour, room);
         done + room.len()
     }
 }
@@ -120,12 +120,12 @@ impl<L: Fn(usize) -> (usize, usize), P: FnMut(usize, &mut [u8])> PackUnpack for 
 pub(super) struct UnpackWith<L, U>(pub L, pub U);
 
 impl<L: Fn(usize) -> usize, U: FnMut(usize, &[u8])> PackUnpack for UnpackWith<L, U> {
-    fn lengths(&self, lane: usize) -> (usize, usize) {
-        (0, self.0(lane))
+    fn lengths(&self, neighbour: usize) -> (usize, usize) {
+        (0, self.0(neighbour))
     }
 
-    fn unpack(&mut self, lane: usize, done: usize, bytes: &[u8]) -> usize {
-        self.1(lane, bytes);
+    fn unpack(&mut self, neighbour: usize, done: usize, bytes: &[u8]) -> usize {
+        self.1(neighbour, bytes);
         done + bytes.len()
     }
 }

@@ -69,7 +69,7 @@ impl Partition {
     }
 
     /// Fails unless the partition divides `length` indices into `parts` parts.
-    pub(crate) fn check(&self, what: &str, length: usize, parts: usize) -> Result<()> {
+    pub(crate) fn validate(&self, what: &str, length: usize, parts: usize) -> Result<()> {
         if self.parts() == parts && self.length() == length {
             return Ok(());
         }
@@ -108,7 +108,7 @@ mod tests {
         let partition = Partition::of_sizes(&[0, 3, 0, 0, 2, 0]);
         let owners: Vec<usize> = (0..5).map(|index| partition.owner(index)).collect();
         assert_eq!(owners, [1, 1, 1, 4, 4]);
-        assert!(partition.check("rows", 5, 6).is_ok());
-        assert!(partition.check("rows", 6, 6).is_err() && partition.check("rows", 5, 5).is_err());
+        assert!(partition.validate("rows", 5, 6).is_ok());
+        assert!(partition.validate("rows", 6, 6).is_err() && partition.validate("rows", 5, 5).is_err());
     }
 }

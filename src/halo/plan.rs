@@ -145,7 +145,7 @@ impl Plan {
         for (dimension, edges) in spec.edges.iter().enumerate() {
             let length = spec.source.shape()[dimension];
             let all = spec.windows[dimension].needed(0..spec.target.shape()[dimension] as i64);
-            edges.check(dimension, length, all.start < 0 || all.end > length as i64)?;
+            edges.validate(dimension, length, all.start < 0 || all.end > length as i64)?;
         }
         let mut plan = Plan {
             rank,

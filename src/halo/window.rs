@@ -49,7 +49,7 @@ impl Window {
         self.dilation * (self.kernel - 1) + 1
     }
 
-    fn check(&self) -> Result<()> {
+    fn validate(&self) -> Result<()> {
         let reject = |expected: &str, received: String| {
             Err(Error::usage("window", expected, received, "correct the window of this dimension"))
         };
@@ -73,7 +73,7 @@ impl Window {
 
     /// The number of outputs for this number of inputs.
     pub fn outputs(&self, inputs: usize) -> Result<usize> {
-        self.check()?;
+        self.validate()?;
         let (before, after) = self.padding;
         let too_large = |domain: String| {
             let expected = format!("a window within {domain}");
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn what_cannot_be_is_rejected() {
         let wide = Window { kernel: 7, ..Window::IDENTITY };
         assert!(wide.outputs(6).unwrap_err().to_string().contains("within 6 inputs"));
         assert_eq!(Window { padding: (1, 0), ..wide }.outputs(6).unwrap(), 1);

@@ -6,7 +6,7 @@ use super::verbs;
 use crate::error::{Error, Result};
 use crate::memory::DType;
 use crate::transport::arena::spsc::{Inbox, Outbox, STEPS};
-use crate::transport::{Call, OwnedExchange, Signature, Slot};
+use crate::transport::{Call, MatchKey, OwnedExchange, Signature};
 use crate::world::Group;
 
 /// A neighbour, and the buffer space that each direction needs, in bytes.
@@ -17,7 +17,7 @@ pub(super) struct Neighbour {
     pub from: usize,
 }
 
-/// The connections to all neighbours. A lane is the index of a neighbour in the list.
+/// The connections to all neighbours. Methods identify a neighbour by its index in the list.
 pub(super) struct Wire {
     neighbours: Vec<Neighbour>,
     /// Bytes that have been unpacked of the parcel from each neighbour.
@@ -49,17 +49,18 @@ impl Wire {
         let endpoint = group.endpoint().filter(|_| direct && group.channel().is_some());
         let local_rank_of =
             |member: usize| endpoint.and_then(|endpoint| endpoint.local_rank_of(group.members()[member]));
-        let lanes: Option<Vec<(usize, usize)>> =
+        let receivers: Option<Vec<(usize, usize)>> =
             neighbours.iter().map(|one| Some((local_rank_of(one.member)?, one.to))).collect();
         // Without space in the arena, the exchange falls back to messages.
-        let outbox = endpoint.zip(lanes).and_then(|(endpoint, lanes)| Outbox::new(endpoint, &lanes).ok());
+        let outbox =
+            endpoint.zip(receivers).and_then(|(endpoint, receivers)| Outbox::new(endpoint, &receivers).ok());
 
         // Each rank sends to each: the fingerprint, whether it has SPSC buffers, and the offset of the one for that member.
         const NUMBERS: usize = 3;
         let mut mine = [fingerprint as i64, i64::from(outbox.is_some()), NO_BUFFER].repeat(group.size());
         if let Some(outbox) = &outbox {
-            for (lane, neighbour) in neighbours.iter().enumerate() {
-                mine[NUMBERS * neighbour.member + 2] = outbox.offset(lane) as i64;
+            for (neighbour, one) in neighbours.iter().enumerate() {
+                mine[NUMBERS * one.member + 2] = outbox.offset(neighbour) as i64;
             }
         }
         let mut theirs = vec![0i64; mine.len()];
@@ -70,14 +71,14 @@ impl Wire {
         let all_have_room = (0..group.size()).all(|member| received_from(member)[1] == 1);
         let backend = match (outbox, endpoint) {
             (Some(outbox), Some(endpoint)) if all_have_room => {
-                let lane = |one: &Neighbour| {
+                let buffer_of = |one: &Neighbour| {
                     let offset = received_from(one.member)[2];
                     (local_rank_of(one.member).unwrap_or(endpoint.local_rank), offset as usize, one.from)
                 };
                 if neighbours.iter().any(|one| received_from(one.member)[2] == NO_BUFFER) {
                     return Err(Error::internal("halo plan", "a neighbour that does not know of this rank"));
                 }
-                let inbox = Inbox::new(endpoint, neighbours.iter().map(lane));
+                let inbox = Inbox::new(endpoint, neighbours.iter().map(buffer_of));
                 WireBackend::SharedMemory { outbox, inbox, number: 0 }
             }
             _ => WireBackend::Messages(Messages {
@@ -112,52 +113,53 @@ impl Wire {
             WireBackend::SharedMemory { outbox, inbox, number: last } => {
                 let number = sequence_number(started, *last);
                 *last = number;
-                for (lane, neighbour) in neighbours.iter().enumerate() {
-                    let (to, from) = packer.lengths(lane);
+                for (neighbour, one) in neighbours.iter().enumerate() {
+                    let (to, from) = packer.lengths(neighbour);
                     if to == 0 {
                         continue;
                     }
-                    let missing = |member: usize| neighbour.member == member && !outbox.is_free(lane);
-                    wait(group, call, None, || outbox.is_free(lane), missing)?;
+                    let missing = |member: usize| one.member == member && !outbox.is_free(neighbour);
+                    wait(group, call, None, || outbox.is_free(neighbour), missing)?;
                     let piece = if interleaved { CHUNK_BYTES.max(to / STEPS as usize) } else { usize::MAX };
                     let mut packed = 0;
                     while packed < to {
-                        packed =
-                            outbox.send(lane, number, to, |done, room| packer.pack(lane, done, piece, room));
+                        packed = outbox.send(neighbour, number, to, |done, room| {
+                            packer.pack(neighbour, done, piece, room)
+                        });
                         if interleaved {
                             // Not further than was packed: beyond that, memory would be fetched twice.
                             let limit = (from as u128 * packed as u128 / to as u128) as usize;
-                            let span = (unpacked[lane], limit);
-                            let unpack = |bytes: &[u8]| packer.unpack(lane, span.0, bytes);
-                            unpacked[lane] = inbox.read_available(lane, number, from, span, unpack);
+                            let span = (unpacked[neighbour], limit);
+                            let unpack = |bytes: &[u8]| packer.unpack(neighbour, span.0, bytes);
+                            unpacked[neighbour] = inbox.read_available(neighbour, number, from, span, unpack);
                         }
                     }
                 }
                 Ok(())
             }
             WireBackend::Messages(messages) => {
-                let rank = |lane: usize| group.members()[neighbours[lane].member];
+                let rank = |neighbour: usize| group.members()[neighbours[neighbour].member];
                 let (mut sends, mut receives) = (Vec::new(), Vec::new());
-                for lane in 0..neighbours.len() {
-                    let (to, from) = packer.lengths(lane);
+                for neighbour in 0..neighbours.len() {
+                    let (to, from) = packer.lengths(neighbour);
                     if to > 0 {
-                        let mut buffer = std::mem::take(&mut messages.sends[lane]);
+                        let mut buffer = std::mem::take(&mut messages.sends[neighbour]);
                         buffer.resize(to, 0);
-                        packer.pack(lane, 0, usize::MAX, &mut buffer);
-                        sends.push((rank(lane), buffer));
+                        packer.pack(neighbour, 0, usize::MAX, &mut buffer);
+                        sends.push((rank(neighbour), buffer));
                     }
                     if from > 0 {
-                        let mut buffer = std::mem::take(&mut messages.receives[lane]);
+                        let mut buffer = std::mem::take(&mut messages.receives[neighbour]);
                         buffer.resize(from, 0);
-                        receives.push((rank(lane), buffer));
+                        receives.push((rank(neighbour), buffer));
                     }
                 }
                 let ranks = (0..neighbours.len()).map(rank);
                 group.check_reachable(call, ranks)?;
                 let signature = Signature::new(started.verb, started.number).of(dtype, Signature::VARIES);
                 let signature = signature.plan(fingerprint);
-                let slot = Slot { context: group.context(), tag: Slot::COLLECTIVE, signature };
-                let posted = OwnedExchange::begin(group.transport(), &slot, sends, receives);
+                let match_key = MatchKey { context: group.context(), tag: MatchKey::COLLECTIVE, signature };
+                let posted = OwnedExchange::begin(group.transport(), &match_key, sends, receives);
                 posted.progress(call)?;
                 messages.posted = Some(posted);
                 Ok(())
@@ -178,24 +180,28 @@ impl Wire {
         match backend {
             WireBackend::SharedMemory { inbox, number, .. } => {
                 let number = *number;
-                let mut pending = PendingLanes::all(neighbours.len(), |lane| packer.lengths(lane).1);
+                let mut pending =
+                    PendingNeighbours::all(neighbours.len(), |neighbour| packer.lengths(neighbour).1);
                 while let Some(first) = pending.first() {
-                    let waited_for =
-                        |lane: usize| if in_order { lane == first } else { pending.contains(lane) };
-                    let ready = |lane: usize| waited_for(lane) && inbox.is_ready(lane, number);
-                    let any = || (0..neighbours.len()).find(|&lane| ready(lane));
+                    let waited_for = |neighbour: usize| {
+                        if in_order { neighbour == first } else { pending.contains(neighbour) }
+                    };
+                    let ready = |neighbour: usize| waited_for(neighbour) && inbox.is_ready(neighbour, number);
+                    let any = || (0..neighbours.len()).find(|&neighbour| ready(neighbour));
                     let missing = |member: usize| {
-                        let lane = neighbours.iter().position(|one| one.member == member);
-                        lane.is_some_and(|lane| waited_for(lane) && !inbox.is_ready(lane, number))
+                        let neighbour = neighbours.iter().position(|one| one.member == member);
+                        neighbour.is_some_and(|neighbour| {
+                            waited_for(neighbour) && !inbox.is_ready(neighbour, number)
+                        })
                     };
                     wait(group, call, Some(started), || any().is_some(), missing)?;
-                    if let Some(lane) = any() {
-                        let (done, bytes) = (unpacked[lane], packer.lengths(lane).1);
-                        inbox.read_available(lane, number, bytes, (done, bytes), |bytes| {
-                            packer.unpack(lane, done, bytes)
+                    if let Some(neighbour) = any() {
+                        let (done, bytes) = (unpacked[neighbour], packer.lengths(neighbour).1);
+                        inbox.read_available(neighbour, number, bytes, (done, bytes), |bytes| {
+                            packer.unpack(neighbour, done, bytes)
                         });
-                        inbox.consume(lane, number);
-                        pending.remove(lane);
+                        inbox.consume(neighbour, number);
+                        pending.remove(neighbour);
                     }
                 }
                 Ok(())
@@ -203,17 +209,17 @@ impl Wire {
             WireBackend::Messages(messages) => {
                 let Some(posted) = messages.posted.take() else { return Ok(()) };
                 let (sends, receives) = posted.finish(call)?;
-                let lane_of =
+                let index_of =
                     |rank: usize| neighbours.iter().position(|one| group.members()[one.member] == rank);
                 for (rank, buffer) in sends {
-                    if let Some(lane) = lane_of(rank) {
-                        messages.sends[lane] = buffer;
+                    if let Some(neighbour) = index_of(rank) {
+                        messages.sends[neighbour] = buffer;
                     }
                 }
                 for (rank, buffer) in receives {
-                    if let Some(lane) = lane_of(rank) {
-                        packer.unpack(lane, 0, &buffer);
-                        messages.receives[lane] = buffer;
+                    if let Some(neighbour) = index_of(rank) {
+                        packer.unpack(neighbour, 0, &buffer);
+                        messages.receives[neighbour] = buffer;
                     }
                 }
                 Ok(())
@@ -226,8 +232,8 @@ impl Wire {
         match &mut self.backend {
             WireBackend::SharedMemory { inbox, number, .. } => {
                 (0..self.neighbours.len())
-                    .filter(|&lane| lengths(lane) > 0)
-                    .for_each(|lane| inbox.discard(lane, *number));
+                    .filter(|&neighbour| lengths(neighbour) > 0)
+                    .for_each(|neighbour| inbox.discard(neighbour, *number));
             }
             WireBackend::Messages(messages) => messages.posted = None,
         }
@@ -242,29 +248,31 @@ fn sequence_number(started: StartedCall, last: u64) -> u64 {
     if last == first { first + STEPS } else { first }
 }
 
-/// The lanes that have not been unpacked: one bit each for up to 128 neighbours, a list for more.
-struct PendingLanes(Bits);
+/// The neighbours whose parcels have not been unpacked: one bit each for up to 128 neighbours, a list for more.
+struct PendingNeighbours(Bits);
 
 enum Bits {
     Few(u128),
     Many(Vec<bool>),
 }
 
-impl PendingLanes {
-    fn all(lanes: usize, lengths: impl Fn(usize) -> usize) -> PendingLanes {
-        let wanted = (0..lanes).map(|lane| lengths(lane) > 0);
-        PendingLanes(match lanes <= 128 {
+impl PendingNeighbours {
+    fn all(count: usize, lengths: impl Fn(usize) -> usize) -> PendingNeighbours {
+        let wanted = (0..count).map(|neighbour| lengths(neighbour) > 0);
+        PendingNeighbours(match count <= 128 {
             true => Bits::Few(
-                wanted.enumerate().fold(0, |bits, (lane, pending)| bits | u128::from(pending) << lane),
+                wanted
+                    .enumerate()
+                    .fold(0, |bits, (neighbour, pending)| bits | u128::from(pending) << neighbour),
             ),
             false => Bits::Many(wanted.collect()),
         })
     }
 
-    fn contains(&self, lane: usize) -> bool {
+    fn contains(&self, neighbour: usize) -> bool {
         match &self.0 {
-            Bits::Few(bits) => bits >> lane & 1 == 1,
-            Bits::Many(pending) => pending[lane],
+            Bits::Few(bits) => bits >> neighbour & 1 == 1,
+            Bits::Many(pending) => pending[neighbour],
         }
     }
 
@@ -276,15 +284,15 @@ impl PendingLanes {
         }
     }
 
-    fn remove(&mut self, lane: usize) {
+    fn remove(&mut self, neighbour: usize) {
         match &mut self.0 {
-            Bits::Few(bits) => *bits &= !(1 << lane),
-            Bits::Many(pending) => pending[lane] = false,
+            Bits::Few(bits) => *bits &= !(1 << neighbour),
+            Bits::Many(pending) => pending[neighbour] = false,
         }
     }
 }
 
-/// Fails, on every rank alike, if ranks have made different plans.
+/// Fails on all ranks if ranks have made different plans.
 fn check_agreement(group: &Group, mine: u64, theirs: impl Fn(usize) -> u64) -> Result<()> {
     let differ: Vec<usize> = (0..group.size()).filter(|&member| theirs(member) != mine).collect();
     if differ.is_empty() {

@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "a delta is as long as the values")]
-    fn a_short_delta_is_refused() {
+    fn a_short_delta_is_rejected() {
         update_each(&mut [1.0f32; 4], [], &[1.0; 3], |value, [], delta| (value + delta, []));
     }
 }

@@ -32,7 +32,7 @@ pub use handle::cuda::{CudaRows, CudaTable};
 pub use handle::custom::CustomTable;
 pub use handle::key_value::KeyValueTable;
 pub use handle::table::Table;
-pub use handle::typed::{ArrayTable, MatrixTable, Rowset, SparseMatrixTable};
+pub use handle::typed::{ArrayTable, MatrixTable, RowValues, SparseMatrixTable};
 pub use lifecycle::creation::TablesCall;
 pub use lifecycle::tables::Tables;
 pub use remote::compress::Compression;
@@ -48,6 +48,10 @@ pub use spec::repeats::Repeats;
 pub use spec::role::Role;
 pub(crate) use spec::verbs::VERBS;
 pub use updater::{UpdateContext, Updater, UpdaterChoice};
+
+/// The former name of [`RowValues`].
+#[deprecated(note = "use `RowValues`")]
+pub type Rowset<T> = RowValues<T>;
 
 /// The former name of [`CudaTable`].
 #[deprecated(note = "use `CudaTable`")]

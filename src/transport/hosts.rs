@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::mpi::{MpiTransport, PollBackoff};
 use super::wait::{Park, Parked, poll_until};
-use super::{Call, Delivery, Flag, Incoming, NonblockingTransport, Outgoing, Slot, Ticket, Transport};
+use super::{Call, Delivery, Flag, Incoming, MatchKey, NonblockingTransport, Outgoing, Ticket, Transport};
 use crate::error::{Lost, Missing, Result};
 use crate::memory::{DType, ReduceOp};
 
@@ -40,7 +40,7 @@ impl HostsTransport {
     /// Combines the two. Waits over MPI make progress on `local` from now on; the caller lets waits in shared memory make
     /// progress on the result.
     pub fn new(local: Arc<dyn Transport>, remote: Arc<MpiTransport>, hosts: Vec<usize>) -> HostsTransport {
-        remote.drive(Arc::downgrade(&local));
+        remote.set_progress_transport(Arc::downgrade(&local));
         HostsTransport { local, remote, hosts, open: Mutex::default() }
     }
 
@@ -108,8 +108,8 @@ impl Transport for HostsTransport {
         self.remote.peers.complete(call, self, ticket, HostsPark { backoff, doorbell: self.local.doorbell() })
     }
 
-    fn post(&self, call: &Call, to: usize, slot: &Slot, bytes: Vec<u8>) -> Result<()> {
-        self.transport_to(to).post(call, to, slot, bytes)
+    fn post(&self, call: &Call, to: usize, match_key: &MatchKey, bytes: Vec<u8>) -> Result<()> {
+        self.transport_to(to).post(call, to, match_key, bytes)
     }
 
     fn receive_next(&self, call: &Call, context: u32, tag: u32, limit: Duration) -> Result<Option<Delivery>> {
@@ -159,7 +159,7 @@ impl Transport for HostsTransport {
     fn all_reduce(
         &self,
         call: &Call,
-        slot: &Slot,
+        match_key: &MatchKey,
         members: &[usize],
         bytes: &mut [u8],
         kind: (DType, ReduceOp),
@@ -167,12 +167,12 @@ impl Transport for HostsTransport {
         // All members must reach the same decision, so it cannot depend on the calling rank.
         let host = |member: usize| self.hosts[members[member]];
         let all_apart = (0..members.len()).all(|one| (0..one).all(|other| host(one) != host(other)));
-        if all_apart { self.remote.all_reduce(call, slot, members, bytes, kind) } else { None }
+        if all_apart { self.remote.all_reduce(call, match_key, members, bytes, kind) } else { None }
     }
 }
 
 impl NonblockingTransport for HostsTransport {
-    unsafe fn begin(&self, slot: &Slot, sends: &[Outgoing], receives: &mut [Incoming]) -> Ticket {
+    unsafe fn begin(&self, match_key: &MatchKey, sends: &[Outgoing], receives: &mut [Incoming]) -> Ticket {
         let (mut local_sends, mut remote_sends) = (Vec::new(), Vec::new());
         for Outgoing { to, bytes } in sends {
             let list = if self.is_local(*to) { &mut local_sends } else { &mut remote_sends };
@@ -186,11 +186,12 @@ impl NonblockingTransport for HostsTransport {
         let mut tickets = TicketPair::default();
         if !local_sends.is_empty() || !local_receives.is_empty() {
             // SAFETY: the caller guarantees the validity of the buffers.
-            tickets.local = Some(unsafe { self.local.begin(slot, &local_sends, &mut local_receives) });
+            tickets.local = Some(unsafe { self.local.begin(match_key, &local_sends, &mut local_receives) });
         }
         if !remote_sends.is_empty() || !remote_receives.is_empty() {
             // SAFETY: as above.
-            tickets.remote = Some(unsafe { self.remote.begin(slot, &remote_sends, &mut remote_receives) });
+            tickets.remote =
+                Some(unsafe { self.remote.begin(match_key, &remote_sends, &mut remote_receives) });
         }
         let mut open = self.open();
         open.last += 1;

@@ -3,7 +3,7 @@
 use super::exchanges::Exchanges;
 use super::matching::{MatchingQueues, MessageMismatch, PostedReceive, UnexpectedMessage};
 use super::message::zeroed;
-use super::{Delivery, Envelope, Incoming, Slot, Ticket};
+use super::{Delivery, Envelope, Incoming, MatchKey, Ticket};
 
 /// Destination of an arriving message's bytes.
 pub(crate) enum ReceiveTarget {
@@ -30,11 +30,11 @@ impl Mailbox {
     ///
     /// # Safety
     /// The receive buffers must stay valid until the ticket is closed.
-    pub unsafe fn open(&mut self, slot: &Slot, sends: usize, receives: &mut [Incoming]) -> Ticket {
+    pub unsafe fn open(&mut self, match_key: &MatchKey, sends: usize, receives: &mut [Incoming]) -> Ticket {
         let ticket = self.exchanges.open(sends + receives.len());
         for Incoming { from, bytes } in receives {
             let (start, length) = (bytes.as_mut_ptr(), bytes.len());
-            let receive = PostedReceive { ticket, from: *from, slot: *slot, start, length };
+            let receive = PostedReceive { ticket, from: *from, match_key: *match_key, start, length };
             match self.matching.take_unexpected(&receive) {
                 Some(Ok(message)) => {
                     bytes.copy_from_slice(&message.body);

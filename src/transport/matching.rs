@@ -3,14 +3,14 @@
 
 use std::collections::VecDeque;
 
-use super::{Call, Envelope, Slot, Ticket, Verb};
+use super::{Call, Envelope, MatchKey, Ticket, Verb};
 use crate::error::{Error, Lost};
 
 /// A posted receive without its message.
 pub(crate) struct PostedReceive {
     pub ticket: Ticket,
     pub from: usize,
-    pub slot: Slot,
+    pub match_key: MatchKey,
     /// The caller's buffer, valid until the ticket is closed.
     pub start: *mut u8,
     pub length: usize,
@@ -19,7 +19,7 @@ pub(crate) struct PostedReceive {
 impl PostedReceive {
     /// The envelope that the message must have.
     pub fn expected(&self) -> Envelope {
-        Envelope::new(&self.slot, self.length)
+        Envelope::new(&self.match_key, self.length)
     }
 
     /// The mismatch with this message, which takes the place of the expected one.
@@ -28,7 +28,7 @@ impl PostedReceive {
     }
 
     fn matches(&self, from: usize, envelope: &Envelope) -> bool {
-        self.from == from && (self.slot.context, self.slot.tag) == (envelope.context, envelope.tag)
+        self.from == from && (self.match_key.context, self.match_key.tag) == (envelope.context, envelope.tag)
     }
 }
 

@@ -20,15 +20,15 @@ pub(crate) struct Incoming<'a> {
 
 /// Matching criteria: messages match by context (group) and tag; `signature` is what a matched message must carry.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Slot {
+pub(crate) struct MatchKey {
     /// The group's context id, the same on all its members.
     pub context: u32,
-    /// The user's tag, or [`Slot::COLLECTIVE`].
+    /// The user's tag, or [`MatchKey::COLLECTIVE`].
     pub tag: u32,
     pub signature: Signature,
 }
 
-impl Slot {
+impl MatchKey {
     /// The tag of messages within collectives. User tags are smaller.
     pub const COLLECTIVE: u32 = u32::MAX;
 
@@ -61,8 +61,13 @@ pub(crate) struct Envelope {
 impl Envelope {
     pub const SIZE: usize = std::mem::size_of::<Envelope>();
 
-    pub fn new(slot: &Slot, bytes: usize) -> Envelope {
-        Envelope { context: slot.context, tag: slot.tag, bytes: bytes as u64, signature: slot.signature }
+    pub fn new(match_key: &MatchKey, bytes: usize) -> Envelope {
+        Envelope {
+            context: match_key.context,
+            tag: match_key.tag,
+            bytes: bytes as u64,
+            signature: match_key.signature,
+        }
     }
 }
 

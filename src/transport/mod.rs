@@ -26,7 +26,7 @@ pub use arena::{ArenaBuffer, WholeArena};
 
 pub use call::Interrupt;
 pub(crate) use call::{Call, CallTime};
-pub(crate) use message::{Envelope, Incoming, Outgoing, Slot};
+pub(crate) use message::{Envelope, Incoming, MatchKey, Outgoing};
 pub use mpi::{MpiInterface, MpiLibrary, mpi_libraries};
 pub(crate) use nonblocking::{NonblockingTransport, Ticket};
 pub(crate) use owned_exchange::OwnedExchange;
@@ -76,7 +76,7 @@ pub(crate) trait Transport: NonblockingTransport + Send + Sync {
     fn all_reduce(
         &self,
         _call: &Call,
-        _slot: &Slot,
+        _slot: &MatchKey,
         _members: &[usize],
         _bytes: &mut [u8],
         _kind: (DType, ReduceOp),
@@ -91,10 +91,10 @@ pub(crate) trait Transport: NonblockingTransport + Send + Sync {
     }
 
     /// Sends a message whose buffer the transport owns; returns immediately (a buffered send). The message is delivered
-    /// in order with this rank's other messages of the same slot, while some thread of this rank is inside a call (a
+    /// in order with this rank's other messages of the same match key, while some thread of this rank is inside a call (a
     /// server thread is, in [`Transport::receive_next`]). Fails with PeerLost if the message is known to be
     /// undeliverable; only the receiver can confirm delivery.
-    fn post(&self, call: &Call, to: usize, slot: &Slot, bytes: Vec<u8>) -> Result<()>;
+    fn post(&self, call: &Call, to: usize, match_key: &MatchKey, bytes: Vec<u8>) -> Result<()>;
 
     /// The next message from any source with this context and tag, whatever its length and signature, and its sender;
     /// `None` if none arrives within `limit`. Messages from one sender are received in the order sent. No `Incoming`
@@ -134,13 +134,13 @@ pub(crate) trait Transport: NonblockingTransport + Send + Sync {
     fn exchange(
         &self,
         call: &Call,
-        slot: &Slot,
+        match_key: &MatchKey,
         sends: &[Outgoing],
         receives: &mut [Incoming],
     ) -> Result<()> {
         // SAFETY: the buffers are borrowed for the duration of this function, and the ticket is cancelled before it
         // returns.
-        let ticket = unsafe { self.begin(slot, sends, receives) };
+        let ticket = unsafe { self.begin(match_key, sends, receives) };
         let cancel = CancelOnDrop(|| self.cancel(ticket));
         let outcome = self.complete(call, &ticket);
         drop(cancel);

@@ -1,7 +1,7 @@
 //! The nonblocking primitives under `exchange` (begin, poll, cancel), which let two transports make progress side by
 //! side.
 
-use super::{Call, Incoming, Outgoing, Slot};
+use super::{Call, Incoming, MatchKey, Outgoing};
 use crate::error::Result;
 
 /// Identifies an exchange in progress.
@@ -14,7 +14,7 @@ pub(crate) trait NonblockingTransport {
     ///
     /// # Safety
     /// All buffers must stay valid and untouched until `cancel` has been called.
-    unsafe fn begin(&self, slot: &Slot, sends: &[Outgoing], receives: &mut [Incoming]) -> Ticket;
+    unsafe fn begin(&self, match_key: &MatchKey, sends: &[Outgoing], receives: &mut [Incoming]) -> Ticket;
 
     /// Makes progress on all exchanges; true when this ticket's exchange is complete. Never blocks.
     fn poll(&self, call: &Call, ticket: &Ticket) -> Result<bool>;

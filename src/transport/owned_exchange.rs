@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Call, Incoming, Outgoing, Slot, Ticket, Transport};
+use super::{Call, Incoming, MatchKey, Outgoing, Ticket, Transport};
 use crate::error::Result;
 
 /// A buffer and the world rank of its receiver or sender.
@@ -20,7 +20,7 @@ impl OwnedExchange {
     /// Starts all sends and receives; each receive buffer has the length of its message.
     pub fn begin(
         transport: &Arc<dyn Transport>,
-        slot: &Slot,
+        match_key: &MatchKey,
         sends: Vec<RankBuffer>,
         mut receives: Vec<RankBuffer>,
     ) -> OwnedExchange {
@@ -29,7 +29,7 @@ impl OwnedExchange {
             receives.iter_mut().map(|(from, bytes)| Incoming { from: *from, bytes }).collect();
         // SAFETY: the buffers are heap allocations owned by the returned value, and are not touched until the ticket is
         // cancelled.
-        let ticket = unsafe { transport.begin(slot, &outgoing, &mut incoming) };
+        let ticket = unsafe { transport.begin(match_key, &outgoing, &mut incoming) };
         drop((outgoing, incoming));
         OwnedExchange { transport: transport.clone(), ticket, sends, receives }
     }

@@ -17,7 +17,7 @@ pub(crate) fn start_time(pid: u32) -> Option<u64> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Liveness {
     Alive,
-    Dead,
+    Exited,
     /// Undetermined: this process has no file descriptor left or no permission to inspect the other. Proves nothing.
     Unknown,
 }
@@ -29,7 +29,7 @@ pub(crate) fn liveness(pid: u32, started: u64) -> Liveness {
         Ok(text) => text,
         // The entry is also missing for processes that this one may not see; and reading it needs a file descriptor, which a
         // signal does not.
-        Err(_) => return if exists(pid) { Liveness::Unknown } else { Liveness::Dead },
+        Err(_) => return if exists(pid) { Liveness::Unknown } else { Liveness::Exited },
     };
     liveness_in(&text, started)
 }
@@ -38,10 +38,10 @@ pub(crate) fn liveness(pid: u32, started: u64) -> Liveness {
 fn liveness_in(text: &str, started: u64) -> Liveness {
     let number = |index: usize| field(text, index).and_then(|value| value.parse::<u64>().ok());
     match (field(text, 0), number(START_TIME)) {
-        (Some("X"), _) => Liveness::Dead,
-        (Some("Z"), _) if number(THREADS).is_none_or(|threads| threads <= 1) => Liveness::Dead,
+        (Some("X"), _) => Liveness::Exited,
+        (Some("Z"), _) if number(THREADS).is_none_or(|threads| threads <= 1) => Liveness::Exited,
         (Some(_), Some(found)) if started == 0 || started == found => Liveness::Alive,
-        (Some(_), Some(_)) => Liveness::Dead,
+        (Some(_), Some(_)) => Liveness::Exited,
         _ => Liveness::Unknown,
     }
 }
@@ -103,14 +103,14 @@ mod tests {
         let started = start_time(child.id()).unwrap();
         assert_eq!(liveness(child.id(), started), Liveness::Alive);
         assert_eq!(liveness(child.id(), 0), Liveness::Alive, "the start time is not known");
-        assert_eq!(liveness(child.id(), started + 1), Liveness::Dead, "another process with the same id");
+        assert_eq!(liveness(child.id(), started + 1), Liveness::Exited, "another process with the same id");
         child.kill().unwrap();
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        while liveness(child.id(), started) != Liveness::Dead {
+        while liveness(child.id(), started) != Liveness::Exited {
             assert!(std::time::Instant::now() < deadline, "a killed process still counts as alive");
         }
         child.wait().unwrap();
-        assert_eq!(liveness(child.id(), started), Liveness::Dead);
+        assert_eq!(liveness(child.id(), started), Liveness::Exited);
     }
 
     #[test]
@@ -118,11 +118,11 @@ mod tests {
         let stat = |state: &str, threads: usize| {
             format!("7 (a (b) c) {state} 1 7 7 0 -1 4227084 0 0 0 0 0 0 0 0 20 0 {threads} 0 1234 0 0")
         };
-        assert_eq!(liveness_in(&stat("Z", 1), 1234), Liveness::Dead);
-        assert_eq!(liveness_in(&stat("Z", 0), 1234), Liveness::Dead);
+        assert_eq!(liveness_in(&stat("Z", 1), 1234), Liveness::Exited);
+        assert_eq!(liveness_in(&stat("Z", 0), 1234), Liveness::Exited);
         assert_eq!(liveness_in(&stat("Z", 2), 1234), Liveness::Alive);
-        assert_eq!(liveness_in(&stat("Z", 2), 99), Liveness::Dead, "another process with the same id");
-        assert_eq!(liveness_in(&stat("X", 2), 1234), Liveness::Dead);
+        assert_eq!(liveness_in(&stat("Z", 2), 99), Liveness::Exited, "another process with the same id");
+        assert_eq!(liveness_in(&stat("X", 2), 1234), Liveness::Exited);
         assert_eq!(liveness_in(&stat("S", 1), 1234), Liveness::Alive);
         assert_eq!(liveness_in("7 (cut", 1234), Liveness::Unknown);
     }

@@ -14,7 +14,7 @@ use super::watchers::Watchers;
 use crate::error::{Error, Kind, Result};
 use crate::transport::arena::LocalEndpoint;
 use crate::transport::arena::channel::Channel;
-use crate::transport::{Call, CallTime, Incoming, Interrupt, Outgoing, Slot, Transport, Verb};
+use crate::transport::{Call, CallTime, Incoming, Interrupt, MatchKey, Outgoing, Transport, Verb};
 
 /// State shared by all groups of one world.
 pub(super) struct WorldState {
@@ -365,7 +365,7 @@ impl Group {
     pub(crate) fn exchange(
         &self,
         call: &Call,
-        slot: &Slot,
+        match_key: &MatchKey,
         mut sends: Vec<Outgoing>,
         mut receives: Vec<Incoming>,
     ) -> Result<()> {
@@ -373,7 +373,7 @@ impl Group {
         receives.iter_mut().for_each(|receive| receive.from = self.core.members[receive.from]);
         let peers = sends.iter().map(|send| send.to).chain(receives.iter().map(|receive| receive.from));
         self.check_reachable(call, peers)?;
-        self.core.world.transport.exchange(call, slot, &sends, &mut receives)
+        self.core.world.transport.exchange(call, match_key, &sends, &mut receives)
     }
 
     /// An unordered call on an object with its own name; only the timeout comes from the group.

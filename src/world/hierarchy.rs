@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::Group;
 use crate::error::Result;
-use crate::transport::{Call, Slot};
+use crate::transport::{Call, MatchKey};
 
 /// The subgroups of a group over several hosts.
 pub(crate) struct Hierarchy {
@@ -42,10 +42,13 @@ impl Group {
         } else {
             let leaders: Vec<usize> = hosts.iter().map(|ranks| ranks[0]).collect();
             let own_host = &hosts[host_of[self.rank()]];
-            let local = self.create_subgroup(call, own_host, Slot::CREATE_LEVELS)?;
+            let local = self.create_subgroup(call, own_host, MatchKey::CREATE_LEVELS)?;
             let leads = own_host[0] == self.rank();
-            let leaders =
-                if leads { Some(self.create_subgroup(call, &leaders, Slot::CREATE_LEVELS)?) } else { None };
+            let leaders = if leads {
+                Some(self.create_subgroup(call, &leaders, MatchKey::CREATE_LEVELS)?)
+            } else {
+                None
+            };
             Some(Hierarchy { local, leaders, host_of, hosts })
         };
         Ok(self.core.hierarchy.get_or_init(|| created).as_ref())

@@ -150,7 +150,7 @@ pub(super) fn over_mpi(placement: RankPlacement, timeout: Duration, mapping: Hos
         false => {
             let both: Arc<dyn Transport> =
                 Arc::new(HostsTransport::new(Arc::new(arena_transport), mpi, hosts.clone()));
-            endpoint.backoff.drive(Arc::downgrade(&both));
+            endpoint.backoff.set_progress_transport(Arc::downgrade(&both));
             both
         }
     };

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_the_variable_named() {
+    fn nonsense_is_rejected_with_the_variable_named() {
         let error = detect_in(&[("RANK", "first"), ("WORLD_SIZE", "2")]).unwrap_err().to_string();
         assert!(error.contains("RANK") && error.contains("first"), "{error}");
         let error = detect_in(&[("RANK", "2"), ("WORLD_SIZE", "2")]).unwrap_err().to_string();

@@ -9,7 +9,7 @@ use super::verbs;
 use crate::error::{Error, Result};
 use crate::memory::DType;
 use crate::transport::arena::channel::Channel;
-use crate::transport::{Call, Incoming, Outgoing, Signature, Slot};
+use crate::transport::{Call, Incoming, MatchKey, Outgoing, Signature};
 
 /// Sentinel offset: the group has no channel in shared memory.
 const NO_CHANNEL: u64 = u64::MAX;
@@ -38,7 +38,7 @@ impl Group {
             return Ok(None);
         }
         self.message_call(verbs::GROUP, |call| {
-            let group = self.create_subgroup(call, members, Slot::CREATE_GROUP)?;
+            let group = self.create_subgroup(call, members, MatchKey::CREATE_GROUP)?;
             group.hierarchy(call)?;
             Ok(Some(group))
         })
@@ -127,14 +127,14 @@ impl Group {
         members.hash(&mut hasher);
         // The fingerprint replaces the call number: members with different lists detect the mismatch.
         let signature = Signature::new(verbs::GROUP, hasher.finish()).of(DType::I64, members.len() as u64);
-        let slot = Slot { context: self.core.context, tag, signature };
+        let match_key = MatchKey { context: self.core.context, tag, signature };
         if members[0] == self.rank() {
             let bytes = bytemuck::bytes_of(terms);
             let sends = members[1..].iter().map(|&to| Outgoing { to, bytes }).collect();
-            self.exchange(call, &slot, sends, Vec::new())
+            self.exchange(call, &match_key, sends, Vec::new())
         } else {
             let bytes = bytemuck::bytes_of_mut(terms);
-            self.exchange(call, &slot, Vec::new(), vec![Incoming { from: members[0], bytes }])
+            self.exchange(call, &match_key, Vec::new(), vec![Incoming { from: members[0], bytes }])
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::group::Group;
 use crate::error::{Error, Kind, Result};
-use crate::transport::{Outgoing, Signature, Slot, Verb};
+use crate::transport::{MatchKey, Outgoing, Signature, Verb};
 
 /// How long to try to notify the other members that this rank has revoked the group.
 const NOTIFY_TIMEOUT: Duration = Duration::from_millis(500);
@@ -54,11 +54,11 @@ impl Group {
         let group = self.clone();
         let notification = self.start_unordered(move |_| {
             let signature = Signature::new(Verb::REVOKE, 0);
-            let slot = Slot { context: group.core.context, tag: Slot::COLLECTIVE, signature };
+            let match_key = MatchKey { context: group.core.context, tag: MatchKey::COLLECTIVE, signature };
             let sends: Vec<Outgoing> = others.iter().map(|&to| Outgoing { to, bytes: &[] }).collect();
             let brief = group.with_timeout(NOTIFY_TIMEOUT);
             let call = brief.describe(Verb::REVOKE, 0, brief.call_time());
-            brief.core.world.transport.exchange(&call, &slot, &sends, &mut [])
+            brief.core.world.transport.exchange(&call, &match_key, &sends, &mut [])
         });
         // An eager message leaves immediately; a dead peer does not need it.
         notification.wait_timeout(NOTIFY_TIMEOUT);

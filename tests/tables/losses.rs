@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use unisono::Kind;
 use unisono::tables::{ArrayTable, Consistency, Role, TableOptions, Tables};
+use unisono::{Error, Kind};
 
 fn options(text: &str) -> TableOptions {
     TableOptions { consistency: Consistency::parse(text).unwrap(), ..TableOptions::default() }
@@ -46,6 +46,26 @@ fn the_server_detects_a_worker_that_dies_on_another_host() {
                     std::mem::forget((table, tables));
                 }
             }
+        });
+    }
+}
+
+/// The first worker waits for the second, on its own host and on another one.
+#[test]
+fn a_worker_that_left_is_not_reported_as_a_process_that_ended() {
+    for hosts in [1, 2] {
+        unisono::testing::spawn_on_hosts(2, hosts, |world| {
+            let tables = Tables::join(world, Role::Both).unwrap();
+            let tables = tables.with_timeout(Duration::from_secs(40));
+            let table = ArrayTable::<i64>::create(&tables, 1, None, options("bsp")).unwrap();
+            if world.rank() == 1 {
+                // The world is left while the table still counts on this worker.
+                return std::mem::forget((table, tables));
+            }
+            let error = work(&table, 2).1.unwrap();
+            let Error::PeerLost { lost, .. } = &error else { panic!("{hosts} hosts: {error}") };
+            assert!(lost[0].rank == 1 && lost[0].left, "{hosts} hosts: {error}");
+            assert!(error.to_string().contains("it left the world"), "{hosts} hosts: {error}");
         });
     }
 }

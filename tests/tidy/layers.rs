@@ -27,6 +27,9 @@ const TABLES: &[&[&str]] = &[
     &["handle"],
 ];
 
+/// The modules of `tables::shard`, from the lowest up; the kinds of tables are siblings.
+const SHARDS: &[&[&str]] = &[&["shape", "group_sort"], &["cuda"], &["dense", "key_value", "custom"]];
+
 fn layer(layers: &[&[&str]], module: &str) -> Option<usize> {
     layers.iter().position(|row| row.contains(&module))
 }
@@ -76,7 +79,13 @@ fn between(own: &[String], target: &[String]) -> Option<String> {
     let (from, to) = (own[0].as_str(), target[0].as_str());
     if from == to {
         let (from, to) = (own.get(1)?.as_str(), target.get(1)?.as_str());
-        return if own[0] == "tables" { between_folders(from, to) } else { between_backends(from, to) };
+        return match own[0].as_str() {
+            "tables" if from == "shard" && from == to => {
+                between_folders(("tables::shard", SHARDS), own.get(2)?, target.get(2)?)
+            }
+            "tables" => between_folders(("tables", TABLES), from, to),
+            _ => between_backends(from, to),
+        };
     }
     if OUTSIDE.contains(&from) {
         return None;
@@ -95,14 +104,14 @@ fn between(own: &[String], target: &[String]) -> Option<String> {
         .then(|| format!("`{from}` (layer {from_layer}) uses `{to}` (layer {to_layer}) above it"))
 }
 
-fn between_folders(from: &str, to: &str) -> Option<String> {
-    let Some(from_layer) = layer(TABLES, from) else {
-        return Some(format!("`tables::{from}` has no layer; give it one in tests/tidy/layers.rs"));
+fn between_folders((parent, layers): (&str, &[&[&str]]), from: &str, to: &str) -> Option<String> {
+    let Some(from_layer) = layer(layers, from) else {
+        return Some(format!("`{parent}::{from}` has no layer; give it one in tests/tidy/layers.rs"));
     };
-    let to_layer = layer(TABLES, to)?;
+    let to_layer = layer(layers, to)?;
     let is_below = to_layer < from_layer || from == to;
     (!is_below).then(|| {
-        format!("`tables::{from}` (layer {from_layer}) uses `tables::{to}` (layer {to_layer}), which is not below it")
+        format!("`{parent}::{from}` (layer {from_layer}) uses `{parent}::{to}` (layer {to_layer}), which is not below it")
     })
 }
 
@@ -162,6 +171,18 @@ fn folders_of_tables_are_layers() {
     );
     assert_eq!(breaches("src/tables/remote/mod.rs", "use super::updater::Updater;").len(), 1, "siblings");
     assert_eq!(breaches("src/tables/misc/mod.rs", "use super::spec::init::Init;").len(), 1, "no layer");
+}
+
+#[test]
+fn the_kinds_of_shards_are_siblings_above_device_memory() {
+    let dense = |text: &str| breaches("src/tables/shard/dense/storage.rs", text);
+    assert_eq!(
+        dense("use crate::tables::shard::cuda::DeviceShard;\nuse super::layout::TableLayout;"),
+        [""; 0]
+    );
+    assert_eq!(dense("use crate::tables::shard::key_value::part::LockedPart;").len(), 1, "siblings");
+    let cuda = "use crate::tables::shard::dense::storage::Storage;";
+    assert_eq!(breaches("src/tables/shard/cuda/shard.rs", cuda).len(), 1, "upwards");
 }
 
 #[test]

@@ -19,6 +19,8 @@ const ADDRESSES: &[(&str, &str)] = &[
     ("src/tables/shard/dense/storage.rs", "rows in shared memory, under their stripe's lock"),
     ("src/tables/shard/dense/update.rs", "rows and their state, under their stripe's lock"),
     ("src/tables/shard/cuda/", "rows on devices, under their table's lock, and spans that callers lend"),
+    ("src/tables/shard/dense/device.rs", "rows on devices, under their table's lock"),
+    ("src/tables/shard/dense/staged.rs", "spans on devices that callers lend"),
     ("src/tables/handle/cuda.rs", "spans that callers lend"),
     ("src/tables/shard/dense/versions.rs", "numbers in shared memory"),
     ("src/tables/lifecycle/membership.rs", "the roles in shared memory"),

@@ -86,7 +86,7 @@ int main(int argc, char **argv) {
     FAILS(unisono_memory_free(values), UNISONO_USAGE, "unisono_memory_new");
     OK(unisono_memory_free(NULL));
 
-    /* Rejected on every rank alike: the group continues to work. */
+    /* Rejected on all ranks: the group continues to work. */
     FAILS(unisono_all_reduce(UNISONO_WORLD, NULL, 4, UNISONO_F32, UNISONO_SUM), UNISONO_USAGE, "NULL");
     FAILS(unisono_all_reduce(UNISONO_WORLD, values, 4, 99, UNISONO_SUM), UNISONO_USAGE, "dtype");
     FAILS(unisono_all_reduce(UNISONO_WORLD, values, 4, UNISONO_F32, 0), UNISONO_USAGE, "op such as");

@@ -3,7 +3,7 @@
 //! P. Vincent and others, "Extracting and composing robust features with denoising autoencoders", 2008.
 
 use unisono::{Group, ReduceOp, Result};
-use unisono_nn::{DataSet, Experiment, Network, Pass, Shape, Stream};
+use unisono_nn::{DataSet, Experiment, Network, Pass, RandomStream, Shape};
 
 /// A network whose input is corrupted during training.
 pub struct Denoising {
@@ -30,7 +30,7 @@ impl Denoising {
         let mut clean = vec![0.0; own.len() * size];
         data.train.fill(own, &mut clean, &mut [])?;
         // The corruption depends on the step and on the position in the global batch, not on the rank that owns the sample.
-        let chance = Stream::new(self.seed, "spoiled").branch(self.steps);
+        let chance = RandomStream::new(self.seed, "spoiled").branch(self.steps);
         let spoil = |(index, value): (usize, &f64)| {
             if chance.uniform((first * size + index) as u64) < self.spoiled { 0.0 } else { *value }
         };

@@ -2,7 +2,8 @@
 
 use unisono::Result;
 use unisono_nn::{
-    Facts, Layer, LayerMaker, LayerPlan, Node, Number, Pass, Reach, Rule, Shape, Spread, Weight,
+    Layer, LayerFactory, LayerInfo, LayerPlan, Node, Number, Pass, ReceptiveField, Rule, Shape, Weight,
+    WeightSharding,
 };
 
 /// The layer. With a = 1 it is SiLU, also known as swish.
@@ -18,8 +19,13 @@ fn logistic<T: Number>(value: T) -> T {
 
 impl<T: Number> Layer<T> for Gate<T> {
     /// Each output depends only on the input at the same position, so no halo is needed.
-    fn facts(&self) -> Facts<'_> {
-        Facts { name: &self.name, input: self.shape, output: self.shape, reach: Reach::Place }
+    fn info(&self) -> LayerInfo<'_> {
+        LayerInfo {
+            name: &self.name,
+            input: self.shape,
+            output: self.shape,
+            receptive_field: ReceptiveField::Point,
+        }
     }
 
     fn fprop(&mut self, _: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) -> Result<()> {
@@ -67,19 +73,19 @@ impl Gates {
         let first = plan.settings.get("steepness").and_then(Node::number).unwrap_or(1.0);
         let maps = plan.input.maps;
         // The weight is replicated on every rank; its gradient is the sum over the ranks that hold parts of the maps.
-        let spread = Spread::Everywhere;
+        let spread = WeightSharding::Replicated;
         let rule = Rule { weight_decay: 0.0, ..plan.spec.rule.clone() };
         let steepness = Weight::new("steepness", vec![maps], vec![T::of(first); maps], rule, spread);
         Gate { name: plan.spec.name.clone(), shape: plan.input, steepness }
     }
 }
 
-impl LayerMaker for Gates {
+impl LayerFactory for Gates {
     fn output(&self, plan: &LayerPlan<'_>) -> Result<Shape> {
         let steepness = plan.settings.get("steepness");
         if let Some(wrong) = steepness.filter(|node| node.number().is_none()) {
             let advice = "write, for example, `steepness: 1.5`";
-            return Err(wrong.place.error("gate", "a number as `steepness`", wrong.to_string(), advice));
+            return Err(wrong.location.error("gate", "a number as `steepness`", wrong.to_string(), advice));
         }
         Ok(plan.input)
     }

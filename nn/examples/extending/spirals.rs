@@ -1,7 +1,7 @@
 //! A user-defined data set: points on two interleaved spirals.
 
 use unisono::Result;
-use unisono_nn::{DataSet, Inputs, Node, Shape, Split, Stream, Targets};
+use unisono_nn::{DataSet, Inputs, Node, RandomStream, Shape, Split, Targets};
 
 /// Generates the data set from the settings in the file: the number of `points`, and the standard deviation of their
 /// `noise`.
@@ -11,11 +11,16 @@ use unisono_nn::{DataSet, Inputs, Node, Shape, Split, Stream, Targets};
 pub fn spirals(settings: &Node, seed: u64) -> Result<DataSet> {
     let points = settings.get("points").and_then(Node::whole).unwrap_or(400);
     if points < 2 {
-        return Err(settings.place.error("spirals", "at least 2 `points`", points.to_string(), "take more"));
+        return Err(settings.location.error(
+            "spirals",
+            "at least 2 `points`",
+            points.to_string(),
+            "take more",
+        ));
     }
     let noise = settings.get("noise").and_then(Node::number).unwrap_or(0.02);
     let split = |name: &str, count: usize| {
-        let stream = Stream::new(seed, name);
+        let stream = RandomStream::new(seed, name);
         let point = |index: usize| {
             let along = stream.uniform(3 * index as u64);
             let angle = 2.5 * std::f64::consts::PI * along + std::f64::consts::PI * (index % 2) as f64;

@@ -3,7 +3,7 @@
 //! The table is in the public domain; this is the version of the UCI Machine Learning Repository.
 
 use super::{DataSet, Inputs, Split, Targets};
-use crate::random::Stream;
+use crate::random::RandomStream;
 use crate::shape::Shape;
 
 /// Sepal length and width, petal length and width in tenths of a centimetre; 50 flowers of each species.
@@ -37,7 +37,7 @@ pub(super) fn load(seed: u64) -> DataSet {
     let inputs = FLOWERS.iter().flatten().map(|tenths| f32::from(*tenths) / 10.0).collect();
     let classes = (0..150).map(|flower| flower / 50).collect();
     let all = Split { count: 150, inputs: Inputs::Singles(inputs), targets: Targets::Classes(classes) };
-    let order = Stream::new(seed, "iris").permutation(150);
+    let order = RandomStream::new(seed, "iris").permutation(150);
     DataSet {
         shape: Shape::flat(4),
         outputs: 3,

@@ -32,7 +32,7 @@ use std::path::PathBuf;
 use unisono::halo::Partition;
 use unisono::{Error, Result};
 
-use crate::experiment::OwnData;
+use crate::experiment::CustomData;
 use crate::shape::Shape;
 
 /// Samples of one shape.
@@ -95,7 +95,7 @@ pub enum Source {
     /// Arrays in `.npy` files.
     Arrays(Arrays),
     /// A data set that the program added.
-    Own(OwnData),
+    Custom(CustomData),
 }
 
 impl DataSet {
@@ -152,7 +152,7 @@ impl DataSet {
             Source::ToyImages => Ok(synthetic::toy_images()),
             Source::Images { folder } => images::open_set(folder),
             Source::Arrays(arrays) => arrays.open(),
-            Source::Own(own) => check_finite(own.load(seed)?),
+            Source::Custom(own) => check_finite(own.load(seed)?),
         }
     }
 }

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_refused() {
+    fn damage_is_rejected() {
         let path = Path::new("x.npy");
         let good = "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }";
         assert!(parse(path, &file(good, &[0; 4])).is_ok());

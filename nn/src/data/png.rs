@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn damage_is_refused() {
+    fn damage_is_rejected() {
         let picture = Picture { shape: Shape::new(1, 3, 4), pixels: (0..12).collect() };
         let file = encode(&picture);
         assert_eq!(decode(&file), Ok(picture));

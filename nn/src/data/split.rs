@@ -6,7 +6,7 @@ use unisono::Result;
 
 use super::Stored;
 use crate::number::Number;
-use crate::random::Stream;
+use crate::random::RandomStream;
 
 /// The inputs of samples.
 #[derive(Debug, Clone, PartialEq)]
@@ -132,7 +132,7 @@ impl Split {
 
     /// A random subset of the samples, in their original order.
     #[must_use]
-    pub fn sample(&self, percent: f64, stream: Stream) -> Split {
+    pub fn sample(&self, percent: f64, stream: RandomStream) -> Split {
         let keep = ((self.count as f64 * percent / 100.0).round() as usize).min(self.count);
         let mut chosen = stream.permutation(self.count);
         chosen.truncate(keep);
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(inputs, [1.0, 0.0, 0.2, 0.4]);
         assert_eq!(targets, [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]);
         assert_eq!(split.choose(&[2, 1]).class(0), Some(2));
-        let half = split.sample(34.0, Stream::new(0, "sample"));
+        let half = split.sample(34.0, RandomStream::new(0, "sample"));
         assert_eq!(half.count, 1);
     }
 }

@@ -4,7 +4,7 @@ use unisono::Result;
 
 use super::{DataSet, Inputs, Split, Targets};
 use crate::memory;
-use crate::random::Stream;
+use crate::random::RandomStream;
 use crate::shape::Shape;
 
 /// Numbers in [0, 1) with random classes: there is nothing to learn, but the speed of training can be measured.
@@ -14,8 +14,8 @@ pub(super) fn uniform(counts: [usize; 2], shape: Shape, classes: usize, seed: u6
     let each = each.saturating_add(size_of::<u32>() + size_of::<usize>());
     let bytes = counts[0].saturating_add(counts[1]).saturating_mul(each);
     memory::check_fits("uniform_random", "samples", bytes, "ask for fewer or smaller ones")?;
-    let [train, test] = ["train", "test"].map(|name| Stream::new(seed, name));
-    let split = |count: usize, stream: Stream| {
+    let [train, test] = ["train", "test"].map(|name| RandomStream::new(seed, name));
+    let split = |count: usize, stream: RandomStream| {
         let number = |index: usize| stream.uniform(index as u64);
         let inputs = (0..count * shape.size()).map(|index| number(index) as f32).collect();
         let class = stream.branch(1);
@@ -39,7 +39,7 @@ pub(super) fn toy_images() -> DataSet {
         let mut pictures = Vec::with_capacity(TOYS * 3 * SIDE * SIDE);
         let classes: Vec<u32> = (0..TOYS).map(|sample| (sample % 2) as u32).collect();
         for (sample, class) in classes.iter().enumerate() {
-            let stream = Stream::new(0, name).branch(sample as u64);
+            let stream = RandomStream::new(0, name).branch(sample as u64);
             draw(&mut pictures, stream, *class == 1);
         }
         Split { count: TOYS, inputs: Inputs::Singles(pictures), targets: Targets::Classes(classes) }
@@ -48,7 +48,7 @@ pub(super) fn toy_images() -> DataSet {
 }
 
 /// A filled shape in a random colour on a random background.
-fn draw(pictures: &mut Vec<f32>, stream: Stream, ellipse: bool) {
+fn draw(pictures: &mut Vec<f32>, stream: RandomStream, ellipse: bool) {
     let between = |index: u64, low: f64, high: f64| low + (high - low) * stream.uniform(index);
     let (row, column) = (between(0, 12.0, 20.0), between(1, 12.0, 20.0));
     let radius = between(2, 6.0, 10.0);

@@ -49,7 +49,7 @@ impl Mode {
 ///              model: {type: network, cost: sum_of_squares, layers: [{type: fully_connected, outputs: 3}]}}";
 /// let experiment = Experiment::parse("spread.yaml", text, &[])?;
 /// let arrangement = Arrangement::new(&experiment, 12)?;
-/// assert_eq!((arrangement.mode, arrangement.data, arrangement.team.size()), (Mode::Halo, 2, 6));
+/// assert_eq!((arrangement.mode, arrangement.data, arrangement.spatial_grid.size()), (Mode::Halo, 2, 6));
 /// # Ok::<(), unisono::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub struct Arrangement {
     /// The number of spatial groups.
     pub data: usize,
     /// The grid of one spatial group.
-    pub team: Grid,
+    pub spatial_grid: Grid,
 }
 
 impl Arrangement {
@@ -70,13 +70,13 @@ impl Arrangement {
         let node = experiment.resolved.get("distributed");
         let name = node.and_then(|node| node.get("type")).and_then(Node::text);
         let mode = name.map_or(Ok(Mode::Data), Mode::named)?;
-        let place = node.map_or(&experiment.resolved.place, |node| &node.place);
+        let location = node.map_or(&experiment.resolved.location, |node| &node.location);
         let text = match node.and_then(|node| node.get("grid")).and_then(Node::text) {
             Some(text) => text.to_string(),
             None => default_grid(mode, ranks),
         };
         let rejected = |expected: String, received: String, advice: &str| {
-            place.error("grid", expected, received, advice)
+            location.error("grid", expected, received, advice)
         };
         let grid = Grid::parse(&text, ranks).map_err(|error| match error {
             unisono::Error::Usage { expected, received, advice, .. } => rejected(expected, received, &advice),
@@ -95,19 +95,19 @@ impl Arrangement {
             return Err(rejected(expected, format!("`{name}`"), advice));
         }
         let data = grid.axes().find(|(name, _)| *name == "data").map_or(1, |(_, size)| size);
-        let mut team: Vec<(&str, i64)> =
+        let mut spatial_grid: Vec<(&str, i64)> =
             grid.axes().filter(|(name, _)| *name != "data").map(|(name, size)| (name, size as i64)).collect();
         // Every axis of the mode is present, possibly with one rank.
         for axis in mode.axes() {
-            if team.iter().all(|(name, _)| name != axis) {
-                team.push((axis, 1));
+            if spatial_grid.iter().all(|(name, _)| name != axis) {
+                spatial_grid.push((axis, 1));
             }
         }
-        if team.is_empty() {
-            team.push(("v", 1));
+        if spatial_grid.is_empty() {
+            spatial_grid.push(("v", 1));
         }
-        let team = Grid::new(&team, ranks / data)?;
-        Ok(Arrangement { mode, grid, data, team })
+        let spatial_grid = Grid::new(&spatial_grid, ranks / data)?;
+        Ok(Arrangement { mode, grid, data, spatial_grid })
     }
 
     /// The index of a rank's spatial group along the data axis, and the rank's index within that group.

@@ -12,12 +12,12 @@ use super::topology::Topology;
 use crate::experiment::{Experiment, LayerKind, LayerSpec};
 use crate::layers::{
     Activation, ActivationLayer, BatchNorm, Convolution, CrossMapResponse, Dropout, FullyConnected, Layer,
-    LocalContrast, LocalFilter, Pool, Pooling, Reach, overlaps,
+    LocalContrast, LocalFilter, Pool, Pooling, ReceptiveField, overlaps,
 };
 use crate::models::Network;
 use crate::number::Number;
-use crate::shape::{Shape, Window};
-use crate::weight::{Cut, Spread, UpdateShards, Weight};
+use crate::shape::{ConvWindow, Shape};
+use crate::weight::{UpdateShards, Weight, WeightShard, WeightSharding};
 
 /// The layers of a rank, with the sharding of the network's input and of each layer's output.
 pub(crate) struct BuiltNetwork<T> {
@@ -53,11 +53,11 @@ pub(crate) fn build<T: Number>(
     targets: usize,
 ) -> Result<BuiltNetwork<T>> {
     let shapes = experiment.shapes_in_parts(shape, targets, topology.parts())?;
-    let is_own = |spec: &&LayerSpec| matches!(spec.kind, LayerKind::Own(_));
+    let is_own = |spec: &&LayerSpec| matches!(spec.kind, LayerKind::Custom(_));
     if let Some(own) = experiment.layers.iter().find(is_own).filter(|_| experiment.deterministic) {
         let what = format!("layer `{}`", own.name);
         let expected = "only built-in layers if many processes must give the same bits";
-        return Err(own.place.error(&what, expected, "a custom layer", "remove `deterministic`"));
+        return Err(own.location.error(&what, expected, "a custom layer", "remove `deterministic`"));
     }
     let input = input(topology, shape);
     let (seed, exact) = (experiment.seed, experiment.deterministic);
@@ -111,7 +111,7 @@ impl<T: Number> Builder<'_, T> {
             (LayerKind::FullyConnected { .. }, _) => self.fully_connected(spec, sharding, output),
             (LayerKind::Activation, _) => return Ok(self.activation(spec.name.clone(), spec, sharding)),
             (_, Sharding::Replicated(shape)) => self.replicated(spec, shape)?,
-            (LayerKind::Own(_), Sharding::Patch(shape)) => self.user_defined(spec, shape, output)?,
+            (LayerKind::Custom(_), Sharding::Patch(shape)) => self.user_defined(spec, shape, output)?,
             (_, Sharding::Patch(shape)) => self.partitioned(spec, shape, output),
             (LayerKind::Dropout { keep }, Sharding::Slice(_)) => self.dropout(spec, *keep, sharding),
             (_, Sharding::Slice(shape)) => {
@@ -148,12 +148,12 @@ impl<T: Number> Builder<'_, T> {
         let mut layer = layers.pop().expect("a layer is built");
         let is_spatial = self.topology.spatial.group.size() > 1;
         for weight in layer.weights().into_iter().filter(|_| is_spatial) {
-            weight.spread = Spread::Whole;
+            weight.sharding = WeightSharding::ReplicatedFullGradient;
         }
         let output = layer.output();
         let sums = self.topology.data.clone();
         Ok(match spec.kind {
-            LayerKind::BatchNorm { .. } | LayerKind::Own(_) => self.push(
+            LayerKind::BatchNorm { .. } | LayerKind::Custom(_) => self.push(
                 PartitionedLayer::new(layer, (shape, output), None, (sums.clone(), sums)),
                 Sharding::Replicated(output),
             ),
@@ -178,7 +178,9 @@ impl<T: Number> Builder<'_, T> {
     fn fully_connected(&mut self, spec: &LayerSpec, sharding: Sharding, output: Shape) -> Sharding {
         let input = sharding.global_shape();
         let weights: Weight<T> = spec.weight(self.seed, "weights", input, output);
-        let bias = spec.bias.map(|value| spec.vector("bias", output.maps, value, Spread::Whole));
+        let bias = spec
+            .bias
+            .map(|value| spec.vector("bias", output.maps, value, WeightSharding::ReplicatedFullGradient));
         let topology = self.topology;
         if topology.spatial.group.size() == 1 {
             let weights = self.shard_update(weights, output.maps);
@@ -200,7 +202,8 @@ impl<T: Number> Builder<'_, T> {
             _ => (sharding.indices(topology), None),
         };
         let own = Shape::flat(kept.len());
-        let weights = self.shard_update(weights.part(Cut { kept, length: size, inner: 1 }), output.maps);
+        let weights =
+            self.shard_update(weights.part(WeightShard { kept, length: size, inner: 1 }), output.maps);
         let inner = FullyConnected::new(spec.name.clone(), own, weights, bias);
         let inner = if let Sharding::Patch(_) = sharding { inner } else { inner.of(size, range) };
         self.push(
@@ -216,14 +219,14 @@ impl<T: Number> Builder<'_, T> {
         let build = |shape: Shape| plain.build::<T>(shape, self.seed).map(|mut layers| layers.remove(0));
         let mut whole = build(shape)?;
         let ranks = 0..topology.spatial.group.size();
-        let is_pointwise = whole.reach() == Reach::Place
+        let is_pointwise = whole.receptive_field() == ReceptiveField::Point
             && [output.rows, output.columns] == [shape.rows, shape.columns]
             && ranks.into_iter().all(|rank| !sharding.indices_of(topology, rank).is_empty());
         if is_pointwise {
             let mut part = build(sharding.local_shape(topology))?;
             let mut pairs = whole.weights().into_iter().zip(part.weights());
             let same = |(whole, part): (&mut Weight<T>, &mut Weight<T>)| {
-                whole.shape == part.shape && part.spread == Spread::Everywhere
+                whole.shape == part.shape && part.sharding == WeightSharding::Replicated
             };
             if pairs.all(same) {
                 let shapes = (sharding.local_shape(topology), Sharding::Patch(output).local_shape(topology));
@@ -249,9 +252,9 @@ impl<T: Number> Builder<'_, T> {
         let (own, own_output) =
             (Sharding::Patch(shape).local_shape(topology), sharding.local_shape(topology));
         let empty = own_output.size() == 0;
-        let bare = |window: &Window| Window { padding: [0, 0], ..*window };
+        let bare = |window: &ConvWindow| ConvWindow { padding: [0, 0], ..*window };
         let mut halos = None;
-        let mut padded = |window: &Window, pool: Option<Pool>| {
+        let mut padded = |window: &ConvWindow, pool: Option<Pool>| {
             let made = Halos::new(topology, shape, *window, pool);
             let padded = made.padded;
             halos = Some(made);
@@ -259,7 +262,7 @@ impl<T: Number> Builder<'_, T> {
         };
         let weight = || spec.weight(seed, "weights", shape, output);
         let idle = |input: Shape, weights: Vec<Weight<T>>| -> Box<dyn Layer<T>> {
-            let reach = crate::layers::Reach::Place;
+            let receptive_field = crate::layers::ReceptiveField::Point;
             let filters = matches!(spec.kind, LayerKind::Local { .. });
             let error_exchange = match &spec.kind {
                 LayerKind::Pooling { window, .. } if !overlaps(*window) => ErrorExchange::Copied,
@@ -270,7 +273,7 @@ impl<T: Number> Builder<'_, T> {
                 name: spec.name.clone(),
                 input,
                 output: own_output,
-                reach,
+                receptive_field,
                 weights,
                 error_exchange,
                 filters,
@@ -278,7 +281,8 @@ impl<T: Number> Builder<'_, T> {
         };
         let inner: Box<dyn Layer<T>> = match &spec.kind {
             LayerKind::Convolution { maps, window } => {
-                let bias = spec.bias.map(|value| spec.vector("bias", *maps, value, Spread::Everywhere));
+                let bias =
+                    spec.bias.map(|value| spec.vector("bias", *maps, value, WeightSharding::Replicated));
                 let whole = Convolution::new(name, shape, *window, weight(), bias);
                 return self
                     .push(PartitionedConvolution::new(whole, topology, self.buffers.clone()), sharding);
@@ -287,7 +291,7 @@ impl<T: Number> Builder<'_, T> {
                 let places = Shape::new(1, output.rows, output.columns);
                 let kept = Sharding::Patch(places).indices(topology);
                 let inner = weight().size() / (maps * output.area());
-                let weights = weight().part(Cut { kept, length: output.area(), inner });
+                let weights = weight().part(WeightShard { kept, length: output.area(), inner });
                 let seen = padded(window, None);
                 match empty {
                     true => idle(seen, vec![weights]),
@@ -303,7 +307,7 @@ impl<T: Number> Builder<'_, T> {
             }
             LayerKind::Contrast { kernel } => {
                 let window =
-                    Window { kernel: *kernel, stride: [1, 1], padding: [kernel[0] / 2, kernel[1] / 2] };
+                    ConvWindow { kernel: *kernel, stride: [1, 1], padding: [kernel[0] / 2, kernel[1] / 2] };
                 let one = Shape::new(1, shape.rows, shape.columns);
                 let padder = Halos::new(topology, one, window, None);
                 Box::new(LocalContrast::new(name, own, *kernel).with_padder(Box::new(padder)))
@@ -313,12 +317,12 @@ impl<T: Number> Builder<'_, T> {
                 false => Box::new(CrossMapResponse::new(name, own, *size, *alpha, *beta)),
             },
             LayerKind::BatchNorm { kept, epsilon } => {
-                let scale = spec.vector("scale", shape.maps, 1.0, Spread::Everywhere);
-                let shift = spec.vector("shift", shape.maps, 0.0, Spread::Everywhere);
+                let scale = spec.vector("scale", shape.maps, 1.0, WeightSharding::Replicated);
+                let shift = spec.vector("shift", shape.maps, 0.0, WeightSharding::Replicated);
                 Box::new(BatchNorm::new(name, own, (scale, shift), *kept, *epsilon))
             }
             LayerKind::Dropout { keep } => return self.dropout(spec, *keep, sharding),
-            LayerKind::Activation | LayerKind::FullyConnected { .. } | LayerKind::Own(_) => {
+            LayerKind::Activation | LayerKind::FullyConnected { .. } | LayerKind::Custom(_) => {
                 unreachable!("these come first")
             }
         };

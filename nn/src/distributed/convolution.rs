@@ -10,9 +10,9 @@ use super::halos::Halos;
 use super::sharding::Sharding;
 use super::sums::GroupSum;
 use super::topology::Topology;
-use crate::layers::{Convolution, Facts, Im2col, Layer, Pass, Reach};
+use crate::layers::{Convolution, Im2col, Layer, LayerInfo, Pass, ReceptiveField};
 use crate::number::Number;
-use crate::shape::{Shape, Window};
+use crate::shape::{ConvWindow, Shape};
 use crate::weight::Weight;
 
 /// The partition of a shape between the ranks of a spatial group.
@@ -111,7 +111,7 @@ impl<T: Number> PartitionedConvolution<T> {
         let input_halos = Halos::new(topology, form.input, window, None);
         let error_halos = Halos::of_errors(topology, form.input, output, window);
         let (inputs, outputs) = (Patches::new(topology, form.input), Patches::new(topology, output));
-        let bare = Window { padding: [0, 0], ..window };
+        let bare = ConvWindow { padding: [0, 0], ..window };
         let [rows, columns] = topology.patch(form.input);
         // The distance by which the windows of this patch begin before it.
         let before = |start: usize, axis: usize| {
@@ -119,11 +119,11 @@ impl<T: Number> PartitionedConvolution<T> {
         };
         let backward = match filters.backprop_is_convolution() {
             _ if inputs.own.size() == 0 => None,
-            true => Some(Im2col::new(error_halos.padded, Window { stride: [1, 1], ..bare })),
+            true => Some(Im2col::new(error_halos.padded, ConvWindow { stride: [1, 1], ..bare })),
             false => {
                 let padding = [before(rows.start, 0) as usize, before(columns.start, 1) as usize];
                 let places = [error_halos.padded.rows, error_halos.padded.columns];
-                Some(Im2col::with_outputs(inputs.own, Window { padding, ..window }, places))
+                Some(Im2col::with_outputs(inputs.own, ConvWindow { padding, ..window }, places))
             }
         };
         PartitionedConvolution {
@@ -174,9 +174,14 @@ impl<T: Number> PartitionedConvolution<T> {
 }
 
 impl<T: Number> Layer<T> for PartitionedConvolution<T> {
-    fn facts(&self) -> Facts<'_> {
-        let reach = Reach::Window(self.filters.columns().window);
-        Facts { name: self.filters.name(), input: self.inputs.own, output: self.outputs.own, reach }
+    fn info(&self) -> LayerInfo<'_> {
+        let receptive_field = ReceptiveField::Window(self.filters.columns().window);
+        LayerInfo {
+            name: self.filters.name(),
+            input: self.inputs.own,
+            output: self.outputs.own,
+            receptive_field,
+        }
     }
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) -> Result<()> {

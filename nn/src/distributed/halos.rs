@@ -5,9 +5,7 @@ use std::collections::btree_map::Entry;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use unisono::halo::{
-    Boundary, Edges, Exchange, ExchangeOptions, Grid, Layout, Partition, Plan, Window as AxisWindow,
-};
+use unisono::halo::{Boundary, Edges, Exchange, ExchangeOptions, Grid, Layout, Partition, Plan, Window};
 use unisono::{DType, Group, Result};
 
 use super::comm_timer::CommTimer;
@@ -15,14 +13,14 @@ use super::sharding::Sharding;
 use super::topology::Topology;
 use crate::layers::{Halo, Padder, Pool};
 use crate::number::Number;
-use crate::shape::{Shape, Window};
+use crate::shape::{ConvWindow, Shape};
 
 /// The halo exchanges of one window over one shape, with a cached exchange for each batch size.
 pub(crate) struct Halos {
     group: Group,
     grid: Grid,
     shape: Shape,
-    windows: [AxisWindow; 2],
+    windows: [Window; 2],
     edges: Edges,
     comm: CommTimer,
     /// Keyed by the batch size and the number of arrays exchanged together.
@@ -44,12 +42,12 @@ impl std::fmt::Debug for Halos {
 
 impl Halos {
     /// The exchange for a window over a shape. The values beyond the border are zeros, or −∞ for max pooling.
-    pub(crate) fn new(topology: &Topology, shape: Shape, window: Window, pool: Option<Pool>) -> Halos {
-        let along = |axis: usize| AxisWindow {
+    pub(crate) fn new(topology: &Topology, shape: Shape, window: ConvWindow, pool: Option<Pool>) -> Halos {
+        let along = |axis: usize| Window {
             kernel: window.kernel[axis],
             stride: window.stride[axis],
             padding: (window.padding[axis], window.padding[axis]),
-            ..AxisWindow::IDENTITY
+            ..Window::IDENTITY
         };
         let boundary = match pool {
             Some(Pool::Max) => Boundary::Constant(f64::NEG_INFINITY),
@@ -59,31 +57,26 @@ impl Halos {
     }
 
     /// The exchange for the output errors of a window: all outputs whose windows overlap this rank's input patch.
-    pub(crate) fn of_errors(topology: &Topology, inputs: Shape, outputs: Shape, window: Window) -> Halos {
+    pub(crate) fn of_errors(topology: &Topology, inputs: Shape, outputs: Shape, window: ConvWindow) -> Halos {
         let sizes = [(inputs.rows, outputs.rows), (inputs.columns, outputs.columns)];
         let along = |axis: usize| {
             let (stride, padding) = (window.stride[axis], window.padding[axis]);
             // At least a full stride, so that the windows over a patch begin before it even if they do not overlap it.
             let kernel = window.kernel[axis].max(stride);
             let all = ((sizes[axis].1 - 1) * stride + kernel).saturating_sub(padding);
-            AxisWindow {
+            Window {
                 kernel,
                 stride,
                 padding: (padding, all.saturating_sub(sizes[axis].0)),
                 output_padding: sizes[axis].0.saturating_sub(all),
                 transposed: true,
-                ..AxisWindow::IDENTITY
+                ..Window::IDENTITY
             }
         };
         Halos::with_windows(topology, outputs, [along(0), along(1)], Boundary::Zero)
     }
 
-    fn with_windows(
-        topology: &Topology,
-        shape: Shape,
-        windows: [AxisWindow; 2],
-        boundary: Boundary,
-    ) -> Halos {
+    fn with_windows(topology: &Topology, shape: Shape, windows: [Window; 2], boundary: Boundary) -> Halos {
         let sizes = [shape.rows, shape.columns];
         let needed = |axis: usize, name: &str| {
             let number = topology.grid.axis(name).expect("a halo grid has h and w");
@@ -126,7 +119,7 @@ impl Halos {
     fn create_exchange(&self, batch: usize, options: ExchangeOptions) -> Result<Exchange> {
         let shape = [batch, self.shape.maps, self.shape.rows, self.shape.columns];
         let layout = Layout::new(&self.grid, &shape, &[("h", 2), ("w", 3)])?;
-        let windows = [AxisWindow::IDENTITY, AxisWindow::IDENTITY, self.windows[0], self.windows[1]];
+        let windows = [Window::IDENTITY, Window::IDENTITY, self.windows[0], self.windows[1]];
         let edges = [Edges::default(), Edges::default(), self.edges, self.edges];
         let plan = Plan::window(&layout, &windows, &edges, None, self.group.rank())?;
         Exchange::new(&self.group, plan, options)

@@ -7,7 +7,7 @@ use unisono::{Group, Result};
 use super::comm_timer::CommTimer;
 use super::sharding::slice;
 use super::sums::GroupSum;
-use crate::layers::{Facts, FullyConnected, Layer, Pass, Reach};
+use crate::layers::{FullyConnected, Layer, LayerInfo, Pass, ReceptiveField};
 use crate::number::Number;
 use crate::shape::Shape;
 use crate::weight::Weight;
@@ -34,9 +34,14 @@ impl<T: Number> InputParallelLayer<T> {
 }
 
 impl<T: Number> Layer<T> for InputParallelLayer<T> {
-    fn facts(&self) -> Facts<'_> {
+    fn info(&self) -> LayerInfo<'_> {
         let input = self.slice.as_ref().map_or(self.inner.input(), |(size, _)| Shape::flat(*size));
-        Facts { name: self.inner.name(), input, output: self.inner.output(), reach: Reach::All }
+        LayerInfo {
+            name: self.inner.name(),
+            input,
+            output: self.inner.output(),
+            receptive_field: ReceptiveField::All,
+        }
     }
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) -> Result<()> {
@@ -112,8 +117,13 @@ pub(crate) struct AllGatherLayer {
 }
 
 impl<T: Number> Layer<T> for AllGatherLayer {
-    fn facts(&self) -> Facts<'_> {
-        Facts { name: &self.name, input: self.input, output: self.output, reach: Reach::All }
+    fn info(&self) -> LayerInfo<'_> {
+        LayerInfo {
+            name: &self.name,
+            input: self.input,
+            output: self.output,
+            receptive_field: ReceptiveField::All,
+        }
     }
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) -> Result<()> {

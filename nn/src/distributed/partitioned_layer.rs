@@ -5,7 +5,7 @@ use unisono::Result;
 use super::halos::Halos;
 use super::sums::GroupSum;
 use crate::exact::ExactSums;
-use crate::layers::{Activation, Facts, Filtering, Halo, Layer, Pass, Reach};
+use crate::layers::{Activation, Filtering, Halo, Layer, LayerInfo, Pass, ReceptiveField};
 use crate::number::Number;
 use crate::shape::Shape;
 use crate::weight::Weight;
@@ -45,8 +45,13 @@ impl<T: Number> PartitionedLayer<T> {
 }
 
 impl<T: Number> Layer<T> for PartitionedLayer<T> {
-    fn facts(&self) -> Facts<'_> {
-        Facts { name: self.inner.name(), input: self.input, output: self.output, reach: self.inner.reach() }
+    fn info(&self) -> LayerInfo<'_> {
+        LayerInfo {
+            name: self.inner.name(),
+            input: self.input,
+            output: self.output,
+            receptive_field: self.inner.receptive_field(),
+        }
     }
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) -> Result<()> {
@@ -125,7 +130,7 @@ pub(crate) struct IdleLayer<T> {
     pub(crate) name: String,
     pub(crate) input: Shape,
     pub(crate) output: Shape,
-    pub(crate) reach: Reach,
+    pub(crate) receptive_field: ReceptiveField,
     pub(crate) weights: Vec<Weight<T>>,
     /// How input errors cross the borders between parts.
     pub(crate) error_exchange: ErrorExchange,
@@ -134,8 +139,13 @@ pub(crate) struct IdleLayer<T> {
 }
 
 impl<T: Number> Layer<T> for IdleLayer<T> {
-    fn facts(&self) -> Facts<'_> {
-        Facts { name: &self.name, input: self.input, output: self.output, reach: self.reach }
+    fn info(&self) -> LayerInfo<'_> {
+        LayerInfo {
+            name: &self.name,
+            input: self.input,
+            output: self.output,
+            receptive_field: self.receptive_field,
+        }
     }
 
     fn fprop(&mut self, _: &Pass<'_, T>, _: &[T], _: &mut [T]) -> Result<()> {

@@ -25,18 +25,18 @@ impl TableTraining {
         }
         if let ModelKind::SparseAutoencoder { .. } = experiment.model {
             let expected = "another mode for a sparse_autoencoder, whose filters keep length one";
-            return Err(node.place.error("distributed", expected, "table", "use halo or data"));
+            return Err(node.location.error("distributed", expected, "table", "use halo or data"));
         }
         if experiment.deterministic {
             let expected = "another mode for a deterministic run";
-            return Err(node.place.error("distributed", expected, "table", "use data, halo or vector"));
+            return Err(node.location.error("distributed", expected, "table", "use data, halo or vector"));
         }
         let text = node.get("consistency").and_then(Node::text).unwrap_or("async");
         let consistency = match Consistency::parse(text) {
             Ok(Consistency::Average) | Err(_) => {
-                let place = &node.get("consistency").unwrap_or(node).place;
+                let location = &node.get("consistency").unwrap_or(node).location;
                 let expected = "async, bsp, bsp:backup=1 or ssp:3";
-                return Err(place.error("consistency", expected, format!("`{text}`"), "choose one"));
+                return Err(location.error("consistency", expected, format!("`{text}`"), "choose one"));
             }
             Ok(consistency) => consistency,
         };

@@ -24,7 +24,7 @@ impl GroupSum {
 }
 
 impl<T: Number> Sums<T> for GroupSum {
-    fn place(&self) -> (usize, usize) {
+    fn rank_and_size(&self) -> (usize, usize) {
         (self.group.rank(), self.group.size())
     }
 
@@ -32,7 +32,7 @@ impl<T: Number> Sums<T> for GroupSum {
         self.all_reduce(values, ReduceOp::Sum)
     }
 
-    fn add(&self, values: &mut [f64]) -> Result<()> {
+    fn sum_f64(&self, values: &mut [f64]) -> Result<()> {
         self.all_reduce(values, ReduceOp::Sum)
     }
 

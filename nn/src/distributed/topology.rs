@@ -17,7 +17,7 @@ use crate::layers::Sums;
 use crate::memory;
 use crate::models::Network;
 use crate::number::Number;
-use crate::weight::{Cut, Spread, Weight};
+use crate::weight::{Weight, WeightShard, WeightSharding};
 
 /// Gradients with more elements than this are reduced on their own: copying them into the fused buffer does not pay off.
 const FUSION_LIMIT: usize = 1 << 15;
@@ -58,7 +58,7 @@ impl Topology {
             data: split(spatial_index)?,
             local_size,
             world: group_sum(group.clone()),
-            grid: arrangement.team,
+            grid: arrangement.spatial_grid,
             mode: arrangement.mode,
             comm,
         })
@@ -77,7 +77,7 @@ impl Topology {
     /// Gathers a weight that is partitioned within a spatial group, on the root. Other ranks take part and get `None`.
     pub(crate) fn gather_weight<T: Number>(
         &self,
-        cut: &Cut,
+        shard: &WeightShard,
         values: &[T],
         size: usize,
     ) -> Result<Option<Vec<T>>> {
@@ -87,7 +87,7 @@ impl Topology {
         }
         // The neutral element of addition is −0: adding +0 would turn −0 into +0.
         let mut whole = vec![-T::ZERO; size];
-        cut.put(values, &mut whole);
+        shard.put(values, &mut whole);
         if self.spatial.group.size() > 1 {
             self.comm.collective(|| self.spatial.group.reduce(&mut whole, ReduceOp::Sum, 0))?;
         }
@@ -100,7 +100,7 @@ impl Topology {
         weight: &Weight<T>,
         state: &'a [T],
     ) -> Result<Cow<'a, [T]>> {
-        match &weight.shards {
+        match &weight.update_shards {
             Some(shards) => {
                 let length = weight.values.len();
                 let mut all = vec![T::ZERO; length];
@@ -135,7 +135,7 @@ impl Topology {
         let counts_here = self.spatial.group.rank() == 0;
         let mut sums: Vec<f64> = counted.iter().map(|count| if counts_here { *count } else { 0.0 }).collect();
         sums.push(f64::from(u8::from(read.is_err())));
-        if let Err(broken) = Sums::<f64>::add(&self.world, &mut sums) {
+        if let Err(broken) = Sums::<f64>::sum_f64(&self.world, &mut sums) {
             // A read error of this rank is more likely the cause.
             return Err(read.err().unwrap_or(broken));
         }
@@ -169,12 +169,12 @@ impl Topology {
         lowest: usize,
         all: &mut Vec<T>,
     ) -> Result<()> {
-        for (spread, group_sum) in [(true, &self.world), (false, &self.data)] {
+        for (replicated, group_sum) in [(true, &self.world), (false, &self.data)] {
             if group_sum.group.size() == 1 {
                 continue;
             }
             all.clear();
-            for gradient in gradients(network, lowest, spread) {
+            for gradient in gradients(network, lowest, replicated) {
                 match gradient.len() > FUSION_LIMIT {
                     true => group_sum.sum(gradient)?,
                     false => all.extend_from_slice(gradient),
@@ -182,7 +182,8 @@ impl Topology {
             }
             group_sum.sum(all)?;
             let mut rest = &all[..];
-            let fused = gradients(network, lowest, spread).filter(|gradient| gradient.len() <= FUSION_LIMIT);
+            let fused =
+                gradients(network, lowest, replicated).filter(|gradient| gradient.len() <= FUSION_LIMIT);
             for gradient in fused {
                 let (own, others) = rest.split_at(gradient.len());
                 gradient.copy_from_slice(own);
@@ -196,7 +197,7 @@ impl Topology {
     pub(crate) fn gather_updates<T: Number>(&self, network: &mut Network<T>, lowest: usize) -> Result<()> {
         let weights = network.layers()[lowest..].iter_mut().flat_map(|layer| layer.weights());
         for weight in weights {
-            let Some(shards) = &weight.shards else { continue };
+            let Some(shards) = &weight.update_shards else { continue };
             let counts = shards.counts(weight.values.len());
             let bytes = bytemuck::cast_slice_mut(&mut weight.values);
             self.comm.collective(|| self.data.group.raw().all_gather_in_place(bytes, &counts, T::DTYPE))?;
@@ -216,10 +217,10 @@ impl Topology {
 fn gradients<T: Number>(
     network: &mut Network<T>,
     lowest: usize,
-    everywhere: bool,
+    replicated: bool,
 ) -> impl Iterator<Item = &mut [T]> {
     let weights = network.layers()[lowest..].iter_mut().flat_map(|layer| layer.weights());
-    let chosen = weights.filter(move |weight| (weight.spread == Spread::Everywhere) == everywhere);
+    let chosen = weights.filter(move |weight| (weight.sharding == WeightSharding::Replicated) == replicated);
     chosen.map(|weight| &mut weight.gradient[..])
 }
 

@@ -50,7 +50,7 @@ fn resolve_rule(rule: &mut Node) -> Result<()> {
         if let Some((other, _)) = entries[..at].iter().find(|(other, _)| *other == name) {
             let received = format!("`{given}` besides `{other}`");
             let expected = format!("one value for `{name}` of a rule");
-            return Err(entries[at].1.place.error("rule", expected, received, "leave one of them out"));
+            return Err(entries[at].1.location.error("rule", expected, received, "leave one of them out"));
         }
         entries[at].0 = name;
     }

@@ -12,24 +12,29 @@ use crate::layers::{
 };
 use crate::models::{Network, Pretraining};
 use crate::number::Number;
-use crate::random::Stream;
+use crate::random::RandomStream;
 use crate::rules::Rule;
-use crate::shape::{Shape, Window};
-use crate::weight::{Spread, Weight};
+use crate::shape::{ConvWindow, Shape};
+use crate::weight::{Weight, WeightSharding};
 
 impl LayerSpec {
     /// The output shape for an input shape, or an error if they do not fit.
     pub fn output(&self, input: Shape) -> Result<Shape> {
         let what = format!("layer `{}`", self.name);
         let wrong = |expected: &str, received: &[usize; 2], advice: String| {
-            self.place.error(&what, expected, format!("{received:?}"), advice)
+            self.location.error(&what, expected, format!("{received:?}"), advice)
         };
-        let fits = |window: &Window| {
+        let fits = |window: &ConvWindow| {
             let outputs = window.outputs(input).ok_or_else(|| {
                 let [rows, columns] = window.kernel;
                 let expected = format!("a window that fits its input of {input}");
                 let received = format!("a kernel of {rows}×{columns} with a padding of {:?}", window.padding);
-                self.place.error(&what, expected, received, "make the kernel smaller, or pool less below it")
+                self.location.error(
+                    &what,
+                    expected,
+                    received,
+                    "make the kernel smaller, or pool less below it",
+                )
             })?;
             if window.padding[0] >= window.kernel[0] || window.padding[1] >= window.kernel[1] {
                 let advice =
@@ -61,7 +66,7 @@ impl LayerSpec {
                 }
                 input
             }
-            LayerKind::Own(own) => own.output(self, input)?,
+            LayerKind::Custom(own) => own.output(self, input)?,
             _ => input,
         })
     }
@@ -93,12 +98,12 @@ impl LayerSpec {
         // For local filters, each position is an output of its own.
         let axes = if matches!(self.kind, LayerKind::Local { .. }) { 3 } else { 1 };
         let (outputs, inputs) = (shape[..axes].iter().product(), shape[axes..].iter().product());
-        let stream = Stream::new(seed, &format!("{}/{name}", self.name));
-        let spread = match self.kind {
-            LayerKind::Convolution { .. } => Spread::Everywhere,
-            _ => Spread::Split,
+        let stream = RandomStream::new(seed, &format!("{}/{name}", self.name));
+        let sharding = match self.kind {
+            LayerKind::Convolution { .. } => WeightSharding::Replicated,
+            _ => WeightSharding::Sharded,
         };
-        Weight::new(name, shape, self.weights.draw(stream, outputs, inputs), self.rule.clone(), spread)
+        Weight::new(name, shape, self.weights.draw(stream, outputs, inputs), self.rule.clone(), sharding)
     }
 
     /// A weight with one element per output map, without weight decay.
@@ -107,10 +112,10 @@ impl LayerSpec {
         name: &'static str,
         size: usize,
         value: f64,
-        spread: Spread,
+        sharding: WeightSharding,
     ) -> Weight<T> {
         let rule = Rule { weight_decay: 0.0, ..self.rule.clone() };
-        Weight::new(name, vec![size], vec![T::of(value); size], rule, spread)
+        Weight::new(name, vec![size], vec![T::of(value); size], rule, sharding)
     }
 
     /// Builds the layer for an input shape, followed by its activation.
@@ -118,13 +123,18 @@ impl LayerSpec {
         let output = self.output(input)?;
         let name = self.name.clone();
         let weight = || self.weight(seed, "weights", input, output);
-        let bias = |spread: Spread| self.bias.map(|value| self.vector("bias", output.maps, value, spread));
+        let bias = |sharding: WeightSharding| {
+            self.bias.map(|value| self.vector("bias", output.maps, value, sharding))
+        };
         let layer: Box<dyn Layer<T>> = match &self.kind {
-            LayerKind::FullyConnected { .. } => {
-                Box::new(FullyConnected::new(name, input, weight(), bias(Spread::Whole)))
-            }
+            LayerKind::FullyConnected { .. } => Box::new(FullyConnected::new(
+                name,
+                input,
+                weight(),
+                bias(WeightSharding::ReplicatedFullGradient),
+            )),
             LayerKind::Convolution { window, .. } => {
-                Box::new(Convolution::new(name, input, *window, weight(), bias(Spread::Everywhere)))
+                Box::new(Convolution::new(name, input, *window, weight(), bias(WeightSharding::Replicated)))
             }
             LayerKind::Local { window, unit_rows, .. } => {
                 Box::new(LocalFilter::new(name, input, *window, weight(), *unit_rows))
@@ -137,10 +147,10 @@ impl LayerSpec {
             LayerKind::Dropout { keep } => Box::new(Dropout::new(name, input, *keep, seed)),
             LayerKind::BatchNorm { kept, epsilon } => {
                 let [scale, shift] = [("scale", 1.0), ("shift", 0.0)]
-                    .map(|(name, value)| self.vector(name, input.maps, value, Spread::Everywhere));
+                    .map(|(name, value)| self.vector(name, input.maps, value, WeightSharding::Replicated));
                 Box::new(BatchNorm::new(name, input, (scale, shift), *kept, *epsilon))
             }
-            LayerKind::Own(own) => own.build(self, input, seed)?,
+            LayerKind::Custom(own) => own.build(self, input, seed)?,
             LayerKind::Activation => {
                 return Ok(vec![Box::new(ActivationLayer::new(name, input, self.activation))]);
             }
@@ -168,7 +178,7 @@ impl Experiment {
     /// Prefixes an error with the location in the file that specifies the data.
     pub(crate) fn locate_data_error(&self, error: Error) -> Error {
         let data = self.resolved.get("data").unwrap_or(&self.resolved);
-        data.get("folder").unwrap_or(data).place.locate(error)
+        data.get("folder").unwrap_or(data).location.locate(error)
     }
 
     /// Checks that every layer fits the output of the previous layer and the memory, and that the last layer fits the
@@ -200,12 +210,12 @@ impl Experiment {
                 ModelKind::Autoencoder => format!("{wanted} outputs, like the input of {input}"),
                 _ => format!("{wanted} outputs, like the data's targets"),
             };
-            return Err(last.place.error(&what, expected, output.to_string(), "change its outputs"));
+            return Err(last.location.error(&what, expected, output.to_string(), "change its outputs"));
         }
         if last.activation == Activation::Softmax && self.cost == Cost::SoftmaxCrossEntropy {
             let what = format!("the last layer `{}`", last.name);
             let expected = "no softmax before the cost softmax_cross_entropy, which applies it itself";
-            return Err(last.place.error(&what, expected, "activation: softmax", "remove the activation"));
+            return Err(last.location.error(&what, expected, "activation: softmax", "remove the activation"));
         }
         Ok(shapes)
     }
@@ -238,7 +248,7 @@ impl Experiment {
             {
                 let what = format!("layer `{}`", pair[0].name);
                 let expected = "l2 pooling right after the local filters of a sparse autoencoder";
-                return Err(pair[0].place.error(&what, expected, format!("`{}`", pair[1].name), "add it"));
+                return Err(pair[0].location.error(&what, expected, format!("`{}`", pair[1].name), "add it"));
             }
         }
         let mut shape = input;
@@ -253,16 +263,21 @@ impl Experiment {
             pretraining.filters.push(place);
             if !tied_weights {
                 let decoder: Weight<T> = spec.weight(self.seed, "decoder", input, output);
-                let cut = network.layers()[place].weights()[0].cut.clone();
-                pretraining.decoders.push(match cut {
-                    Some(cut) => decoder.part(cut),
+                let shard = network.layers()[place].weights()[0].shard.clone();
+                pretraining.decoders.push(match shard {
+                    Some(shard) => decoder.part(shard),
                     None => decoder,
                 });
             }
         }
         if pretraining.filters.is_empty() {
             let expected = "groups that begin with a `local` layer";
-            return Err(self.layers[0].place.error("sparse_autoencoder", expected, "none", "use a network"));
+            return Err(self.layers[0].location.error(
+                "sparse_autoencoder",
+                expected,
+                "none",
+                "use a network",
+            ));
         }
         Ok(Some(pretraining))
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use unisono::{Error, Result};
 
-use super::node::{Node, Place, Value};
+use super::node::{Node, SourceLocation, Value};
 use super::{aliases, yaml};
 
 /// Reads a file and its base files.
@@ -18,8 +18,8 @@ fn read_above(path: &Path, above: &mut Vec<PathBuf>) -> Result<Node> {
     let failed = |error| Error::io("read", shown.clone(), error, "give the path of an experiment file");
     let whole = path.canonicalize().map_err(failed)?;
     if above.contains(&whole) {
-        let place = Place { file: shown.into(), line: 0 };
-        return Err(place.error(
+        let location = SourceLocation { file: shown.into(), line: 0 };
+        return Err(location.error(
             "_base_",
             "base files without a cycle",
             "a file that is its own base",
@@ -40,7 +40,7 @@ fn read_above(path: &Path, above: &mut Vec<PathBuf>) -> Result<Node> {
     let mut result: Option<Node> = None;
     for base in bases {
         let Some(name) = base.text() else {
-            return Err(base.place.error(
+            return Err(base.location.error(
                 "_base_",
                 "the name of a file",
                 base.to_string(),
@@ -75,9 +75,9 @@ fn merge(below: Node, above: Node) -> Node {
                     None => entries.push((key, change)),
                 }
             }
-            Node { value: Value::Map(entries), place: above.place, tag: above.tag.or(below.tag) }
+            Node { value: Value::Map(entries), location: above.location, tag: above.tag.or(below.tag) }
         }
-        (_, value) => Node { value, place: above.place, tag: above.tag },
+        (_, value) => Node { value, location: above.location, tag: above.tag },
     }
 }
 
@@ -89,29 +89,30 @@ pub fn change(node: &mut Node, setting: &str) -> Result<()> {
 /// [`change`] with the name that errors use for the override.
 pub fn change_as(node: &mut Node, name: &str, setting: &str) -> Result<()> {
     let file: Arc<str> = name.into();
-    let place = Place { file: file.clone(), line: 0 };
+    let location = SourceLocation { file: file.clone(), line: 0 };
     let Some((path, value)) = setting.split_once('=') else {
-        return Err(place.error("set", "key=value", "no `=`", "write for example --set epochs=3"));
+        return Err(location.error("set", "key=value", "no `=`", "write for example --set epochs=3"));
     };
     let mut value = yaml::parse(&file, value)?;
-    relocate(&mut value, &place);
+    relocate(&mut value, &location);
     let mut at = &mut *node;
     let mut names = path.split('.').peekable();
     let mut is_in_rule = false;
     while let Some(name) = names.next() {
         let name = if is_in_rule { aliases::key(name) } else { name };
         is_in_rule = name == "rule";
-        let missing =
-            |expected: String| place.error("set", expected, format!("`{name}`"), "look at the file's keys");
+        let missing = |expected: String| {
+            location.error("set", expected, format!("`{name}`"), "look at the file's keys")
+        };
         // A single word is shorthand for a map with only a `type`.
         if let Value::Text(word) = &mut at.value {
             let word = Value::Text(std::mem::take(word));
-            at.value = Value::Map(vec![("type".into(), Node::new(word, at.place.clone()))]);
+            at.value = Value::Map(vec![("type".into(), Node::new(word, at.location.clone()))]);
         }
         // Any error in the containing map may be caused by this override.
         let holds_it = path.contains('.') && names.peek().is_none() && matches!(at.value, Value::Map(_));
-        if holds_it && at.place.file != file {
-            at.place = Place { file: format!("{} with {file}", at.place).into(), line: 0 };
+        if holds_it && at.location.file != file {
+            at.location = SourceLocation { file: format!("{} with {file}", at.location).into(), line: 0 };
         }
         at = match &mut at.value {
             Value::List(items) => {
@@ -123,7 +124,7 @@ pub fn change_as(node: &mut Node, name: &str, setting: &str) -> Result<()> {
             Value::Map(entries) => {
                 if !entries.iter().any(|(key, _)| key == name) {
                     let fresh = if names.peek().is_some() { Value::Map(Vec::new()) } else { Value::Null };
-                    entries.push((name.into(), Node::new(fresh, place.clone())));
+                    entries.push((name.into(), Node::new(fresh, location.clone())));
                 }
                 let found = entries.iter_mut().find(|(key, _)| key == name);
                 found.map(|(_, node)| node).expect("it was found or added")
@@ -135,11 +136,11 @@ pub fn change_as(node: &mut Node, name: &str, setting: &str) -> Result<()> {
     aliases::resolve(node)
 }
 
-fn relocate(node: &mut Node, place: &Place) {
-    node.place = place.clone();
+fn relocate(node: &mut Node, location: &SourceLocation) {
+    node.location = location.clone();
     match &mut node.value {
-        Value::List(items) => items.iter_mut().for_each(|item| relocate(item, place)),
-        Value::Map(entries) => entries.iter_mut().for_each(|(_, item)| relocate(item, place)),
+        Value::List(items) => items.iter_mut().for_each(|item| relocate(item, location)),
+        Value::Map(entries) => entries.iter_mut().for_each(|(_, item)| relocate(item, location)),
         _ => {}
     }
 }

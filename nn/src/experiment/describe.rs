@@ -104,7 +104,7 @@ impl Key<'_> {
 pub(super) fn complete(node: &Node, object: &'static MapSchema) -> Result<Node> {
     let Value::Map(entries) = &node.value else {
         let expected = format!("a map: {}", object.about);
-        return Err(node.place.error("read", expected, node.to_string(), "write `key: value` lines"));
+        return Err(node.location.error("read", expected, node.to_string(), "write `key: value` lines"));
     };
     let what = if object.name.is_empty() { "experiment" } else { object.name };
     for (key, value) in entries {
@@ -113,10 +113,10 @@ pub(super) fn complete(node: &Node, object: &'static MapSchema) -> Result<Node> 
             let names: Vec<&str> = object.all_fields().map(|field| field.name).collect();
             let otherwise = format!("its keys are {}", names.join(", "));
             let advice = advice(key, names, &otherwise);
-            return Err(value.place.error(what, "a known key", format!("`{key}`"), advice));
+            return Err(value.location.error(what, "a known key", format!("`{key}`"), advice));
         }
     }
-    let mut result = Node { value: Value::Map(Vec::new()), place: node.place.clone(), tag: None };
+    let mut result = Node { value: Value::Map(Vec::new()), location: node.location.clone(), tag: None };
     if let Some(name) = node.get("type") {
         result.set("type", name.clone());
     }
@@ -126,11 +126,11 @@ pub(super) fn complete(node: &Node, object: &'static MapSchema) -> Result<Node> 
             (Some(value), _) => complete_value(value, &field.kind, key)?,
             (None, Presence::Required) => {
                 let expected = format!("a key `{}`: {}", field.name, field.about);
-                return Err(node.place.error(what, expected, "none", "add it"));
+                return Err(node.location.error(what, expected, "none", "add it"));
             }
             (None, Presence::Optional) => continue,
             (None, Presence::Default(word)) => {
-                complete_value(&Node::new(scalar(word), node.place.clone()), &field.kind, key)?
+                complete_value(&Node::new(scalar(word), node.location.clone()), &field.kind, key)?
             }
         };
         result.set(field.name, value);
@@ -139,8 +139,9 @@ pub(super) fn complete(node: &Node, object: &'static MapSchema) -> Result<Node> 
 }
 
 fn complete_value(node: &Node, kind: &'static ValueType, key: Key<'_>) -> Result<Node> {
-    let rejected =
-        |expected: &str, advice: &str| Err(node.place.error(&key.what(), expected, node.to_string(), advice));
+    let rejected = |expected: &str, advice: &str| {
+        Err(node.location.error(&key.what(), expected, node.to_string(), advice))
+    };
     let wrong = |expected: &str| rejected(expected, &key.advice());
     let whole =
         |node: &Node, least: i64| node.whole().is_some_and(|number| (least..=MAX_WHOLE).contains(&number));
@@ -159,13 +160,13 @@ fn complete_value(node: &Node, kind: &'static ValueType, key: Key<'_>) -> Result
         ValueType::Text if node.text().is_none() => rejected("text", "put it in quotes if that is intended"),
         ValueType::Pair(least) => match node.items() {
             _ if whole(node, *least) => {
-                Ok(Node::new(Value::List(vec![node.clone(), node.clone()]), node.place.clone()))
+                Ok(Node::new(Value::List(vec![node.clone(), node.clone()]), node.location.clone()))
             }
             [one, other] if whole(one, *least) && whole(other, *least) => Ok(node.clone()),
             _ => wrong(&format!("an integer from {least} to {MAX_WHOLE}, or two: [rows, columns]")),
         },
         ValueType::Sizes => match node.items() {
-            _ if whole(node, 1) => Ok(Node::new(Value::List(vec![node.clone()]), node.place.clone())),
+            _ if whole(node, 1) => Ok(Node::new(Value::List(vec![node.clone()]), node.location.clone())),
             [size] if whole(size, 1) => Ok(node.clone()),
             sizes @ [_, _, _] if sizes.iter().all(|size| whole(size, 1)) => Ok(node.clone()),
             _ => wrong("a size, or [maps, rows, columns]"),
@@ -184,7 +185,7 @@ fn complete_value(node: &Node, kind: &'static ValueType, key: Key<'_>) -> Result
             Value::List(items) => {
                 let items =
                     items.iter().map(|item| complete_value(item, kind, key)).collect::<Result<_>>()?;
-                Ok(Node::new(Value::List(items), node.place.clone()))
+                Ok(Node::new(Value::List(items), node.location.clone()))
             }
             _ => rejected("a list", "write `- …` lines"),
         },
@@ -227,7 +228,7 @@ fn one_of(node: &Node, objects: &'static [&'static MapSchema], what: &str) -> Re
     let only_type;
     let node = match node.text() {
         Some(_) => {
-            only_type = Node::new(Value::Map(vec![("type".into(), node.clone())]), node.place.clone());
+            only_type = Node::new(Value::Map(vec![("type".into(), node.clone())]), node.location.clone());
             &only_type
         }
         None => node,
@@ -235,14 +236,14 @@ fn one_of(node: &Node, objects: &'static [&'static MapSchema], what: &str) -> Re
     let list = names().collect::<Vec<_>>().join(", ");
     let Some(word) = node.get("type") else {
         let expected = format!("a map with a `type`: {list}");
-        return Err(node.place.error(what, expected, node.to_string(), "add its `type`"));
+        return Err(node.location.error(what, expected, node.to_string(), "add its `type`"));
     };
     let text = word.text().unwrap_or_default();
     match objects.iter().find(|object| object.name == text) {
         Some(object) => complete(node, object),
         None => {
             let advice = suggestion(text, &names().collect::<Vec<_>>());
-            Err(word.place.error(what, format!("a `type` of {list}"), word.to_string(), advice))
+            Err(word.location.error(what, format!("a `type` of {list}"), word.to_string(), advice))
         }
     }
 }

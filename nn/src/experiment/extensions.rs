@@ -31,7 +31,7 @@ pub struct LayerPlan<'a> {
 /// Builds user-defined layers. Files refer to it as `{type: own, kind: NAME, settings: {…}}`.
 ///
 /// The two `build` methods usually call one generic function with each number type.
-pub trait LayerMaker: Send + Sync {
+pub trait LayerFactory: Send + Sync {
     /// The output shape, or an error if the settings or the input do not fit.
     fn output(&self, plan: &LayerPlan<'_>) -> Result<Shape>;
     /// The layer in single precision.
@@ -40,7 +40,7 @@ pub trait LayerMaker: Send + Sync {
     fn build_double(&self, plan: &LayerPlan<'_>) -> Result<Box<dyn Layer<f64>>>;
 }
 
-type DataMaker = dyn Fn(&Node, u64) -> Result<DataSet> + Send + Sync;
+type DataFactory = dyn Fn(&Node, u64) -> Result<DataSet> + Send + Sync;
 
 /// The data sets and layers that a program adds to those of this crate.
 ///
@@ -63,33 +63,33 @@ type DataMaker = dyn Fn(&Node, u64) -> Result<DataSet> + Send + Sync;
 /// ```
 #[derive(Clone, Default)]
 pub struct Extensions {
-    data: BTreeMap<String, Arc<DataMaker>>,
-    layers: BTreeMap<String, Arc<dyn LayerMaker>>,
+    data: BTreeMap<String, Arc<DataFactory>>,
+    layers: BTreeMap<String, Arc<dyn LayerFactory>>,
 }
 
 impl Extensions {
-    /// Adds a data set, which `maker` creates from its `settings` in the file and the seed.
+    /// Adds a data set, which `factory` creates from its `settings` in the file and the seed.
     pub fn add_data(
         &mut self,
         name: &str,
-        maker: impl Fn(&Node, u64) -> Result<DataSet> + Send + Sync + 'static,
+        factory: impl Fn(&Node, u64) -> Result<DataSet> + Send + Sync + 'static,
     ) {
-        self.data.insert(name.into(), Arc::new(maker));
+        self.data.insert(name.into(), Arc::new(factory));
     }
 
     /// Adds a layer.
-    pub fn add_layer(&mut self, name: &str, maker: impl LayerMaker + 'static) {
-        self.layers.insert(name.into(), Arc::new(maker));
+    pub fn add_layer(&mut self, name: &str, factory: impl LayerFactory + 'static) {
+        self.layers.insert(name.into(), Arc::new(factory));
     }
 
-    pub(super) fn data(&self, node: &Node) -> Result<OwnData> {
-        let (name, maker) = find(&self.data, node, "data set")?;
-        Ok(OwnData { name, settings: settings(node), maker })
+    pub(super) fn data(&self, node: &Node) -> Result<CustomData> {
+        let (name, factory) = find(&self.data, node, "data set")?;
+        Ok(CustomData { name, settings: settings(node), factory })
     }
 
-    pub(super) fn layer(&self, node: &Node) -> Result<OwnLayer> {
-        let (name, maker) = find(&self.layers, node, "layer")?;
-        Ok(OwnLayer { name, settings: settings(node), maker })
+    pub(super) fn layer(&self, node: &Node) -> Result<CustomLayer> {
+        let (name, factory) = find(&self.layers, node, "layer")?;
+        Ok(CustomLayer { name, settings: settings(node), factory })
     }
 }
 
@@ -106,52 +106,56 @@ impl PartialEq for Extensions {
     }
 }
 
-fn find<M: ?Sized>(makers: &BTreeMap<String, Arc<M>>, node: &Node, what: &str) -> Result<(String, Arc<M>)> {
+fn find<M: ?Sized>(
+    factories: &BTreeMap<String, Arc<M>>,
+    node: &Node,
+    what: &str,
+) -> Result<(String, Arc<M>)> {
     let kind = node.get("kind");
     let name = kind.and_then(Node::text).unwrap_or_default();
-    let Some(maker) = makers.get(name) else {
-        let place = &kind.unwrap_or(node).place;
-        let names: Vec<&str> = makers.keys().map(String::as_str).collect();
+    let Some(factory) = factories.get(name) else {
+        let location = &kind.unwrap_or(node).location;
+        let names: Vec<&str> = factories.keys().map(String::as_str).collect();
         let expected = match names.is_empty() {
             true => format!("a {what} that this program added"),
             false => format!("a {what} that this program added: {}", names.join(", ")),
         };
         let advice = advice(name, names, "add it to the program's `Extensions`");
-        return Err(place.error("own", expected, format!("`{name}`"), advice));
+        return Err(location.error("own", expected, format!("`{name}`"), advice));
     };
-    Ok((name.into(), maker.clone()))
+    Ok((name.into(), factory.clone()))
 }
 
 fn settings(node: &Node) -> Node {
-    let empty = || Node::new(super::node::Value::Map(Vec::new()), node.place.clone());
+    let empty = || Node::new(super::node::Value::Map(Vec::new()), node.location.clone());
     node.get("settings").cloned().unwrap_or_else(empty)
 }
 
 /// A data set that a program added.
 #[derive(Clone)]
-pub struct OwnData {
+pub struct CustomData {
     name: String,
     settings: Node,
-    maker: Arc<DataMaker>,
+    factory: Arc<DataFactory>,
 }
 
-impl OwnData {
+impl CustomData {
     pub(crate) fn load(&self, seed: u64) -> Result<DataSet> {
-        (self.maker)(&self.settings, seed)
+        (self.factory)(&self.settings, seed)
     }
 }
 
 /// A layer that a program added.
 #[derive(Clone)]
-pub struct OwnLayer {
+pub struct CustomLayer {
     name: String,
     settings: Node,
-    maker: Arc<dyn LayerMaker>,
+    factory: Arc<dyn LayerFactory>,
 }
 
-impl OwnLayer {
+impl CustomLayer {
     pub(super) fn output(&self, spec: &LayerSpec, input: Shape) -> Result<Shape> {
-        self.maker.output(&LayerPlan { spec, settings: &self.settings, input, seed: 0 })
+        self.factory.output(&LayerPlan { spec, settings: &self.settings, input, seed: 0 })
     }
 
     pub(super) fn build<T: Number>(
@@ -162,8 +166,8 @@ impl OwnLayer {
     ) -> Result<Box<dyn Layer<T>>> {
         let plan = LayerPlan { spec, settings: &self.settings, input, seed };
         let made: Box<dyn Any> = match T::NAME {
-            "f32" => Box::new(self.maker.build_single(&plan)?),
-            _ => Box::new(self.maker.build_double(&plan)?),
+            "f32" => Box::new(self.factory.build_single(&plan)?),
+            _ => Box::new(self.factory.build_double(&plan)?),
         };
         // The types are identical at run time, but the compiler cannot know that.
         let layer = made.downcast::<Box<dyn Layer<T>>>();
@@ -189,5 +193,5 @@ macro_rules! shown_and_compared_by_name {
     };
 }
 
-shown_and_compared_by_name!(OwnData);
-shown_and_compared_by_name!(OwnLayer);
+shown_and_compared_by_name!(CustomData);
+shown_and_compared_by_name!(CustomLayer);

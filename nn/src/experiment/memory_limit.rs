@@ -83,7 +83,7 @@ impl Experiment {
         let what = format!("layer `{}` and the others", layer.name);
         let numbers = "weights and the outputs of a batch";
         let advice = "make the batch or this layer smaller, or spread the run over more machines";
-        memory::check_fits(&what, numbers, bytes, advice).map_err(|error| layer.place.locate(error))
+        memory::check_fits(&what, numbers, bytes, advice).map_err(|error| layer.location.locate(error))
     }
 }
 
@@ -99,7 +99,7 @@ pub(super) fn check_layer_memory(
     let bytes = weights.saturating_add(output.size() / parts).saturating_mul(experiment.bytes_per_number());
     let advice = "make the layer smaller, or pool more below it";
     let fits = memory::check_fits(&format!("layer `{}`", layer.name), "weights and outputs", bytes, advice);
-    fits.map_err(|error| layer.place.locate(error))
+    fits.map_err(|error| layer.location.locate(error))
 }
 
 fn product(shape: &[usize]) -> usize {

@@ -18,9 +18,9 @@ mod tests;
 mod yaml;
 
 pub(crate) use compose::read as read_tree;
-pub use extensions::{Extensions, LayerMaker, LayerPlan, OwnData, OwnLayer};
+pub use extensions::{CustomData, CustomLayer, Extensions, LayerFactory, LayerPlan};
 pub(crate) use memory_limit::RankShare;
-pub use node::{Node, Place, Value as NodeValue};
+pub use node::{Node, SourceLocation, Value as NodeValue};
 pub use reference::reference;
 pub use schema::schema;
 pub use spec::{Experiment, LayerKind, LayerSpec, ModelKind, Precision};

@@ -7,14 +7,14 @@ use unisono::Error;
 
 /// A source location: a line of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct SourceLocation {
     /// The file, or another source of settings.
     pub file: Arc<str>,
     /// The line number, starting at 1; 0 if the source has no lines.
     pub line: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             0 => write!(f, "{}", self.file),
@@ -23,7 +23,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl Place {
+impl SourceLocation {
     /// A usage error at this location.
     pub fn error(
         &self,
@@ -71,15 +71,15 @@ pub struct Node {
     /// The value.
     pub value: Value,
     /// Its location.
-    pub place: Place,
+    pub location: SourceLocation,
     /// The tag in front of it, with its exclamation mark.
     pub tag: Option<String>,
 }
 
 impl Node {
     /// A value without a tag.
-    pub fn new(value: Value, place: Place) -> Node {
-        Node { value, place, tag: None }
+    pub fn new(value: Value, location: SourceLocation) -> Node {
+        Node { value, location, tag: None }
     }
 
     /// The value of a key, if this is a map that contains it.

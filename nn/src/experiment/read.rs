@@ -11,13 +11,13 @@ use crate::data::{Arrays, Source};
 use crate::initial::Initial;
 use crate::layers::{Activation, Pool};
 use crate::rules::{Rule, Schedule};
-use crate::shape::{Shape, Window};
+use crate::shape::{ConvWindow, Shape};
 
 /// The value of a key that `complete` has checked and filled in. Its absence is an error of the reader, which asks for a key
 /// that the format does not have.
 fn filled<'a, R>(node: &'a Node, key: &str, value: impl FnOnce(&'a Node) -> Option<R>) -> Result<R> {
     node.get(key).and_then(value).ok_or_else(|| {
-        let received = format!("{}: the format has no such value under the key `{key}`", node.place);
+        let received = format!("{}: the format has no such value under the key `{key}`", node.location);
         Error::internal("read an experiment", received)
     })
 }
@@ -44,7 +44,7 @@ fn kind(node: &Node) -> Result<&str> {
 
 /// The error for a name that the format accepts but no code handles.
 pub(super) fn unhandled(node: &Node, what: &str, name: &str) -> Error {
-    Error::internal("read an experiment", format!("{}: the {what} `{name}` is not handled", node.place))
+    Error::internal("read an experiment", format!("{}: the {what} `{name}` is not handled", node.location))
 }
 
 pub(super) fn pair(node: &Node, key: &str) -> Result<[usize; 2]> {
@@ -55,10 +55,10 @@ pub(super) fn pair(node: &Node, key: &str) -> Result<[usize; 2]> {
 }
 
 /// The window of a layer; without a stride, it moves by its own size.
-pub(super) fn window(layer: &Node) -> Result<Window> {
+pub(super) fn window(layer: &Node) -> Result<ConvWindow> {
     let kernel = pair(layer, "kernel")?;
     let stride = if layer.get("stride").is_some() { pair(layer, "stride")? } else { kernel };
-    Ok(Window { kernel, stride, padding: pair(layer, "padding")? })
+    Ok(ConvWindow { kernel, stride, padding: pair(layer, "padding")? })
 }
 
 /// The activation of a layer.
@@ -120,7 +120,7 @@ fn below_one(node: &Node, key: &str) -> Result<()> {
     if node.number().is_some_and(|value| value >= 1.0) {
         let advice = format!("write, for example, `{key}: 0.9`");
         let expected = "a number of at least 0 and below 1";
-        return Err(node.place.error(&format!("`{key}`"), expected, node.to_string(), advice));
+        return Err(node.location.error(&format!("`{key}`"), expected, node.to_string(), advice));
     }
     let mut ends = ["initial", "saturated"].iter().filter_map(|key| Some((node.get(key)?, *key)));
     ends.try_for_each(|(end, key)| below_one(end, key))
@@ -144,7 +144,7 @@ pub(super) fn rule(node: &Node) -> Result<Rule> {
         match momentum == Schedule::Constant(0.0) {
             true if is_nesterov => {
                 let advice = "write, for example, `momentum: 0.9`";
-                return Err(node.place.error("sgd", "a `momentum` with `nesterov`", "none", advice));
+                return Err(node.location.error("sgd", "a `momentum` with `nesterov`", "none", advice));
             }
             true => {}
             false => updater = if is_nesterov { "nesterov" } else { "momentum" },
@@ -170,7 +170,7 @@ pub(super) fn initial(node: &Node) -> Result<Initial> {
             if low > high {
                 let (what, received) = ("`low` of uniform", low.to_string());
                 let advice = format!("write, for example, `low: {high}` and `high: {low}`");
-                return Err(node.place.error(what, format!("at most `high`, {high}"), received, advice));
+                return Err(node.location.error(what, format!("at most `high`, {high}"), received, advice));
             }
             Initial::Uniform { low, high }
         }
@@ -203,7 +203,7 @@ pub(super) fn source(data: &Node, extensions: &Extensions) -> Result<Source> {
             let (folder, download) = (data.get("folder").map(path), download()?);
             if folder.is_none() && !download {
                 let expected = "a key `folder`: where the binary batches are, or `download: true`";
-                return Err(data.place.error("cifar10", expected, "neither", "add one of them"));
+                return Err(data.location.error("cifar10", expected, "neither", "add one of them"));
             }
             Source::Cifar10 { folder, download }
         }
@@ -215,7 +215,7 @@ pub(super) fn source(data: &Node, extensions: &Extensions) -> Result<Source> {
             classes: whole(data, "classes")?,
         },
         "toy_images" => Source::ToyImages,
-        "own" => Source::Own(extensions.data(data)?),
+        "own" => Source::Custom(extensions.data(data)?),
         "images" => Source::Images { folder: needed("folder")? },
         "arrays" => Source::Arrays(Arrays {
             inputs: needed("inputs")?,

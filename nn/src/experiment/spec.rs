@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use unisono::Result;
 
 use super::describe::complete;
-use super::extensions::{Extensions, OwnLayer};
+use super::extensions::{CustomLayer, Extensions};
 use super::format::EXPERIMENT;
-use super::node::{Node, Place};
+use super::node::{Node, SourceLocation};
 use super::read::{
     cost, flag, function, initial, number, pair, pool, rule, source, unhandled, whole, window, word,
 };
@@ -18,7 +18,7 @@ use crate::initial::Initial;
 use crate::layers::{Activation, Pool};
 use crate::models::{Phase, Phases};
 use crate::rules::Rule;
-use crate::shape::Window;
+use crate::shape::ConvWindow;
 
 /// Single or double precision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,14 +42,14 @@ pub enum LayerKind {
         /// Output maps.
         maps: usize,
         /// The window.
-        window: Window,
+        window: ConvWindow,
     },
     /// Separate filters at every position.
     Local {
         /// Output maps.
         maps: usize,
         /// The window.
-        window: Window,
+        window: ConvWindow,
         /// Whether filters are normalised to length one.
         unit_rows: bool,
     },
@@ -58,7 +58,7 @@ pub enum LayerKind {
         /// The pooling function.
         pool: Pool,
         /// The window.
-        window: Window,
+        window: ConvWindow,
     },
     /// Local contrast normalisation.
     Contrast {
@@ -89,7 +89,7 @@ pub enum LayerKind {
     /// An activation function without a layer.
     Activation,
     /// A layer that the program added.
-    Own(OwnLayer),
+    Custom(CustomLayer),
 }
 
 /// The specification of a layer.
@@ -98,7 +98,7 @@ pub struct LayerSpec {
     /// The layer's name.
     pub name: String,
     /// Its location in the file.
-    pub place: Place,
+    pub location: SourceLocation,
     /// Its kind.
     pub kind: LayerKind,
     /// The activation function after it.
@@ -199,7 +199,7 @@ pub(super) fn path(node: &Node) -> PathBuf {
     if let (Some(rest), Some(home)) = (text.strip_prefix("~/"), std::env::var_os("HOME")) {
         return Path::new(&home).join(rest);
     }
-    match (node.place.line, Path::new(&*node.place.file).parent()) {
+    match (node.location.line, Path::new(&*node.location.file).parent()) {
         (1.., Some(folder)) => folder.join(text),
         _ => text.into(),
     }
@@ -214,8 +214,8 @@ fn anchor(map: &mut Node, key: &str) {
     if let Some(whole) =
         std::path::absolute(path(node)).ok().and_then(|whole| whole.to_str().map(String::from))
     {
-        let place = node.place.clone();
-        map.set(key, Node::new(super::node::Value::Text(whole), place));
+        let location = node.location.clone();
+        map.set(key, Node::new(super::node::Value::Text(whole), location));
     }
 }
 
@@ -291,12 +291,12 @@ impl Experiment {
     fn from_node(node: &Node, extensions: &Extensions) -> Result<Experiment> {
         let mut resolved = complete(node, &EXPERIMENT)?;
         if resolved.get("name").is_none() {
-            let file = Path::new(&*node.place.file).file_stem().unwrap_or_default().to_string_lossy();
+            let file = Path::new(&*node.location.file).file_stem().unwrap_or_default().to_string_lossy();
             let words: Vec<&str> =
                 file.split(|letter| !may_name(letter)).filter(|word| !word.is_empty()).collect();
             let name = if words.is_empty() { "experiment".into() } else { words.join("_") };
             let name = super::node::Value::Text(name);
-            resolved.set("name", Node::new(name, node.place.clone()));
+            resolved.set("name", Node::new(name, node.location.clone()));
         }
         if let Some(mut data) = resolved.get("data").cloned() {
             let paths = ["folder", "inputs", "targets", "test_inputs", "test_targets"];
@@ -312,12 +312,12 @@ impl Experiment {
         if !(sample > 0.0 && sample <= 100.0) {
             let expected = "a percentage above 0 and up to 100";
             let advice = "write, for example, `sample: 10` for a tenth of the samples";
-            return Err(data.place.error("`sample` of the data", expected, sample.to_string(), advice));
+            return Err(data.location.error("`sample` of the data", expected, sample.to_string(), advice));
         }
         let name = key("name").text().unwrap_or_default().to_string();
         if ["", ".", ".."].contains(&name.as_str()) || !name.chars().all(may_name) {
             let expected = "the name of a folder, of letters, digits, `-`, `_` and `.`";
-            return Err(key("name").place.error("`name`", expected, format!("`{name}`"), "rename it"));
+            return Err(key("name").location.error("`name`", expected, format!("`{name}`"), "rename it"));
         }
         let layers = model.get("layers").expect("complete() filled it in");
         let specs = layers
@@ -327,12 +327,12 @@ impl Experiment {
             .map(|(index, layer)| layer_spec(node, layer, index, extensions));
         let specs: Vec<LayerSpec> = specs.collect::<Result<_>>()?;
         if specs.is_empty() {
-            return Err(layers.place.error("`layers`", "at least one layer", "none", "add one"));
+            return Err(layers.location.error("`layers`", "at least one layer", "none", "add one"));
         }
         for (index, spec) in specs.iter().enumerate() {
             if specs[..index].iter().any(|other| other.name == spec.name) {
                 let received = format!("`{}` again", spec.name);
-                return Err(spec.place.error("layer", "unique names", received, "rename one of them"));
+                return Err(spec.location.error("layer", "unique names", received, "rename one of them"));
             }
         }
         Ok(Experiment {
@@ -410,7 +410,7 @@ fn layer_spec(experiment: &Node, layer: &Node, index: usize, extensions: &Extens
     // Auxiliary layers are named after their layer with a `.`, weights with a `/`.
     if name.is_empty() || name.contains(['/', '.', ' ', '\n']) {
         let expected = "a name without `/`, `.` and spaces";
-        return Err(layer.place.error("layer", expected, format!("`{name}`"), "rename it"));
+        return Err(layer.location.error("layer", expected, format!("`{name}`"), "rename it"));
     }
     let (whole, number) = (|key: &str| whole(layer, key), |key: &str| number(layer, key));
     let share = |key: &str| match number(key)? {
@@ -418,7 +418,7 @@ fn layer_spec(experiment: &Node, layer: &Node, index: usize, extensions: &Extens
         value => {
             let what = format!("`{key}` of {name}");
             let advice = format!("write, for example, `{key}: 0.5`");
-            Err(layer.place.error(&what, "a number above 0 and up to 1", value.to_string(), advice))
+            Err(layer.location.error(&what, "a number above 0 and up to 1", value.to_string(), advice))
         }
     };
     let kind = match kind {
@@ -436,7 +436,7 @@ fn layer_spec(experiment: &Node, layer: &Node, index: usize, extensions: &Extens
         }
         "dropout" => LayerKind::Dropout { keep: share("keep")? },
         "batch_norm" => LayerKind::BatchNorm { kept: share("kept")?, epsilon: number("epsilon")? },
-        "own" => LayerKind::Own(extensions.layer(layer)?),
+        "own" => LayerKind::Custom(extensions.layer(layer)?),
         "activation" => LayerKind::Activation,
         other => return Err(unhandled(layer, "layer", other)),
     };
@@ -445,7 +445,7 @@ fn layer_spec(experiment: &Node, layer: &Node, index: usize, extensions: &Extens
     let bias = has_bias.then(|| number("first_bias")).transpose()?;
     Ok(LayerSpec {
         name,
-        place: layer.place.clone(),
+        location: layer.location.clone(),
         kind,
         activation: function(layer)?,
         weights: initial(own_or_common("weights"))?,
@@ -457,5 +457,5 @@ fn layer_spec(experiment: &Node, layer: &Node, index: usize, extensions: &Extens
 /// Whether a file contains nothing that prevents bitwise equal results on any number of processes.
 fn is_deterministic_by_default(node: &Node, layers: &[LayerSpec]) -> bool {
     let mode = node.get("distributed").and_then(|node| node.get("type")).and_then(Node::text);
-    mode != Some("table") && !layers.iter().any(|layer| matches!(layer.kind, LayerKind::Own(_)))
+    mode != Some("table") && !layers.iter().any(|layer| matches!(layer.kind, LayerKind::Custom(_)))
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
 use unisono::{Error, Result};
 
-use super::node::{Node, Place, Value};
+use super::node::{Node, SourceLocation, Value};
 
 /// The maximum number of values after expanding aliases: a small file can describe a huge tree.
 const MOST_VALUES: usize = 1_000_000;
@@ -21,8 +21,8 @@ pub fn parse(file: &str, text: &str) -> Result<Node> {
         match event {
             Ok((event, span)) => reader.events.push((event, span)),
             Err(error) => {
-                let place = Place { file, line: error.marker().line() };
-                return Err(place.error(
+                let location = SourceLocation { file, line: error.marker().line() };
+                return Err(location.error(
                     "read",
                     "YAML",
                     error.info(),
@@ -42,8 +42,13 @@ pub fn parse(file: &str, text: &str) -> Result<Node> {
     match documents.len() {
         1 => Ok(documents.remove(0)),
         count => {
-            let place = Place { file, line: 0 };
-            Err(place.error("read", "one YAML document", count.to_string(), "keep one experiment in a file"))
+            let location = SourceLocation { file, line: 0 };
+            Err(location.error(
+                "read",
+                "one YAML document",
+                count.to_string(),
+                "keep one experiment in a file",
+            ))
         }
     }
 }
@@ -62,16 +67,21 @@ impl Reader<'_> {
 
     /// The value that starts with this event, consuming all of its events.
     fn node(&mut self, event: Event<'_>, span: Span, depth: usize) -> Result<Node> {
-        let place = Place { file: self.file.clone(), line: span.start.line() };
+        let location = SourceLocation { file: self.file.clone(), line: span.start.line() };
         let before = self.values;
         self.values += 1;
         if self.values > MOST_VALUES || depth > DEEPEST {
-            return Err(place.error("read", "a file of moderate size", "more values", "check its aliases"));
+            return Err(location.error(
+                "read",
+                "a file of moderate size",
+                "more values",
+                "check its aliases",
+            ));
         }
         let (value, anchor, tag) = match event {
             Event::Alias(anchor) => {
                 let Some((node, size)) = self.anchors.get(&anchor).cloned() else {
-                    return Err(place.error(
+                    return Err(location.error(
                         "read",
                         "an alias of an earlier anchor",
                         "an alias of its own parent",
@@ -95,7 +105,7 @@ impl Reader<'_> {
             }
             other => return Err(Error::internal("read YAML", format!("{other:?} in a document"))),
         };
-        let node = Node { value, place, tag };
+        let node = Node { value, location, tag };
         if anchor > 0 {
             self.anchors.insert(anchor, (node.clone(), self.values - before));
         }
@@ -118,7 +128,7 @@ impl Reader<'_> {
         let (mut below, mut keys) = (Vec::new(), HashSet::new());
         loop {
             let Some((event, span)) = self.events.pop() else { return self.next().map(|_| entries) };
-            let place = Place { file: self.file.clone(), line: span.start.line() };
+            let location = SourceLocation { file: self.file.clone(), line: span.start.line() };
             let key = match event {
                 Event::MappingEnd => {
                     // The map's own entries take precedence, then the first of the merged maps.
@@ -133,7 +143,7 @@ impl Reader<'_> {
                 }
                 Event::Scalar(text, ..) => text.into_owned(),
                 _ => {
-                    return Err(place.error(
+                    return Err(location.error(
                         "read",
                         "a name",
                         "a list or a map as a key",
@@ -142,7 +152,7 @@ impl Reader<'_> {
                 }
             };
             if !keys.insert(key.clone()) {
-                return Err(place.error(
+                return Err(location.error(
                     "read",
                     "each key once",
                     format!("`{key}` again"),
@@ -163,7 +173,7 @@ fn merged(node: Node, below: &mut Vec<(String, Node)>) -> Result<()> {
         Value::List(items) if items.iter().all(|item| matches!(item.value, Value::Map(_))) => {
             below.extend(items.iter().flat_map(|item| item.entries().iter().cloned()));
         }
-        _ => return Err(node.place.error("read", "a map after `<<`", shown, "name the anchor of a map")),
+        _ => return Err(node.location.error("read", "a map after `<<`", shown, "name the anchor of a map")),
     }
     Ok(())
 }
@@ -294,7 +304,7 @@ mod tests {
         assert_eq!(thing.get("c").and_then(Node::number), Some(-0.0005));
         assert_eq!(thing.get("d").and_then(Node::flag), Some(true));
         let list = node.get("e").expect("there is an e");
-        assert_eq!((list.place.line, list.items()[1].text()), (2, Some("1")));
+        assert_eq!((list.location.line, list.items()[1].text()), (2, Some("1")));
         assert_eq!(node.get("j").and_then(|j| j.get("h")).and_then(Node::text), Some("i"));
     }
 
@@ -342,8 +352,8 @@ mod tests {
 
     /// Asserts that texts read back as the items of a list, and short ones as the keys of a map.
     fn reads_back(texts: &[String]) {
-        let place = Place { file: "x".into(), line: 0 };
-        let node = |value: Value| Node::new(value, place.clone());
+        let location = SourceLocation { file: "x".into(), line: 0 };
+        let node = |value: Value| Node::new(value, location.clone());
         let text = |text: &String| node(Value::Text(text.clone()));
         let list = write(&node(Value::List(texts.iter().map(text).collect())));
         let again = parse("x", &list).unwrap_or_else(|error| panic!("{error} near {:?}", texts[0]));
@@ -371,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_files_are_refused_with_their_line() {
+    fn broken_files_are_rejected_with_their_line() {
         for (text, line) in [
             ("a: [1, 2\nb: 3", ""),
             ("a: 1\na: 2", "x.yaml:2"),

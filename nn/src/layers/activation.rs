@@ -2,7 +2,7 @@
 
 use unisono::Result;
 
-use super::{Facts, Layer, Pass, Reach};
+use super::{Layer, LayerInfo, Pass, ReceptiveField};
 use crate::number::Number;
 use crate::shape::Shape;
 use crate::threads;
@@ -84,9 +84,10 @@ fn back<T: Number>(values: &[T], error: &[T], result: &mut [T], derivative: impl
 }
 
 impl<T: Number> Layer<T> for ActivationLayer {
-    fn facts(&self) -> Facts<'_> {
-        let reach = if self.function == Activation::Softmax { Reach::All } else { Reach::Place };
-        Facts { name: &self.name, input: self.shape, output: self.shape, reach }
+    fn info(&self) -> LayerInfo<'_> {
+        let receptive_field =
+            if self.function == Activation::Softmax { ReceptiveField::All } else { ReceptiveField::Point };
+        LayerInfo { name: &self.name, input: self.shape, output: self.shape, receptive_field }
     }
 
     fn activation(&self) -> Option<Activation> {

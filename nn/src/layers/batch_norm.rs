@@ -2,7 +2,7 @@
 
 use unisono::Result;
 
-use super::{Facts, Layer, Pass, Reach};
+use super::{Layer, LayerInfo, Pass, ReceptiveField};
 use crate::exact::{ExactSums, largest};
 use crate::number::Number;
 use crate::shape::Shape;
@@ -103,8 +103,13 @@ impl<T: Number> BatchNorm<T> {
 }
 
 impl<T: Number> Layer<T> for BatchNorm<T> {
-    fn facts(&self) -> Facts<'_> {
-        Facts { name: &self.name, input: self.shape, output: self.shape, reach: Reach::Place }
+    fn info(&self) -> LayerInfo<'_> {
+        LayerInfo {
+            name: &self.name,
+            input: self.shape,
+            output: self.shape,
+            receptive_field: ReceptiveField::Point,
+        }
     }
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) -> Result<()> {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::aligned::Aligned;
 use crate::exact::ExactSums;
 use crate::number::Number;
-use crate::shape::{Shape, Window};
+use crate::shape::{ConvWindow, Shape};
 
 /// The maximum size of a band's columns in bytes: about the size of a level-2 cache.
 const CACHE: usize = 1 << 20;
@@ -21,7 +21,7 @@ const TERMS: usize = 64;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Im2col {
     pub(crate) input: Shape,
-    pub(crate) window: Window,
+    pub(crate) window: ConvWindow,
     pub(crate) outputs: [usize; 2],
     /// The first output row: non-zero for a band of an image.
     first: usize,
@@ -39,14 +39,14 @@ pub(crate) struct ColumnBlock {
 }
 
 impl Im2col {
-    pub(crate) fn new(input: Shape, window: Window) -> Im2col {
+    pub(crate) fn new(input: Shape, window: ConvWindow) -> Im2col {
         let outputs = window.outputs(input).expect("the window fits the input");
         Im2col { input, window, outputs, first: 0, strips: false }
     }
 
     /// With a given number of outputs, some of whose windows may not overlap the input: the first window begins `padding`
     /// before the input.
-    pub(crate) fn with_outputs(input: Shape, window: Window, outputs: [usize; 2]) -> Im2col {
+    pub(crate) fn with_outputs(input: Shape, window: ConvWindow, outputs: [usize; 2]) -> Im2col {
         Im2col { input, window, outputs, first: 0, strips: false }
     }
 
@@ -318,7 +318,7 @@ mod tests {
             (3, 40, [3, 3], [1, 1], [0, 0]),
             (3, 20, [2, 2], [1, 1], [0, 0]),
         ] {
-            let window = Window { kernel, stride, padding };
+            let window = ConvWindow { kernel, stride, padding };
             let input = Shape::new(2, rows, columns);
             let form = Im2col::new(input, window);
             let image: Vec<f64> = (1..=input.size()).map(|value| value as f64).collect();

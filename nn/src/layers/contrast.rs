@@ -2,9 +2,9 @@
 
 use unisono::Result;
 
-use super::{Facts, Layer, Pass, Reach};
+use super::{Layer, LayerInfo, Pass, ReceptiveField};
 use crate::number::Number;
-use crate::shape::{Shape, Window};
+use crate::shape::{ConvWindow, Shape};
 use crate::threads;
 
 /// M = Σ g∗x over all maps, S = x − M, D = √(Σ g∗S²), Y = S / D, where D = 0 is replaced by 1.
@@ -17,7 +17,7 @@ use crate::threads;
 pub struct LocalContrast<T> {
     name: String,
     shape: Shape,
-    window: Window,
+    window: ConvWindow,
     gaussian: Vec<T>,
     padder: Box<dyn Padder<T>>,
     differences: Vec<T>,
@@ -44,7 +44,7 @@ impl<T: Number> LocalContrast<T> {
     /// If a side is even.
     pub fn new(name: impl Into<String>, shape: Shape, kernel: [usize; 2]) -> LocalContrast<T> {
         assert!(kernel.iter().all(|side| side % 2 == 1), "the window has a middle");
-        let window = Window { kernel, stride: [1, 1], padding: [kernel[0] / 2, kernel[1] / 2] };
+        let window = ConvWindow { kernel, stride: [1, 1], padding: [kernel[0] / 2, kernel[1] / 2] };
         LocalContrast {
             name: name.into(),
             shape,
@@ -140,8 +140,13 @@ impl<T: Number> Padder<T> for ZeroPadder {
 }
 
 impl<T: Number> Layer<T> for LocalContrast<T> {
-    fn facts(&self) -> Facts<'_> {
-        Facts { name: &self.name, input: self.shape, output: self.shape, reach: Reach::Window(self.window) }
+    fn info(&self) -> LayerInfo<'_> {
+        LayerInfo {
+            name: &self.name,
+            input: self.shape,
+            output: self.shape,
+            receptive_field: ReceptiveField::Window(self.window),
+        }
     }
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) -> Result<()> {

@@ -5,10 +5,10 @@ use unisono::Result;
 use super::aligned::{Aligned, LINE};
 use super::columns::Im2col;
 use super::transpose::transpose;
-use super::{Facts, Layer, Pass, Reach};
+use super::{Layer, LayerInfo, Pass, ReceptiveField};
 use crate::number::Number;
 use crate::product::{MatrixLayout, OutputMode, accumulates_once, multiply};
-use crate::shape::{Shape, Window};
+use crate::shape::{ConvWindow, Shape};
 use crate::threads;
 use crate::tree::TreeSum;
 use crate::weight::Weight;
@@ -37,7 +37,7 @@ impl<T: Number> Convolution<T> {
     pub fn new(
         name: impl Into<String>,
         input: Shape,
-        window: Window,
+        window: ConvWindow,
         weights: Weight<T>,
         bias: Option<Weight<T>>,
     ) -> Convolution<T> {
@@ -52,7 +52,7 @@ impl<T: Number> Convolution<T> {
     /// Whether the input error is cheaper to compute as a convolution of the output error. The alternative scatters products
     /// where windows overlap.
     pub(crate) fn backprop_is_convolution(&self) -> bool {
-        let Window { kernel, stride, padding } = self.columns.window;
+        let ConvWindow { kernel, stride, padding } = self.columns.window;
         let (input, output) = (self.columns.input, self.output);
         // The cost in multiplications per kernel element: one way gathers errors, the other stores and scatters products.
         let gathered = input.area() * output.maps * (input.maps + MOVE);
@@ -247,12 +247,12 @@ fn convolve<T: Number>(
 }
 
 impl<T: Number> Layer<T> for Convolution<T> {
-    fn facts(&self) -> Facts<'_> {
-        Facts {
+    fn info(&self) -> LayerInfo<'_> {
+        LayerInfo {
             name: &self.name,
             input: self.columns.input,
             output: self.output,
-            reach: Reach::Window(self.columns.window),
+            receptive_field: ReceptiveField::Window(self.columns.window),
         }
     }
 
@@ -276,9 +276,9 @@ impl<T: Number> Layer<T> for Convolution<T> {
             self.input_error_by_scatter(pass.threads, self.columns, error, input_error);
             return Ok(());
         }
-        let Window { kernel, padding, .. } = self.columns.window;
+        let ConvWindow { kernel, padding, .. } = self.columns.window;
         let padding = [kernel[0] - 1 - padding[0], kernel[1] - 1 - padding[1]];
-        let form = Im2col::new(self.output, Window { kernel, stride: [1, 1], padding });
+        let form = Im2col::new(self.output, ConvWindow { kernel, stride: [1, 1], padding });
         self.input_error_by_convolution(pass.threads, form, error, input_error);
         Ok(())
     }

@@ -2,9 +2,9 @@
 
 use unisono::Result;
 
-use super::{Facts, Layer, Pass, Reach};
+use super::{Layer, LayerInfo, Pass, ReceptiveField};
 use crate::number::Number;
-use crate::random::Stream;
+use crate::random::RandomStream;
 use crate::shape::Shape;
 
 /// Keeps each value with probability `keep` and divides it by `keep`, or sets it to zero; outside training it is the
@@ -16,7 +16,7 @@ pub struct Dropout {
     name: String,
     shape: Shape,
     keep: f64,
-    stream: Stream,
+    stream: RandomStream,
     /// For a part of a sample, its indices within the full sample, and the size of the full sample.
     places: Option<(Vec<usize>, usize)>,
 }
@@ -25,7 +25,7 @@ impl Dropout {
     /// Keeps values with this probability.
     pub fn new(name: impl Into<String>, shape: Shape, keep: f64, seed: u64) -> Dropout {
         let name = name.into();
-        let stream = Stream::new(seed, &format!("{name}/dropout"));
+        let stream = RandomStream::new(seed, &format!("{name}/dropout"));
         Dropout { name, shape, keep, stream, places: None }
     }
 
@@ -54,8 +54,13 @@ impl Dropout {
 }
 
 impl<T: Number> Layer<T> for Dropout {
-    fn facts(&self) -> Facts<'_> {
-        Facts { name: &self.name, input: self.shape, output: self.shape, reach: Reach::Place }
+    fn info(&self) -> LayerInfo<'_> {
+        LayerInfo {
+            name: &self.name,
+            input: self.shape,
+            output: self.shape,
+            receptive_field: ReceptiveField::Point,
+        }
     }
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) -> Result<()> {

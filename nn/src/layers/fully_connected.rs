@@ -6,7 +6,7 @@ use unisono::Result;
 use unisono::halo::Partition;
 
 use super::transpose::transpose;
-use super::{Facts, Layer, Pass, Reach};
+use super::{Layer, LayerInfo, Pass, ReceptiveField};
 use crate::number::Number;
 use crate::product::{MatrixLayout, OutputMode, accumulates_once, multiply};
 use crate::shape::Shape;
@@ -186,13 +186,18 @@ fn sum_samples<T: Number>(first: usize, vectors: &[T], total: &mut [T]) {
 }
 
 impl<T: Number> Layer<T> for FullyConnected<T> {
-    fn facts(&self) -> Facts<'_> {
-        Facts { name: &self.name, input: self.input, output: self.output, reach: Reach::All }
+    fn info(&self) -> LayerInfo<'_> {
+        LayerInfo {
+            name: &self.name,
+            input: self.input,
+            output: self.output,
+            receptive_field: ReceptiveField::All,
+        }
     }
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) -> Result<()> {
         let (width, height) = (self.input.size(), self.output.size());
-        if pass.exact && pass.sums.place().1 > 1 {
+        if pass.exact && pass.sums.rank_and_size().1 > 1 {
             let mut tree = TreeSum::new(outputs.len());
             self.multiply_parts(inputs, &mut tree);
             self.store_outputs(&tree.total_over(pass.sums)?, outputs);
@@ -221,7 +226,7 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
         input_error: Option<&mut [T]>,
     ) -> Result<()> {
         let (width, height) = (self.input.size(), self.output.size());
-        match pass.divides_rows() && self.weights.shards.is_none() && width > height {
+        match pass.divides_rows() && self.weights.update_shards.is_none() && width > height {
             true => self.learn_by_columns(pass, inputs, error)?,
             false => self.learn_by_rows(pass, inputs, error)?,
         }

@@ -3,11 +3,11 @@
 use unisono::Result;
 
 use super::columns::Im2col;
-use super::{Facts, Halo, Layer, Pass, Reach, Sums};
+use super::{Halo, Layer, LayerInfo, Pass, ReceptiveField, Sums};
 use crate::exact::{ExactSums, largest};
 use crate::number::Number;
 use crate::product::{MatrixLayout, OutputMode, multiply};
-use crate::shape::{Shape, Window};
+use crate::shape::{ConvWindow, Shape};
 use crate::threads;
 use crate::weight::Weight;
 
@@ -79,7 +79,7 @@ impl<T: Number> LocalFilter<T> {
     pub fn new(
         name: impl Into<String>,
         input: Shape,
-        window: Window,
+        window: ConvWindow,
         weights: Weight<T>,
         unit_rows: bool,
     ) -> LocalFilter<T> {
@@ -211,12 +211,12 @@ impl<T: Number> LocalFilter<T> {
 }
 
 impl<T: Number> Layer<T> for LocalFilter<T> {
-    fn facts(&self) -> Facts<'_> {
-        Facts {
+    fn info(&self) -> LayerInfo<'_> {
+        LayerInfo {
             name: &self.name,
             input: self.columns.input,
             output: self.output,
-            reach: Reach::Window(self.columns.window),
+            receptive_field: ReceptiveField::Window(self.columns.window),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Layers: explicit forward and backward passes over slices. One layer, one file.
 //!
-//! A layer declares its input and output shapes, the window of inputs that an output needs ([`Reach`]), and which of its
-//! weights must be replicated on every rank ([`crate::Spread`]). Reductions over ranks go through [`Sums`]. That is all a
+//! A layer declares its input and output shapes, the window of inputs that an output needs ([`ReceptiveField`]), and which of its
+//! weights must be replicated on every rank ([`crate::WeightSharding`]). Reductions over ranks go through [`Sums`]. That is all a
 //! distributed run needs: it gives each rank the layer of its own part, with the halo in place of the padding.
 
 mod activation;
@@ -39,17 +39,17 @@ use unisono::Result;
 
 use crate::exact::ExactSums;
 use crate::number::Number;
-use crate::shape::{Shape, Window};
+use crate::shape::{ConvWindow, Shape};
 use crate::tree::TreeSum;
 use crate::weight::Weight;
 
 /// The inputs that one output of a layer depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum ReceptiveField {
     /// The input at the same position, possibly in other maps.
-    Place,
+    Point,
     /// A window of rows and columns, in all maps or in the output's own map.
-    Window(Window),
+    Window(ConvWindow),
     /// All inputs.
     All,
 }
@@ -57,12 +57,12 @@ pub enum Reach {
 /// The constant properties of a layer.
 ///
 /// ```
-/// use unisono_nn::{Activation, ActivationLayer, Layer, Reach, Shape};
+/// use unisono_nn::{Activation, ActivationLayer, Layer, ReceptiveField, Shape};
 /// let layer = ActivationLayer::new("relu", Shape::new(1, 4, 4), Activation::Rectified);
-/// assert_eq!(Layer::<f32>::facts(&layer).reach, Reach::Place);
+/// assert_eq!(Layer::<f32>::info(&layer).receptive_field, ReceptiveField::Point);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Facts<'a> {
+pub struct LayerInfo<'a> {
     /// Its name in messages and checkpoints.
     pub name: &'a str,
     /// The shape of an input.
@@ -70,17 +70,17 @@ pub struct Facts<'a> {
     /// The shape of an output.
     pub output: Shape,
     /// The inputs that one output depends on.
-    pub reach: Reach,
+    pub receptive_field: ReceptiveField,
 }
 
 /// Reductions over a group of ranks.
 pub trait Sums<T>: Sync {
     /// This rank's index in the group, and the size of the group.
-    fn place(&self) -> (usize, usize);
+    fn rank_and_size(&self) -> (usize, usize);
     /// Replaces each value by its sum over the ranks.
     fn sum(&self, values: &mut [T]) -> Result<()>;
-    /// [`Sums::sum`] in double precision.
-    fn add(&self, values: &mut [f64]) -> Result<()>;
+    /// [`Sums::sum`] in double precision, whatever the type of the pass.
+    fn sum_f64(&self, values: &mut [f64]) -> Result<()>;
     /// Replaces each value by its maximum over the ranks.
     fn largest(&self, values: &mut [f64]) -> Result<()>;
     /// Concatenates the values of all ranks in rank order, in `all`; `counts` has the number of values of each rank.
@@ -104,10 +104,10 @@ pub trait Halo<T>: Sync {
 
 /// A run of a single process: reductions are the identity.
 #[derive(Debug, Clone, Copy)]
-pub struct Alone;
+pub struct SingleProcess;
 
-impl<T: Number> Sums<T> for Alone {
-    fn place(&self) -> (usize, usize) {
+impl<T: Number> Sums<T> for SingleProcess {
+    fn rank_and_size(&self) -> (usize, usize) {
         (0, 1)
     }
 
@@ -115,7 +115,7 @@ impl<T: Number> Sums<T> for Alone {
         Ok(())
     }
 
-    fn add(&self, _: &mut [f64]) -> Result<()> {
+    fn sum_f64(&self, _: &mut [f64]) -> Result<()> {
         Ok(())
     }
 
@@ -172,9 +172,9 @@ impl<T: Number> Pass<'_, T> {
             step,
             threads: 1,
             exact: false,
-            sums: &Alone,
-            gradients: &Alone,
-            all: &Alone,
+            sums: &SingleProcess,
+            gradients: &SingleProcess,
+            all: &SingleProcess,
             halo: None,
         }
     }
@@ -200,26 +200,26 @@ impl<T: Number> Pass<'_, T> {
 /// One layer of a network. Slices hold the samples of a batch consecutively, each in the order maps, rows, columns.
 pub trait Layer<T: Number>: Send {
     /// The name, the shapes, and the inputs that one output depends on. The next four methods return them individually.
-    fn facts(&self) -> Facts<'_>;
+    fn info(&self) -> LayerInfo<'_>;
 
     /// Its name in messages and checkpoints.
     fn name(&self) -> &str {
-        self.facts().name
+        self.info().name
     }
 
     /// The shape of an input.
     fn input(&self) -> Shape {
-        self.facts().input
+        self.info().input
     }
 
     /// The shape of an output.
     fn output(&self) -> Shape {
-        self.facts().output
+        self.info().output
     }
 
     /// The inputs that one output depends on.
-    fn reach(&self) -> Reach {
-        self.facts().reach
+    fn receptive_field(&self) -> ReceptiveField {
+        self.info().receptive_field
     }
 
     /// Computes the outputs. An error ends the run on all ranks.

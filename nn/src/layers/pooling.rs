@@ -2,14 +2,14 @@
 
 use unisono::Result;
 
-use super::{Facts, Layer, Pass, Reach};
+use super::{Layer, LayerInfo, Pass, ReceptiveField};
 use crate::exact::{ExactSums, largest};
 use crate::number::Number;
-use crate::shape::{Shape, Window};
+use crate::shape::{ConvWindow, Shape};
 use crate::threads;
 
 /// Whether neighbouring windows overlap.
-pub(crate) fn overlaps(window: Window) -> bool {
+pub(crate) fn overlaps(window: ConvWindow) -> bool {
     window.kernel.iter().zip(window.stride).any(|(kernel, stride)| *kernel > stride)
 }
 
@@ -31,7 +31,7 @@ pub struct Pooling {
     kind: Pool,
     input: Shape,
     output: Shape,
-    window: Window,
+    window: ConvWindow,
     /// For max pooling, the index in the map of each output's maximum.
     chosen: Vec<u32>,
 }
@@ -41,7 +41,7 @@ impl Pooling {
     ///
     /// # Panics
     /// If the window does not fit the input, or could cover nothing but padding.
-    pub fn new(name: impl Into<String>, kind: Pool, input: Shape, window: Window) -> Pooling {
+    pub fn new(name: impl Into<String>, kind: Pool, input: Shape, window: ConvWindow) -> Pooling {
         let [rows, columns] = window.outputs(input).expect("the window fits the input");
         assert!(window.padding[0] < window.kernel[0] && window.padding[1] < window.kernel[1]);
         let output = Shape::new(input.maps, rows, columns);
@@ -61,7 +61,7 @@ impl Pooling {
     }
 
     fn largest<T: Number>(&self, map: &[T], output: &mut [T], chosen: &mut [u32]) {
-        if self.window == (Window { kernel: [2, 2], stride: [2, 2], padding: [0, 0] }) {
+        if self.window == (ConvWindow { kernel: [2, 2], stride: [2, 2], padding: [0, 0] }) {
             // NaNs are rare: one scan of the map is cheaper than a check in every comparison.
             return match map.iter().fold(false, |lost, value| lost | value.exceeds(*value)) {
                 false => self.largest_of_four(map, output, chosen, |one, other| one > other),
@@ -181,8 +181,13 @@ impl Pooling {
 }
 
 impl<T: Number> Layer<T> for Pooling {
-    fn facts(&self) -> Facts<'_> {
-        Facts { name: &self.name, input: self.input, output: self.output, reach: Reach::Window(self.window) }
+    fn info(&self) -> LayerInfo<'_> {
+        LayerInfo {
+            name: &self.name,
+            input: self.input,
+            output: self.output,
+            receptive_field: ReceptiveField::Window(self.window),
+        }
     }
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) -> Result<()> {

@@ -26,7 +26,7 @@ pub(super) struct RowSamples<'a, T: Clone> {
 impl<T: Number> Pass<'_, T> {
     /// Whether the ranks divide the rows of a gradient. Otherwise, each computes all rows from its own samples.
     pub(super) fn divides_rows(&self) -> bool {
-        self.exact && self.gradients.place().1 > 1
+        self.exact && self.gradients.rank_and_size().1 > 1
     }
 
     /// The samples for this rank's part of a gradient with `count` rows. Inputs and errors are given with the size of a
@@ -48,7 +48,7 @@ impl<T: Number> Pass<'_, T> {
                 errors: errors.into(),
             });
         }
-        let (rank, ranks) = self.gradients.place();
+        let (rank, ranks) = self.gradients.rank_and_size();
         let batches = self.gradients.gather_whole(&[self.batch as i64])?;
         let counts =
             |size: usize| -> Vec<usize> { batches.iter().map(|samples| *samples as usize * size).collect() };
@@ -76,7 +76,7 @@ impl<T: Number> Pass<'_, T> {
         weight: &mut Weight<T>,
         work: impl FnOnce(&mut [T]),
     ) -> Result<()> {
-        if weight.shards.is_some() {
+        if weight.update_shards.is_some() {
             work(&mut weight.gradient);
             return Ok(());
         }
@@ -95,7 +95,7 @@ impl<T: Number> Pass<'_, T> {
             work(gradient);
             return Ok(());
         }
-        let parts = Partition::balanced(samples.count, self.gradients.place().1);
+        let parts = Partition::balanced(samples.count, self.gradients.rank_and_size().1);
         let width = gradient.len() / samples.count;
         let mut own = vec![T::ZERO; samples.rows.len() * width];
         work(&mut own);

@@ -2,23 +2,23 @@
 
 use super::*;
 use crate::initial::Initial;
-use crate::random::Stream;
+use crate::random::RandomStream;
 use crate::rules::Rule;
-use crate::weight::Spread;
+use crate::weight::WeightSharding;
 
 fn weight(name: &'static str, shape: &[usize], seed: u64) -> Weight<f64> {
     let rule = Rule::sgd(0.1);
     let size = shape.iter().product();
-    let values = Initial::Uniform { low: -1.0, high: 1.0 }.draw(Stream::new(seed, name), 1, size);
-    Weight::new(name, shape.to_vec(), values, rule, Spread::Everywhere)
+    let values = Initial::Uniform { low: -1.0, high: 1.0 }.draw(RandomStream::new(seed, name), 1, size);
+    Weight::new(name, shape.to_vec(), values, rule, WeightSharding::Replicated)
 }
 
 fn values(seed: u64, count: usize) -> Vec<f64> {
-    Initial::Uniform { low: -1.0, high: 1.0 }.draw(Stream::new(seed, "values"), 1, count)
+    Initial::Uniform { low: -1.0, high: 1.0 }.draw(RandomStream::new(seed, "values"), 1, count)
 }
 
-fn window(kernel: [usize; 2], stride: [usize; 2], padding: [usize; 2]) -> Window {
-    Window { kernel, stride, padding }
+fn window(kernel: [usize; 2], stride: [usize; 2], padding: [usize; 2]) -> ConvWindow {
+    ConvWindow { kernel, stride, padding }
 }
 
 /// The cost Σ c·y for fixed c.
@@ -235,7 +235,7 @@ fn convolutions_in_single_precision_equal_those_in_double() {
         let bias = weight("bias", &[maps], 2);
         let single = |weight: &Weight<f64>| {
             let values = weight.values.iter().map(|value| *value as f32).collect();
-            Weight::new(weight.name, weight.shape.clone(), values, weight.rule.clone(), weight.spread)
+            Weight::new(weight.name, weight.shape.clone(), values, weight.rule.clone(), weight.sharding)
         };
         let mut fast = Convolution::new("fast", shape, window, single(&doubles), Some(single(&bias)));
         let mut exact = Convolution::new("exact", shape, window, doubles, Some(bias));

@@ -56,9 +56,9 @@ pub fn check(group: &Group, experiment: &Experiment) -> Result<Vec<Comparison>, 
     let failed = |error| Failure { error, own: group.rank() == 0 };
     let topology = Topology::new(group, experiment).map_err(failed)?;
     if topology.mode == Mode::Table {
-        let place = &experiment.resolved.get("distributed").unwrap_or(&experiment.resolved).place;
+        let location = &experiment.resolved.get("distributed").unwrap_or(&experiment.resolved).location;
         let advice = "check the mode data, or compare complete runs with `unisono compare`";
-        return Err(failed(place.error("check", "the mode data, halo or vector", "table", advice)));
+        return Err(failed(location.error("check", "the mode data, halo or vector", "table", advice)));
     }
     match experiment.precision {
         Precision::Single => check_in::<f32>(experiment, &topology),
@@ -166,8 +166,8 @@ fn compared<T: Number>(
         }
         let weights = single.network.layers()[index].weights();
         for (one, other) in weights.into_iter().zip(many.network.layers()[other].weights()) {
-            let expected = match &other.cut {
-                Some(cut) => cut.take(&one.gradient),
+            let expected = match &other.shard {
+                Some(shard) => shard.take(&one.gradient),
                 None => one.gradient.clone(),
             };
             let own = expected[other.updated()].iter().copied();

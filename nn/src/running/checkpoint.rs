@@ -9,7 +9,7 @@ use super::tensors::{F64Tensor, TensorMap, pack, unpack};
 use super::trainer::Trainer;
 use crate::distributed::{Mode, Topology};
 use crate::number::Number;
-use crate::weight::{Cut, Weight};
+use crate::weight::{Weight, WeightShard};
 
 /// The progress of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,12 +74,12 @@ type NamedTensor<T> = (String, Vec<usize>, Vec<T>);
 /// Gathers a tensor that may be partitioned, on the root. All ranks must call this.
 fn gather_full<T: Number>(
     topology: Option<&Topology>,
-    cut: Option<&Cut>,
+    shard: Option<&WeightShard>,
     (name, shape): (String, &[usize]),
     own: &[T],
 ) -> Result<Option<NamedTensor<T>>> {
-    let values = match (topology, cut) {
-        (Some(topology), Some(cut)) => topology.gather_weight(cut, own, shape.iter().product())?,
+    let values = match (topology, shard) {
+        (Some(topology), Some(shard)) => topology.gather_weight(shard, own, shape.iter().product())?,
         _ => topology.is_none_or(Topology::is_root).then(|| own.to_vec()),
     };
     Ok(values.map(|values| (name, shape.to_vec(), values)))
@@ -90,12 +90,12 @@ fn gather_full<T: Number>(
 /// must call this.
 fn gather_state<T: Number>(
     topology: Option<&Topology>,
-    cut: Option<&Cut>,
+    shard: Option<&WeightShard>,
     (name, shape): (String, &[usize]),
     own: &[T],
 ) -> Result<Vec<NamedTensor<T>>> {
     let Some(topology) = topology.filter(|topology| topology.mode == Mode::Table) else {
-        return Ok(gather_full(topology, cut, (name, shape), own)?.into_iter().collect());
+        return Ok(gather_full(topology, shard, (name, shape), own)?.into_iter().collect());
     };
     let (workers, size, is_root) = (topology.world.group.size(), own.len(), topology.is_root());
     let mut all = vec![T::ZERO; if is_root { workers * size } else { 0 }];
@@ -142,11 +142,11 @@ pub(super) fn pack_checkpoint<T: Number>(
     let topology = trainer.topology.clone();
     let all = topology.as_deref();
     for (name, weight) in named_weights(trainer) {
-        let (cut, shape) = (weight.cut.as_ref(), &weight.shape[..]);
-        tensors.extend(gather_full(all, cut, (name.clone(), shape), &weight.values)?);
+        let (shard, shape) = (weight.shard.as_ref(), &weight.shape[..]);
+        tensors.extend(gather_full(all, shard, (name.clone(), shape), &weight.values)?);
         for (memory, state) in weight.rule.memory().iter().zip(&weight.state) {
             let state = all.map_or(Ok(state.into()), |all| all.gather_shards(weight, state))?;
-            tensors.extend(gather_state(all, cut, (format!("{name}.{memory}"), shape), &state)?);
+            tensors.extend(gather_state(all, shard, (format!("{name}.{memory}"), shape), &state)?);
         }
         updates.insert(name, weight.steps);
     }
@@ -229,9 +229,9 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<C
     let numbers = |name: &str| -> Vec<T> { tensors[name].values.iter().map(|value| T::of(*value)).collect() };
     let state_name = state_name(trainer, &tensors);
     for (name, weight) in named_weights(trainer) {
-        let cut = weight.cut.clone();
-        let numbers = |name: &str| match &cut {
-            Some(cut) => cut.take(&numbers(name)),
+        let shard = weight.shard.clone();
+        let numbers = |name: &str| match &shard {
+            Some(shard) => shard.take(&numbers(name)),
             None => numbers(name),
         };
         weight.values = numbers(&name);

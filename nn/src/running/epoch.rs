@@ -13,7 +13,7 @@ use crate::experiment::Experiment;
 use crate::layers::Activation;
 use crate::models::Phase;
 use crate::number::Number;
-use crate::random::Stream;
+use crate::random::RandomStream;
 
 /// The progress of an epoch, for observers.
 #[derive(Debug, Clone, Copy)]
@@ -84,7 +84,9 @@ impl<T: Number> Trainer<T> {
             return Err(Error::usage("train an epoch", expected, epoch.to_string(), advice));
         };
         let order: Vec<usize> = match self.experiment.shuffle {
-            true => Stream::new(self.experiment.seed, "order").branch(epoch as u64).permutation(train.count),
+            true => {
+                RandomStream::new(self.experiment.seed, "order").branch(epoch as u64).permutation(train.count)
+            }
             false => (0..train.count).collect(),
         };
         let batches = train.count.div_ceil(self.experiment.batch_size);

@@ -5,7 +5,7 @@ use unisono::Result;
 use super::samples::{load_data, must_have_targets};
 use super::trainer::Trainer;
 use crate::experiment::Experiment;
-use crate::random::Stream;
+use crate::random::RandomStream;
 
 /// The difference between the gradient of a weight and its finite differences.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,7 +52,7 @@ pub fn check_gradients(experiment: &Experiment, most: usize) -> Result<Vec<Gradi
     for layer in trainer.network.layers() {
         let name = layer.name().to_string();
         for weight in layer.weights() {
-            let stream = Stream::new(experiment.seed, &format!("{name}/{}", weight.name)).branch(2);
+            let stream = RandomStream::new(experiment.seed, &format!("{name}/{}", weight.name)).branch(2);
             for (index, value) in weight.values.iter_mut().enumerate() {
                 *value += 0.01 * stream.normal(index as u64);
             }
@@ -64,7 +64,7 @@ pub fn check_gradients(experiment: &Experiment, most: usize) -> Result<Vec<Gradi
         let name = layer.name().to_string();
         for (number, weight) in layer.weights().into_iter().enumerate() {
             let name = format!("{name}/{}", weight.name);
-            let chosen = Stream::new(experiment.seed, &name).branch(1).permutation(weight.values.len());
+            let chosen = RandomStream::new(experiment.seed, &name).branch(1).permutation(weight.values.len());
             let chosen = chosen.into_iter().take(most).map(|index| (index, weight.gradient[index]));
             let chosen: Vec<(usize, f64)> = chosen.collect();
             found.push((place, number, name, chosen));

@@ -55,8 +55,8 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<(
     }
     for (name, weight) in named_weights(trainer) {
         if let Some(tensor) = tensors.get(&name) {
-            weight.values = match &weight.cut {
-                Some(cut) => cut.take(&numbers(tensor)),
+            weight.values = match &weight.shard {
+                Some(shard) => shard.take(&numbers(tensor)),
                 None => numbers(tensor),
             };
         }

@@ -6,7 +6,7 @@ use unisono::{Error, Result};
 
 use super::checkpoint;
 use super::files::{CHECKPOINTS, saved};
-use super::samples::{argmax, data_place, load_data};
+use super::samples::{argmax, data_location, load_data};
 use super::trainer::Trainer;
 use crate::experiment::{Experiment, Precision};
 use crate::number::Number;
@@ -55,7 +55,7 @@ fn predict_in<T: Number>(experiment: &Experiment, path: &Path) -> Result<Vec<Pre
     let data = load_data(experiment)?;
     if data.test.count == 0 {
         let (expected, advice) = ("test samples", "add some, for `arrays` with --set data.test_inputs=FILE");
-        return Err(data_place(experiment).error("predict", expected, "none", advice));
+        return Err(data_location(experiment).error("predict", expected, "none", advice));
     }
     let mut trainer: Trainer<T> = Trainer::unchecked(experiment, None, data)?;
     trainer.check_data()?;

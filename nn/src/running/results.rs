@@ -12,7 +12,7 @@ use crate::data::Picture;
 use crate::experiment::{Experiment, ModelKind};
 use crate::layers::Pass;
 use crate::number::Number;
-use crate::random::Stream;
+use crate::random::RandomStream;
 
 /// The number of samples to reconstruct.
 const SHOWN: usize = 10;
@@ -46,7 +46,7 @@ pub(super) fn write<T: Number>(
         let length = typical_length(trainer)?;
         let mut stimuli = Vec::new();
         for spot in &found {
-            let stream = Stream::new(experiment.seed, "stimulus").branch(spot.unit as u64);
+            let stream = RandomStream::new(experiment.seed, "stimulus").branch(spot.unit as u64);
             stimuli.push(stimulus(&mut trainer.network, layers, spot.unit, (length, stream))?);
         }
         if let Some(picture) = sheet(&stimuli, trainer.data().shape, (SHOWN, SCALE), LevelRange::Own) {

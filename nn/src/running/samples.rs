@@ -6,10 +6,10 @@ use unisono::{Error, Result};
 
 use crate::data::{DataSet, Split, Targets};
 use crate::distributed::Topology;
-use crate::experiment::{Experiment, ModelKind, Place};
+use crate::experiment::{Experiment, ModelKind, SourceLocation};
 use crate::layers::Pass;
 use crate::number::Number;
-use crate::random::Stream;
+use crate::random::RandomStream;
 use crate::shape::Shape;
 
 /// The number of misclassified samples; zero if the samples have no classes.
@@ -31,14 +31,14 @@ pub(super) fn argmax<T: Number>(values: &[T]) -> usize {
 pub(super) fn load_data(experiment: &Experiment) -> Result<DataSet> {
     let mut data = experiment.open_data()?;
     if experiment.sample < 100.0 {
-        data.train = data.train.sample(experiment.sample, Stream::new(experiment.seed, "train sample"));
-        data.test = data.test.sample(experiment.sample, Stream::new(experiment.seed, "test sample"));
+        data.train = data.train.sample(experiment.sample, RandomStream::new(experiment.seed, "train sample"));
+        data.test = data.test.sample(experiment.sample, RandomStream::new(experiment.seed, "test sample"));
     }
     if let Some(count) = experiment.test_samples.filter(|count| *count < data.test.count) {
         data.test = data.test.choose(&(0..count).collect::<Vec<_>>());
     }
     if data.train.count == 0 {
-        return Err(data_place(experiment).error("data", "training samples", "none", "increase `sample`"));
+        return Err(data_location(experiment).error("data", "training samples", "none", "increase `sample`"));
     }
     Ok(data)
 }
@@ -62,15 +62,15 @@ pub(super) fn must_have_targets(experiment: &Experiment, data: &DataSet) -> Resu
     ] {
         if split.count > 0 && matches!(split.targets, Targets::Unknown) {
             let expected = format!("a key `{key}`: the targets of its samples");
-            return Err(data_place(experiment).error("data", expected, "none", advice));
+            return Err(data_location(experiment).error("data", expected, "none", advice));
         }
     }
     Ok(())
 }
 
 /// The location in the file that specifies the data.
-pub(super) fn data_place(experiment: &Experiment) -> Place {
-    experiment.resolved.get("data").unwrap_or(&experiment.resolved).place.clone()
+pub(super) fn data_location(experiment: &Experiment) -> SourceLocation {
+    experiment.resolved.get("data").unwrap_or(&experiment.resolved).location.clone()
 }
 
 /// The first samples of a split, with their targets.

@@ -18,7 +18,7 @@ pub(super) fn must_continue(name: &str, old: &str, experiment: &Experiment) -> R
     let (before, after) = (read(name, old)?, read("this run", &experiment.resolved_text())?);
     // An explicit value on the command line is intended; a forgotten one is not.
     let is_explicit =
-        experiment.resolved.get("epochs").is_some_and(|node| node.place.file.starts_with("--set"));
+        experiment.resolved.get("epochs").is_some_and(|node| node.location.file.starts_with("--set"));
     if after.epochs < before.epochs && !is_explicit {
         let [before, after] = [before.epochs, after.epochs];
         let words = [format!("at least `epochs: {before}`, as before"), format!("`epochs: {after}`")];

@@ -82,7 +82,7 @@ pub(super) fn table(spots: &[Spot]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Stream;
+    use crate::random::RandomStream;
 
     /// The definition: over all pairs, with half a point for ties.
     fn naive(responses: &Responses, unit: usize, class: u32) -> Option<f64> {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     fn responses(count: usize, units: usize) -> Responses {
-        let stream = Stream::new(3, "responses");
+        let stream = RandomStream::new(3, "responses");
         // Few levels, so that there are many ties.
         let value = |index: usize| (stream.uniform(index as u64) * 7.0).floor() as f32;
         let classes = (0..count).map(|sample| (stream.branch(1).uniform(sample as u64) * 3.0) as u32);

@@ -5,7 +5,7 @@ use unisono::Result;
 use crate::layers::Pass;
 use crate::models::Network;
 use crate::number::Number;
-use crate::random::Stream;
+use crate::random::RandomStream;
 
 /// The number of optimisation steps.
 const STEPS: usize = 60;
@@ -44,7 +44,7 @@ pub(super) fn stimulus<T: Number>(
     network: &mut Network<T>,
     layers: usize,
     unit: usize,
-    (length, stream): (f64, Stream),
+    (length, stream): (f64, RandomStream),
 ) -> Result<Vec<f64>> {
     let mut input: Vec<T> =
         (0..network.input().size()).map(|index| T::of(stream.normal(index as u64))).collect();
@@ -77,17 +77,17 @@ mod tests {
     use crate::layers::FullyConnected;
     use crate::rules::Rule;
     use crate::shape::Shape;
-    use crate::weight::{Spread, Weight};
+    use crate::weight::{Weight, WeightSharding};
 
     #[test]
     fn a_linear_unit_likes_its_own_weights_best() {
         let weights = vec![0.0, 0.0, 0.0, 3.0, 0.0, -4.0];
         let rule = Rule::sgd(0.0);
-        let weight = Weight::new("weights", vec![2, 3], weights, rule, Spread::Split);
+        let weight = Weight::new("weights", vec![2, 3], weights, rule, WeightSharding::Sharded);
         let layer = FullyConnected::new("linear", Shape::flat(3), weight, None);
         let mut network: Network<f64> = Network::new(vec![Box::new(layer)], Cost::SumOfSquares);
-        let found =
-            stimulus(&mut network, 1, 1, (5.0, Stream::new(0, "start"))).expect("one process has no peers");
+        let found = stimulus(&mut network, 1, 1, (5.0, RandomStream::new(0, "start")))
+            .expect("one process has no peers");
         for (found, expected) in found.iter().zip([3.0, 0.0, -4.0]) {
             assert!((found - expected).abs() < 1e-3, "{found} {expected}");
         }

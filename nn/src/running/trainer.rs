@@ -142,8 +142,8 @@ impl<T: Number> Trainer<T> {
     pub(super) fn load_initial_weights(&mut self) -> Result<()> {
         let Some(path) = self.experiment.initial_weights.clone() else { return Ok(()) };
         let resolved = &self.experiment.resolved;
-        let place = resolved.get("initial_weights").unwrap_or(resolved).place.clone();
-        super::initial_weights::load(self, &path).map_err(|error| place.locate(error))
+        let location = resolved.get("initial_weights").unwrap_or(resolved).location.clone();
+        super::initial_weights::load(self, &path).map_err(|error| location.locate(error))
     }
 
     /// Checks this rank's share of the samples for damage.

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use unisono::{Error, Result};
 use unisono_nn::{
-    Experiment, Extensions, Facts, Layer, LayerMaker, LayerPlan, Number, Pass, Reach, Shape, TrainOptions,
-    train_on,
+    Experiment, Extensions, Layer, LayerFactory, LayerInfo, LayerPlan, Number, Pass, ReceptiveField, Shape,
+    TrainOptions, train_on,
 };
 
 /// The identity; fails on rank 1 in the second batch.
@@ -17,7 +17,7 @@ struct Fragile {
 
 impl Fragile {
     fn check<T: Number>(&self, pass: &Pass<'_, T>, backward: bool) -> Result<()> {
-        if pass.all.place().0 != 1 || pass.step != 1 || backward != self.backward {
+        if pass.all.rank_and_size().0 != 1 || pass.step != 1 || backward != self.backward {
             return Ok(());
         }
         Err(Error::usage("fragile layer", "sound values", "a crack", "replace the layer"))
@@ -25,8 +25,13 @@ impl Fragile {
 }
 
 impl<T: Number> Layer<T> for Fragile {
-    fn facts(&self) -> Facts<'_> {
-        Facts { name: &self.name, input: self.shape, output: self.shape, reach: Reach::Place }
+    fn info(&self) -> LayerInfo<'_> {
+        LayerInfo {
+            name: &self.name,
+            input: self.shape,
+            output: self.shape,
+            receptive_field: ReceptiveField::Point,
+        }
     }
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) -> Result<()> {
@@ -58,7 +63,7 @@ impl FragileMaker {
     }
 }
 
-impl LayerMaker for FragileMaker {
+impl LayerFactory for FragileMaker {
     fn output(&self, plan: &LayerPlan<'_>) -> Result<Shape> {
         Ok(plan.input)
     }

@@ -20,7 +20,7 @@ impl Raw<'_> {
         to: usize,
         tag: u32,
     ) -> Result<Pending<B>> {
-        self.message_slot(Verb::SEND, values.bytes(), dtype, to, tag)?;
+        self.message_key(Verb::SEND, values.bytes(), dtype, to, tag)?;
         let ready = self.marks(values)?;
         let work = move |group: &Group| group.raw().after(ready).send(values, dtype, to, tag);
         Ok(self.group.start_unordered(move |group| work(group).map(|()| owner)))
@@ -35,7 +35,7 @@ impl Raw<'_> {
         from: usize,
         tag: u32,
     ) -> Result<Pending<B>> {
-        self.message_slot(Verb::RECV, values.bytes(), dtype, from, tag)?;
+        self.message_key(Verb::RECV, values.bytes(), dtype, from, tag)?;
         let ready = self.marks(values)?;
         let work = move |group: &Group| group.raw().after(ready).recv(values, dtype, from, tag);
         Ok(self.group.start_unordered(move |group| work(group).map(|()| owner)))

@@ -14,7 +14,7 @@
 //! deadline if it must: the receiver waits only for its own device, and the death of the receiver's process is detected.
 
 use crate::error::{Lost, Result};
-use crate::transport::{Call, CallTime, Incoming, Outgoing, Slot};
+use crate::transport::{Call, CallTime, Incoming, MatchKey, Outgoing};
 use crate::world::Group;
 
 /// The receiver's request: to copy the bytes itself, or to have them staged through the host.
@@ -40,8 +40,8 @@ pub(super) struct Handshake<'a> {
 impl Handshake<'_> {
     /// The sender's side: offers its memory, grants what the receiver requests, and returns the request. After an error the
     /// receiver does not use the offer.
-    pub fn offer(&self, slot: &Slot, answers: &Slot, offer: &[u8]) -> Result<u8> {
-        let asked = self.send(slot, offer).and_then(|()| self.receive_byte(answers));
+    pub fn offer(&self, match_key: &MatchKey, answers: &MatchKey, offer: &[u8]) -> Result<u8> {
+        let asked = self.send(match_key, offer).and_then(|()| self.receive_byte(answers));
         let asked = asked.inspect_err(|_| {
             // The offer may be in flight. If this fails too, the receiver is lost.
             let _ = self.post(answers, WITHDRAWN);
@@ -51,7 +51,7 @@ impl Handshake<'_> {
     }
 
     /// The sender's side, after [`COPY`]: waits until the receiver no longer accesses the memory.
-    pub fn wait_for_copy(&self, answers: &Slot) -> Result<()> {
+    pub fn wait_for_copy(&self, answers: &MatchKey) -> Result<()> {
         let call = Call { time: CallTime::unlimited(), interrupt: None, ..*self.call };
         let unbounded = Handshake { call: &call, ..*self };
         loop {
@@ -67,7 +67,7 @@ impl Handshake<'_> {
     }
 
     /// The receiver's side: requests what was offered; false if the sender has withdrawn it.
-    pub fn request_access(&self, answers: &Slot, request: u8) -> Result<bool> {
+    pub fn request_access(&self, answers: &MatchKey, request: u8) -> Result<bool> {
         self.post(answers, request)?;
         let granted = self.receive_byte(answers);
         let granted = granted.inspect_err(|_| drop(self.post(answers, FAILED)))?;
@@ -75,28 +75,28 @@ impl Handshake<'_> {
     }
 
     /// The receiver's side, after a granted copy: it no longer accesses the sender's memory.
-    pub fn end_copy(&self, answers: &Slot, outcome: Result<()>) -> Result<()> {
+    pub fn end_copy(&self, answers: &MatchKey, outcome: Result<()>) -> Result<()> {
         let posted = self.post(answers, if outcome.is_ok() { COPIED } else { FAILED });
         outcome.and(posted)
     }
 
-    pub fn send(&self, slot: &Slot, bytes: &[u8]) -> Result<()> {
-        self.group.exchange(self.call, slot, vec![Outgoing { to: self.peer, bytes }], Vec::new())
+    pub fn send(&self, match_key: &MatchKey, bytes: &[u8]) -> Result<()> {
+        self.group.exchange(self.call, match_key, vec![Outgoing { to: self.peer, bytes }], Vec::new())
     }
 
-    pub fn receive(&self, slot: &Slot, bytes: &mut [u8]) -> Result<()> {
-        self.group.exchange(self.call, slot, Vec::new(), vec![Incoming { from: self.peer, bytes }])
+    pub fn receive(&self, match_key: &MatchKey, bytes: &mut [u8]) -> Result<()> {
+        self.group.exchange(self.call, match_key, Vec::new(), vec![Incoming { from: self.peer, bytes }])
     }
 
-    /// Sends one byte without waiting, in order with the slot's other messages.
-    fn post(&self, slot: &Slot, byte: u8) -> Result<()> {
+    /// Sends one byte without waiting, in order with the match key's other messages.
+    fn post(&self, match_key: &MatchKey, byte: u8) -> Result<()> {
         let to = self.group.members()[self.peer];
-        self.group.transport().post(self.call, to, slot, vec![byte])
+        self.group.transport().post(self.call, to, match_key, vec![byte])
     }
 
-    fn receive_byte(&self, slot: &Slot) -> Result<u8> {
+    fn receive_byte(&self, match_key: &MatchKey) -> Result<u8> {
         let mut byte = [0];
-        self.receive(slot, &mut byte).map(|()| byte[0])
+        self.receive(match_key, &mut byte).map(|()| byte[0])
     }
 }
 
@@ -109,12 +109,12 @@ mod tests {
     use crate::testing::spawn;
     use crate::transport::{Signature, Verb};
 
-    fn offers() -> Slot {
-        Slot { context: 0, tag: 1, signature: Signature::new(Verb::SEND, 0) }
+    fn offers() -> MatchKey {
+        MatchKey { context: 0, tag: 1, signature: Signature::new(Verb::SEND, 0) }
     }
 
-    fn answers(number: u8) -> Slot {
-        Slot { tag: Slot::TAGS | u32::from(number) << 1, ..offers() }
+    fn answers(number: u8) -> MatchKey {
+        MatchKey { tag: MatchKey::TAGS | u32::from(number) << 1, ..offers() }
     }
 
     fn handshake<R>(group: &Group, limit: Duration, work: impl FnOnce(Handshake) -> Result<R>) -> Result<R> {

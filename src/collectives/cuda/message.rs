@@ -14,7 +14,7 @@ use super::session::facts;
 use crate::cuda::{self, Device, Exported, Mapped, PinnedMemory, Span};
 use crate::error::Result;
 use crate::memory::DType;
-use crate::transport::{Call, Slot, Verb};
+use crate::transport::{Call, MatchKey, Verb};
 
 /// Messages up to this many bytes are staged through the host: that takes one message instead of two.
 const SHORT: usize = 64 << 10;
@@ -40,13 +40,13 @@ impl Raw<'_> {
         to: usize,
         tag: u32,
     ) -> Result<()> {
-        let slot = self.device_slot(Verb::SEND, values, dtype, to, tag)?;
+        let match_key = self.device_key(Verb::SEND, values, dtype, to, tag)?;
         let device = self.device(Verb::SEND, &values, &values)?;
         self.group.message_call(Verb::SEND, |call| {
             self.wait_for_memory(&device, call)?;
             let link = self.link(call, &device, to);
             if values.bytes() <= SHORT {
-                return link.send_through_host(&slot, values);
+                return link.send_through_host(&match_key, values);
             }
             let answer = answer_tag(self.group.rank() < to);
             let exported = cuda::export(&device, &values);
@@ -56,8 +56,8 @@ impl Raw<'_> {
                 exported: exported.unwrap_or_else(|_| Exported::local(&values)),
                 answer: answer.into(),
             };
-            let answers = Slot { tag: answer, ..slot };
-            match link.handshake.offer(&slot, &answers, bytemuck::bytes_of(&offer))? {
+            let answers = MatchKey { tag: answer, ..match_key };
+            match link.handshake.offer(&match_key, &answers, bytemuck::bytes_of(&offer))? {
                 STAGE => link.send_through_host(&answers, values),
                 _ => link.handshake.wait_for_copy(&answers),
             }
@@ -71,24 +71,24 @@ impl Raw<'_> {
         from: usize,
         tag: u32,
     ) -> Result<()> {
-        let slot = self.device_slot(Verb::RECV, values, dtype, from, tag)?;
+        let match_key = self.device_key(Verb::RECV, values, dtype, from, tag)?;
         let device = self.device(Verb::RECV, &values, &values)?;
         self.group.message_call(Verb::RECV, |call| {
             self.wait_for_memory(&device, call)?;
             let link = self.link(call, &device, from);
             if values.bytes() <= SHORT {
-                return link.receive_through_host(&slot, values);
+                return link.receive_through_host(&match_key, values);
             }
             // An offer may have been withdrawn before this call was made; the next one may be of a second attempt.
-            while !link.take_offer(&slot, values)? {}
+            while !link.take_offer(&match_key, values)? {}
             Ok(())
         })
     }
 
-    /// As [`Raw::message_slot`]: sender and receiver must agree on the memory space.
-    fn device_slot(&self, verb: Verb, values: Span, dtype: DType, peer: usize, tag: u32) -> Result<Slot> {
-        let slot = self.message_slot(verb, values.bytes(), dtype, peer, tag)?;
-        Ok(Slot { signature: slot.signature.on_device(true), ..slot })
+    /// As [`Raw::message_key`]: sender and receiver must agree on the memory space.
+    fn device_key(&self, verb: Verb, values: Span, dtype: DType, peer: usize, tag: u32) -> Result<MatchKey> {
+        let match_key = self.message_key(verb, values.bytes(), dtype, peer, tag)?;
+        Ok(MatchKey { signature: match_key.signature.on_device(true), ..match_key })
     }
 
     fn link<'a>(&'a self, call: &'a Call<'a>, device: &'a Arc<Device>, peer: usize) -> Link<'a> {
@@ -115,8 +115,8 @@ impl Raw<'_> {
 /// higher and to lower ranks differ, because what follows an offer travels both ways.
 fn answer_tag(upwards: bool) -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed) & (Slot::TAGS / 4 - 1);
-    Slot::TAGS | number << 1 | u32::from(upwards)
+    let number = NEXT.fetch_add(1, Ordering::Relaxed) & (MatchKey::TAGS / 4 - 1);
+    MatchKey::TAGS | number << 1 | u32::from(upwards)
 }
 
 /// One message in flight between this rank and a peer, and the device of this rank's memory.
@@ -128,10 +128,10 @@ struct Link<'a> {
 
 impl Link<'_> {
     /// Accepts the next offer; false if its sender has withdrawn it.
-    fn take_offer(&self, slot: &Slot, values: Span) -> Result<bool> {
+    fn take_offer(&self, match_key: &MatchKey, values: Span) -> Result<bool> {
         let mut offer = MemoryOffer::zeroed();
-        self.handshake.receive(slot, bytemuck::bytes_of_mut(&mut offer))?;
-        let answers = Slot { tag: offer.answer as u32, ..*slot };
+        self.handshake.receive(match_key, bytemuck::bytes_of_mut(&mut offer))?;
+        let answers = MatchKey { tag: offer.answer as u32, ..*match_key };
         let reached = self.raw.reach(self.device, &offer)?;
         if !self.handshake.request_access(&answers, if reached.is_some() { COPY } else { STAGE })? {
             return Ok(false);
@@ -146,22 +146,22 @@ impl Link<'_> {
         self.handshake.end_copy(&answers, copied).map(|()| true)
     }
 
-    fn send_through_host(&self, slot: &Slot, values: Span) -> Result<()> {
+    fn send_through_host(&self, match_key: &MatchKey, values: Span) -> Result<()> {
         let pinned = Pinned::take(self.device, values.bytes())?;
         for (start, bytes) in chunks(values.bytes()) {
             let from = values.address() + start as u64;
             // SAFETY: the chunk lies inside the span, which is lent for the call, and the copy is waited for.
             unsafe { self.device.copy_stream().copy(pinned.address(), from, bytes)? };
             self.device.copy_stream().wait(&|| self.handshake.call.check_wait())?;
-            self.handshake.send(slot, &pinned[..bytes])?;
+            self.handshake.send(match_key, &pinned[..bytes])?;
         }
         Ok(())
     }
 
-    fn receive_through_host(&self, slot: &Slot, values: Span) -> Result<()> {
+    fn receive_through_host(&self, match_key: &MatchKey, values: Span) -> Result<()> {
         let mut pinned = Pinned::take(self.device, values.bytes())?;
         for (start, bytes) in chunks(values.bytes()) {
-            self.handshake.receive(slot, &mut pinned[..bytes])?;
+            self.handshake.receive(match_key, &mut pinned[..bytes])?;
             let to = values.address() + start as u64;
             // SAFETY: as in `send_through_host`.
             unsafe { self.device.copy_stream().copy(to, pinned.address(), bytes)? };
@@ -233,6 +233,6 @@ mod tests {
     fn answers_have_tags_that_no_message_has() {
         let (one, other) = (answer_tag(true), answer_tag(false));
         assert!(one & 1 != other & 1 && one != answer_tag(true));
-        assert!((Slot::TAGS..Slot::CREATE_GROUP - 100).contains(&one));
+        assert!((MatchKey::TAGS..MatchKey::CREATE_GROUP - 100).contains(&one));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::super::plan::HaloParcel;
 use super::box_copy::{BoxCopy, MemoryBase};
 use super::cells::{Contribution, cells};
-use super::device_transport::NeighbourLane;
+use super::device_transport::NeighbourParcels;
 use super::program::DeviceProgram;
 use crate::halo::Plan;
 use crate::memory::DType;
@@ -16,7 +16,7 @@ pub(super) struct ProgramBuilder {
     pub plan: Arc<Plan>,
     pub dtype: DType,
     pub fields: usize,
-    /// The ranks that send or receive, in order; a lane is an index into this list.
+    /// The ranks that send or receive, in order; a neighbour is an index into this list.
     pub members: Vec<usize>,
 }
 
@@ -33,21 +33,21 @@ impl ProgramBuilder {
         ProgramBuilder { plan, dtype, fields, members }
     }
 
-    /// The lanes for these parcels. Members that get the same parcel share its space.
-    pub fn lanes(&self, sends: &[HaloParcel], receives: &[HaloParcel]) -> Vec<NeighbourLane> {
+    /// The parcels of each neighbour. Members that get the same parcel share its space.
+    pub fn neighbours(&self, sends: &[HaloParcel], receives: &[HaloParcel]) -> Vec<NeighbourParcels> {
         let bytes = |parcel: Option<&HaloParcel>| {
             parcel.map_or(0, |parcel| parcel.elements * self.dtype.size() * self.fields)
         };
-        let lane = |(at, &member): (usize, &usize)| {
+        let parcels_of = |(at, &member): (usize, &usize)| {
             let mine = of(sends, member);
             let is_same = |&other: &usize| match (mine, of(sends, other)) {
                 (Some(mine), Some(other)) => mine.boxes == other.boxes,
                 _ => false,
             };
             let same = self.members[..at].iter().position(is_same).unwrap_or(at);
-            NeighbourLane { member, to: bytes(mine), from: bytes(of(receives, member)), same }
+            NeighbourParcels { member, to: bytes(mine), from: bytes(of(receives, member)), same }
         };
-        self.members.iter().enumerate().map(lane).collect()
+        self.members.iter().enumerate().map(parcels_of).collect()
     }
 
     fn input(&self, field: usize) -> MemoryBase {
@@ -58,15 +58,15 @@ impl ProgramBuilder {
         MemoryBase::Array((self.fields + field) as u32)
     }
 
-    /// Packs parcels from the inputs into the memory that `packed` returns; a lane without any shares that of another lane.
+    /// Packs parcels from the inputs into the memory that `packed` returns; a neighbour without any shares that of another one.
     pub fn pack(
         &self,
         parcels: &[HaloParcel],
         packed: impl Fn(usize) -> Option<MemoryBase>,
     ) -> DeviceProgram {
         let (element, mut program) = (self.dtype.size(), DeviceProgram::default());
-        for (lane, &member) in self.members.iter().enumerate() {
-            let (Some(parcel), Some(base)) = (of(parcels, member), packed(lane)) else { continue };
+        for (neighbour, &member) in self.members.iter().enumerate() {
+            let (Some(parcel), Some(base)) = (of(parcels, member), packed(neighbour)) else { continue };
             for field in 0..self.fields {
                 let to = (base, field * parcel.elements * element);
                 let boxes = parcel.boxes.iter();
@@ -105,10 +105,10 @@ impl ProgramBuilder {
     /// Copies received parcels to the padded arrays.
     pub fn unpack(&self, arrived: impl Fn(usize) -> MemoryBase) -> DeviceProgram {
         let (element, mut program) = (self.dtype.size(), DeviceProgram::default());
-        for (lane, &member) in self.members.iter().enumerate() {
+        for (neighbour, &member) in self.members.iter().enumerate() {
             let Some(parcel) = of(&self.plan.receives, member) else { continue };
             for field in 0..self.fields {
-                let from = (arrived(lane), field * parcel.elements * element);
+                let from = (arrived(neighbour), field * parcel.elements * element);
                 let boxes = parcel.boxes.iter();
                 program
                     .box_copies
@@ -133,9 +133,9 @@ impl ProgramBuilder {
             if let Some(whole) = self.plan.first_of_sums().filter(|_| wide == element) {
                 contributions[..=whole].rotate_right(1);
             }
-            for (lane, &member) in self.members.iter().enumerate() {
+            for (neighbour, &member) in self.members.iter().enumerate() {
                 let Some(parcel) = of(&self.plan.sends, member) else { continue };
-                let (base, skip) = (arrived(lane), field * parcel.elements * element);
+                let (base, skip) = (arrived(neighbour), field * parcel.elements * element);
                 let boxes = parcel.boxes.iter();
                 contributions.extend(boxes.map(|pair| Contribution { pair, base, skip }));
             }

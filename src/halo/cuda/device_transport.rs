@@ -21,11 +21,11 @@ use crate::world::Group;
 
 /// Bytes that go to a neighbour, and bytes that come from it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct NeighbourLane {
+pub(super) struct NeighbourParcels {
     pub member: usize,
     pub to: usize,
     pub from: usize,
-    /// The lane with the same parcel, whose space this lane shares; often itself.
+    /// The index of the neighbour that gets the same parcel, whose space this one shares; often its own.
     pub same: usize,
 }
 
@@ -48,9 +48,9 @@ const TOKEN_BYTES: usize = 8;
 
 /// The transport of one direction of a plan.
 pub(super) struct DeviceTransport {
-    lanes: Vec<NeighbourLane>,
+    neighbours: Vec<NeighbourParcels>,
     wire: Wire,
-    /// The offset of each lane's parcel in the buffer.
+    /// The offset of each neighbour's parcel in the buffer.
     offsets: Vec<usize>,
     memory: Arc<DeviceMemory>,
     /// Whether there are two buffers, and the distance between them in bytes.
@@ -103,15 +103,15 @@ impl DeviceTransport {
     pub fn new(
         group: &Group,
         device: &Arc<Device>,
-        lanes: Vec<NeighbourLane>,
+        neighbours: Vec<NeighbourParcels>,
         fingerprint: u64,
         direct: bool,
     ) -> Result<DeviceTransport> {
-        let (offsets, bytes) = offsets(lanes.iter().enumerate().map(|(at, lane)| match lane.same == at {
-            true => lane.to,
+        let (offsets, bytes) = offsets(neighbours.iter().enumerate().map(|(at, one)| match one.same == at {
+            true => one.to,
             false => 0,
         }));
-        let offsets: Vec<usize> = lanes.iter().map(|lane| offsets[lane.same]).collect();
+        let offsets: Vec<usize> = neighbours.iter().map(|one| offsets[one.same]).collect();
         // All ranks decide alike, whatever each has to send.
         let mut most = [bytes as i64];
         group.all_reduce(&mut most, ReduceOp::Max)?;
@@ -122,13 +122,13 @@ impl DeviceTransport {
         // SAFETY: the memory lives as long as this transport, and neighbours read it only between its tokens.
         let exported = cuda::export(device, &unsafe { memory.span() }).ok();
         let endpoint = group.endpoint();
-        let is_local = |lane: &NeighbourLane| {
-            endpoint.is_some_and(|endpoint| endpoint.local_rank_of(group.members()[lane.member]).is_some())
+        let is_local = |one: &NeighbourParcels| {
+            endpoint.is_some_and(|endpoint| endpoint.local_rank_of(group.members()[one.member]).is_some())
         };
-        let supports_direct = exported.is_some() && lanes.iter().all(is_local) && !is_staging_wanted();
+        let supports_direct = exported.is_some() && neighbours.iter().all(is_local) && !is_staging_wanted();
         let mut descriptors = vec![<BufferDescriptor as bytemuck::Zeroable>::zeroed(); group.size()];
-        for (lane, offset) in lanes.iter().zip(&offsets) {
-            descriptors[lane.member].address = memory.address() + *offset as u64;
+        for (one, offset) in neighbours.iter().zip(&offsets) {
+            descriptors[one.member].address = memory.address() + *offset as u64;
         }
         for one in &mut descriptors {
             one.process = if supports_direct { cuda::process_number() } else { 0 };
@@ -141,42 +141,42 @@ impl DeviceTransport {
         group.all_to_all(bytemuck::cast_slice::<BufferDescriptor, i64>(&descriptors), &mut theirs)?;
         let theirs: &[BufferDescriptor] = bytemuck::cast_slice(&theirs);
         let opened: Result<Vec<(MemoryBase, KeepAlive)>> =
-            lanes.iter().map(|lane| open(device, &theirs[lane.member])).collect();
+            neighbours.iter().map(|one| open(device, &theirs[one.member])).collect();
         let mut works = [i64::from(supports_direct && opened.is_ok())];
         group.all_reduce(&mut works, ReduceOp::Min)?;
         let is_direct = works[0] == 1;
-        let neighbour = |lane: &NeighbourLane| match is_direct {
+        let tokens_or_parcels = |one: &NeighbourParcels| match is_direct {
             // Tokens go both ways: see the top of this file.
-            true => Neighbour { member: lane.member, to: TOKEN_BYTES, from: TOKEN_BYTES },
-            false => Neighbour { member: lane.member, to: lane.to, from: lane.from },
+            true => Neighbour { member: one.member, to: TOKEN_BYTES, from: TOKEN_BYTES },
+            false => Neighbour { member: one.member, to: one.to, from: one.from },
         };
-        let neighbours = lanes.iter().map(neighbour).collect();
-        let wire = Wire::new(group, neighbours, fingerprint, direct || is_direct)?;
+        let connections = neighbours.iter().map(tokens_or_parcels).collect();
+        let wire = Wire::new(group, connections, fingerprint, direct || is_direct)?;
         let access = match opened {
             Ok(opened) if is_direct => {
                 let (parcels, _keep_alive) = opened.into_iter().unzip();
                 PeerAccess::Direct { parcels, _keep_alive }
             }
             _ => {
-                let (offsets, bytes) = self::offsets(lanes.iter().map(|lane| lane.from));
+                let (offsets, bytes) = self::offsets(neighbours.iter().map(|one| one.from));
                 PeerAccess::Staged { memory: all_or_none(group, DeviceMemory::new(device, bytes))?, offsets }
             }
         };
-        Ok(DeviceTransport { lanes, wire, offsets, memory, is_double, flip, parity: 0, access })
+        Ok(DeviceTransport { neighbours, wire, offsets, memory, is_double, flip, parity: 0, access })
     }
 
-    /// Where this rank packs the parcel of a lane; `None` if an earlier lane has the same parcel.
-    pub fn packed(&self, lane: usize) -> Option<MemoryBase> {
-        let (address, flip) = (self.memory.address() + self.offsets[lane] as u64, self.flip as u64);
-        (self.lanes[lane].same == lane).then_some(MemoryBase::Buffer { address, flip })
+    /// Where this rank packs the parcel of a neighbour; `None` if an earlier neighbour has the same parcel.
+    pub fn packed(&self, neighbour: usize) -> Option<MemoryBase> {
+        let (address, flip) = (self.memory.address() + self.offsets[neighbour] as u64, self.flip as u64);
+        (self.neighbours[neighbour].same == neighbour).then_some(MemoryBase::Buffer { address, flip })
     }
 
     /// Where the parcel that came from a neighbour is.
-    pub fn arrived(&self, lane: usize) -> MemoryBase {
+    pub fn arrived(&self, neighbour: usize) -> MemoryBase {
         match &self.access {
-            PeerAccess::Direct { parcels, .. } => parcels[lane],
+            PeerAccess::Direct { parcels, .. } => parcels[neighbour],
             PeerAccess::Staged { memory, offsets } => {
-                MemoryBase::Buffer { address: memory.address() + offsets[lane] as u64, flip: 0 }
+                MemoryBase::Buffer { address: memory.address() + offsets[neighbour] as u64, flip: 0 }
             }
         }
     }
@@ -198,7 +198,7 @@ impl DeviceTransport {
 
     /// Sends what the stream packs.
     pub fn send(&mut self, call_context: HaloCallContext, stream: &Stream) -> Result<()> {
-        let DeviceTransport { lanes, wire, offsets, memory, flip, parity, access, .. } = self;
+        let DeviceTransport { neighbours, wire, offsets, memory, flip, parity, access, .. } = self;
         let HaloCallContext { group, call, started, dtype, fingerprint } = call_context;
         if matches!(access, PeerAccess::Direct { .. }) {
             stream.wait(&|| call.check_wait())?;
@@ -207,9 +207,9 @@ impl DeviceTransport {
         }
         let start = memory.address() + u64::from(*parity) * *flip as u64;
         let mut copied = Ok(());
-        let lengths = |lane: usize| (lanes[lane].to, lanes[lane].from);
-        let pack = |lane: usize, room: &mut [u8]| {
-            let from = start + offsets[lane] as u64;
+        let lengths = |neighbour: usize| (neighbours[neighbour].to, neighbours[neighbour].from);
+        let pack = |neighbour: usize, room: &mut [u8]| {
+            let from = start + offsets[neighbour] as u64;
             // SAFETY: the room and the packed parcel belong to this rank until it has waited for the copy.
             let copy = unsafe { stream.copy(room.as_mut_ptr().addr() as u64, from, room.len()) };
             let done = copy.and_then(|()| stream.synchronize());
@@ -221,7 +221,7 @@ impl DeviceTransport {
 
     /// Waits until all parcels have arrived; then kernels on the stream may read them.
     pub fn receive(&mut self, call_context: HaloCallContext, stream: &Stream) -> Result<()> {
-        let DeviceTransport { lanes, wire, access, .. } = self;
+        let DeviceTransport { neighbours, wire, access, .. } = self;
         let HaloCallContext { group, call, started, .. } = call_context;
         let PeerAccess::Staged { memory, offsets } = access else {
             return wire.receive(
@@ -233,14 +233,14 @@ impl DeviceTransport {
             );
         };
         let mut copied = Ok(());
-        let unpack = |lane: usize, bytes: &[u8]| {
-            let (from, to) = (bytes.as_ptr().addr() as u64, memory.address() + offsets[lane] as u64);
+        let unpack = |neighbour: usize, bytes: &[u8]| {
+            let (from, to) = (bytes.as_ptr().addr() as u64, memory.address() + offsets[neighbour] as u64);
             // SAFETY: the bytes are borrowed and the memory belongs to this rank until it has waited for the copy.
             let copy = unsafe { stream.copy(to, from, bytes.len()) };
             let done = copy.and_then(|()| stream.synchronize());
             copied = std::mem::replace(&mut copied, Ok(())).and(done);
         };
-        let lengths = |lane: usize| lanes[lane].from;
+        let lengths = |neighbour: usize| neighbours[neighbour].from;
         wire.receive(group, call, started, &mut UnpackWith(lengths, unpack), false)?;
         copied
     }
@@ -258,8 +258,8 @@ impl DeviceTransport {
 
     /// Cancels: discards what was sent and not received.
     pub fn cancel(&mut self) {
-        let (lanes, is_direct) = (&self.lanes, matches!(self.access, PeerAccess::Direct { .. }));
-        self.wire.cancel(|lane| if is_direct { TOKEN_BYTES } else { lanes[lane].from });
+        let (neighbours, is_direct) = (&self.neighbours, matches!(self.access, PeerAccess::Direct { .. }));
+        self.wire.cancel(|neighbour| if is_direct { TOKEN_BYTES } else { neighbours[neighbour].from });
     }
 }
 

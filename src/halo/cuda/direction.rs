@@ -61,19 +61,19 @@ impl ExchangeSetup {
         receives: &[HaloParcel],
         fingerprint: u64,
     ) -> Result<DeviceTransport> {
-        let lanes = self.builder.lanes(sends, receives);
-        DeviceTransport::new(&self.group, &self.device, lanes, fingerprint, self.direct)
+        let neighbours = self.builder.neighbours(sends, receives);
+        DeviceTransport::new(&self.group, &self.device, neighbours, fingerprint, self.direct)
     }
 
     /// The direction of `forward`: inputs are parts, outputs are padded arrays.
     pub fn forward(&self) -> Result<Direction> {
         let (builder, plan) = (&self.builder, &self.builder.plan);
         let transport = self.transport(&plan.sends, &plan.receives, self.fingerprint)?;
-        let pack = |parcels| builder.pack(parcels, |lane| transport.packed(lane));
+        let pack = |parcels| builder.pack(parcels, |neighbour| transport.packed(neighbour));
         Ok(Direction {
             pack: pack(&plan.sends),
             own: builder.own(),
-            arrived: builder.unpack(|lane| transport.arrived(lane)),
+            arrived: builder.unpack(|neighbour| transport.arrived(neighbour)),
             in_place: plan.in_place.as_ref().map(|in_place| (pack(&in_place.sends), builder.own_in_place())),
             partial_sums: None,
             transport,
@@ -84,9 +84,9 @@ impl ExchangeSetup {
     pub fn adjoint(&self) -> Result<Direction> {
         let (builder, plan) = (&self.builder, &self.builder.plan);
         let transport = self.transport(&plan.receives, &plan.sends, !self.fingerprint)?;
-        let (own, arrived, bytes) = builder.sums(|lane| transport.arrived(lane));
+        let (own, arrived, bytes) = builder.sums(|neighbour| transport.arrived(neighbour));
         let partial_sums = Some(all_or_none(&self.group, DeviceMemory::new(&self.device, bytes))?);
-        let pack = builder.pack(&plan.receives, |lane| transport.packed(lane));
+        let pack = builder.pack(&plan.receives, |neighbour| transport.packed(neighbour));
         Ok(Direction { transport, pack, own, arrived, in_place: None, partial_sums })
     }
 }

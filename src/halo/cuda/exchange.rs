@@ -86,15 +86,15 @@ impl CudaExchange {
 
     /// Gathers the needed regions of all fields, from each rank's parts into the padded arrays.
     pub fn forward(&mut self, parts: &[Span], padded: &[Span]) -> Result<()> {
-        self.check(parts, self.setup.builder.plan.own().elements(), "parts")?;
-        self.check(padded, self.setup.builder.plan.needed().elements(), "padded arrays")?;
+        self.validate(parts, self.setup.builder.plan.own().elements(), "parts")?;
+        self.validate(padded, self.setup.builder.plan.needed().elements(), "padded arrays")?;
         self.run(verbs::CUDA_FORWARD, BufferMode::OutOfPlace, (parts, padded), true)
     }
 
     /// Refreshes the halos of arrays that are already in their padded form; see
     /// [`Exchange::refresh`](super::super::Exchange::refresh).
     pub fn refresh(&mut self, padded: &[Span]) -> Result<()> {
-        self.check(padded, self.setup.builder.plan.needed().elements(), "padded arrays")?;
+        self.validate(padded, self.setup.builder.plan.needed().elements(), "padded arrays")?;
         if !self.forward.has_in_place() {
             let expected = "a window whose padded arrays hold all of each part";
             let advice = "use forward with a part of its own";
@@ -105,23 +105,23 @@ impl CudaExchange {
 
     /// The adjoint of [`CudaExchange::forward`]: sums all ranks' contributions to each element, at its owner.
     pub fn adjoint(&mut self, padded: &[Span], parts: &[Span]) -> Result<()> {
-        self.check(padded, self.setup.builder.plan.needed().elements(), "padded arrays")?;
-        self.check(parts, self.setup.builder.plan.own().elements(), "parts")?;
+        self.validate(padded, self.setup.builder.plan.needed().elements(), "padded arrays")?;
+        self.validate(parts, self.setup.builder.plan.own().elements(), "parts")?;
         self.run(verbs::CUDA_ADJOINT, BufferMode::OutOfPlace, (padded, parts), true)
     }
 
     /// Begins to gather: sends what other ranks need, and fills what this rank has. The halos are undefined until
     /// [`CudaExchange::end`]; until then the caller may use the interior of `padded` and may change `parts`.
     pub fn begin(&mut self, parts: &[Span], padded: &[Span]) -> Result<()> {
-        self.check(parts, self.setup.builder.plan.own().elements(), "parts")?;
-        self.check(padded, self.setup.builder.plan.needed().elements(), "padded arrays")?;
+        self.validate(parts, self.setup.builder.plan.own().elements(), "parts")?;
+        self.validate(padded, self.setup.builder.plan.needed().elements(), "padded arrays")?;
         self.run(verbs::CUDA_FORWARD, BufferMode::OutOfPlace, (parts, padded), false)
     }
 
     /// Begins the adjoint: sends contributions to elements of other ranks, and sums the local ones.
     pub fn begin_adjoint(&mut self, padded: &[Span], parts: &[Span]) -> Result<()> {
-        self.check(padded, self.setup.builder.plan.needed().elements(), "padded arrays")?;
-        self.check(parts, self.setup.builder.plan.own().elements(), "parts")?;
+        self.validate(padded, self.setup.builder.plan.needed().elements(), "padded arrays")?;
+        self.validate(parts, self.setup.builder.plan.own().elements(), "parts")?;
         self.run(verbs::CUDA_ADJOINT, BufferMode::OutOfPlace, (padded, parts), false)
     }
 
@@ -131,8 +131,8 @@ impl CudaExchange {
             return Err(self.reject("an exchange that has begun", "none", "call begin first"));
         };
         match started.verb == verbs::CUDA_ADJOINT {
-            true => self.check(outputs, self.setup.builder.plan.own().elements(), "parts")?,
-            false => self.check(outputs, self.setup.builder.plan.needed().elements(), "padded arrays")?,
+            true => self.validate(outputs, self.setup.builder.plan.own().elements(), "parts")?,
+            false => self.validate(outputs, self.setup.builder.plan.needed().elements(), "padded arrays")?,
         }
         self.in_flight = None;
         let CudaExchange { setup, forward, adjoint, .. } = self;
@@ -176,7 +176,7 @@ impl CudaExchange {
         Ok(())
     }
 
-    fn check(&self, spans: &[Span], elements: usize, what: &str) -> Result<()> {
+    fn validate(&self, spans: &[Span], elements: usize, what: &str) -> Result<()> {
         let ProgramBuilder { fields, dtype, .. } = &self.setup.builder;
         let device = self.setup.device.ordinal();
         let bytes = elements * dtype.size();

@@ -7,7 +7,7 @@ use half::f16;
 
 use super::box_copy::MemoryBase;
 use super::builder::ProgramBuilder;
-use super::device_transport::NeighbourLane;
+use super::device_transport::NeighbourParcels;
 use super::job::{BoxAddress, CopyJob, Frame, Jobs, SumJob, SumSource};
 use super::program::{DeviceProgram, JobLists};
 use crate::halo::{Exchange, ExchangeOptions, Plan};
@@ -143,7 +143,7 @@ fn run<T: Sums>(program: &DeviceProgram, arrays: &[u64], parity: u32) {
     sums.list.iter().for_each(|job| sum::<T>(job, &sources, arrays, parity));
 }
 
-/// A buffer with space for all lanes, twice, and the neighbours' buffers.
+/// A buffer with space for all neighbours, twice, and the neighbours' buffers.
 struct Buffers {
     memory: Vec<u128>,
     places: Vec<usize>,
@@ -153,37 +153,38 @@ struct Buffers {
 }
 
 impl Buffers {
-    fn new(group: &Group, lanes: &[NeighbourLane]) -> Buffers {
+    fn new(group: &Group, neighbours: &[NeighbourParcels]) -> Buffers {
         let mut flip = 0;
-        let places: Vec<usize> = lanes
+        let places: Vec<usize> = neighbours
             .iter()
-            .map(|lane| {
+            .map(|one| {
                 let place = flip;
-                flip += lane.to.next_multiple_of(16);
+                flip += one.to.next_multiple_of(16);
                 place
             })
             .collect();
         let memory = vec![0u128; flip / 8];
         let mut mine = vec![0i64; 2 * group.size()];
-        for lane in lanes {
-            let at = memory.as_ptr().addr() + places[lane.same];
-            mine[2 * lane.member..][..2].copy_from_slice(&[at as i64, flip as i64]);
+        for one in neighbours {
+            let at = memory.as_ptr().addr() + places[one.same];
+            mine[2 * one.member..][..2].copy_from_slice(&[at as i64, flip as i64]);
         }
         let mut theirs = vec![0i64; mine.len()];
         group.all_to_all(&mine, &mut theirs).unwrap();
         let pair =
-            |lane: &NeighbourLane| (theirs[2 * lane.member] as u64, theirs[2 * lane.member + 1] as u64);
-        let (theirs, same) = (lanes.iter().map(pair).collect(), lanes.iter().map(|lane| lane.same).collect());
+            |one: &NeighbourParcels| (theirs[2 * one.member] as u64, theirs[2 * one.member + 1] as u64);
+        let (theirs, same) =
+            (neighbours.iter().map(pair).collect(), neighbours.iter().map(|one| one.same).collect());
         Buffers { memory, places, flip, same, theirs }
     }
 
-    fn packed(&self, lane: usize) -> Option<MemoryBase> {
-        let address = (self.memory.as_ptr().addr() + self.places[lane]) as u64;
-        (self.same[lane] == lane).then_some(MemoryBase::Buffer { address, flip: self.flip as u64 })
+    fn packed(&self, neighbour: usize) -> Option<MemoryBase> {
+        let address = (self.memory.as_ptr().addr() + self.places[neighbour]) as u64;
+        (self.same[neighbour] == neighbour).then_some(MemoryBase::Buffer { address, flip: self.flip as u64 })
     }
 
-    fn arrived(&self, lane: usize) -> MemoryBase {
-        let (address, flip) = self.theirs[lane];
+    fn arrived(&self, neighbour: usize) -> MemoryBase {
+        let (address, flip) = self.theirs[neighbour];
         MemoryBase::Buffer { address, flip }
     }
 }
@@ -208,12 +209,12 @@ fn compare<T: Sums>(group: &Group, plan: Arc<Plan>, misaligned: usize, name: &st
 
     let parts = [values(own), values(own)];
     let results = [values(needed), values(needed)];
-    let buffers = Buffers::new(group, &builder.lanes(&plan.sends, &plan.receives));
+    let buffers = Buffers::new(group, &builder.neighbours(&plan.sends, &plan.receives));
     let arrays: Vec<u64> = parts.iter().chain(&results).map(address).collect();
-    run::<T>(&builder.pack(&plan.sends, |lane| buffers.packed(lane)), &arrays, parity);
+    run::<T>(&builder.pack(&plan.sends, |neighbour| buffers.packed(neighbour)), &arrays, parity);
     run::<T>(&builder.own(), &arrays, parity);
     group.barrier().unwrap();
-    run::<T>(&builder.unpack(|lane| buffers.arrived(lane)), &arrays, parity);
+    run::<T>(&builder.unpack(|neighbour| buffers.arrived(neighbour)), &arrays, parity);
     group.barrier().unwrap();
     let inputs = parts.each_ref().map(bytes);
     let mut expected = [vec![0; needed * size_of::<T>()], vec![0; needed * size_of::<T>()]];
@@ -223,12 +224,12 @@ fn compare<T: Sums>(group: &Group, plan: Arc<Plan>, misaligned: usize, name: &st
 
     let gradients = [values(needed), values(needed)];
     let sums = [values(own), values(own)];
-    let buffers = Buffers::new(group, &builder.lanes(&plan.receives, &plan.sends));
-    let (early, late, partial_bytes) = builder.sums(|lane| buffers.arrived(lane));
+    let buffers = Buffers::new(group, &builder.neighbours(&plan.receives, &plan.sends));
+    let (early, late, partial_bytes) = builder.sums(|neighbour| buffers.arrived(neighbour));
     let partial_sums = vec![0u128; partial_bytes.div_ceil(16)];
     let mut arrays: Vec<u64> = gradients.iter().chain(&sums).map(address).collect();
     arrays.push(partial_sums.as_ptr().addr() as u64);
-    run::<T>(&builder.pack(&plan.receives, |lane| buffers.packed(lane)), &arrays, parity);
+    run::<T>(&builder.pack(&plan.receives, |neighbour| buffers.packed(neighbour)), &arrays, parity);
     run::<T>(&early, &arrays, parity);
     group.barrier().unwrap();
     // What was summed early is not read again.
@@ -283,8 +284,8 @@ fn long_rows_of_images_and_moves_of_whole_arrays() {
         }
         let builder =
             ProgramBuilder::new(Arc::new(Plan::gather(&layout, None, group.rank()).unwrap()), DType::F32, 1);
-        let lanes = builder.lanes(&builder.plan.sends, &builder.plan.receives);
-        assert!(lanes.iter().all(|lane| lane.same == 0), "one packed part serves all ranks");
+        let neighbours = builder.neighbours(&builder.plan.sends, &builder.plan.receives);
+        assert!(neighbours.iter().all(|one| one.same == 0), "one packed part serves all ranks");
     });
 }
 

@@ -27,7 +27,7 @@ struct Counters {
     ssp_clock: SspClock,
     /// With backup workers: one more than the round that admitted the worker's last add. While it exceeds `adds`, that add has
     /// been admitted but not applied.
-    accepted: AtomicU64,
+    admitted: AtomicU64,
     /// Placed before `pending`, so that calls without rounds touch only the first cache line.
     state: AtomicU32,
     /// Heap offsets of adds that wait for their round to complete, indexed by round (`rounds/mod.rs`).
@@ -236,20 +236,20 @@ impl Clock {
         }
         let round = self.round();
         let (number, mine) = (round.number.load(Ordering::Acquire), self.adds(worker));
-        let complete = self.accepted(number).count() >= self.workers - backup;
+        let complete = self.admitted(number).count() >= self.workers - backup;
         if number > mine || (number == mine && complete) {
             return AddDecision::Drop;
         }
         if number < mine {
             return AddDecision::Wait;
         }
-        self.of(worker).accepted.store(number + 1, Ordering::Release);
+        self.of(worker).admitted.store(number + 1, Ordering::Release);
         AddDecision::Apply
     }
 
     /// The workers whose adds a round has admitted.
-    fn accepted(&self, round: u64) -> impl Iterator<Item = usize> + '_ {
-        (0..self.workers).filter(move |&worker| self.of(worker).accepted.load(Ordering::Acquire) == round + 1)
+    fn admitted(&self, round: u64) -> impl Iterator<Item = usize> + '_ {
+        (0..self.workers).filter(move |&worker| self.of(worker).admitted.load(Ordering::Acquire) == round + 1)
     }
 
     /// Counts a completed add of this worker, whether applied or dropped.
@@ -354,8 +354,8 @@ impl Clock {
     /// Withdraws an admitted add that was not applied: it failed.
     pub fn withdraw(&self, worker: usize) {
         let counters = self.of(worker);
-        if counters.accepted.load(Ordering::Acquire) > self.adds(worker) {
-            counters.accepted.store(0, Ordering::Release);
+        if counters.admitted.load(Ordering::Acquire) > self.adds(worker) {
+            counters.admitted.store(0, Ordering::Release);
         }
         self.close_round_and_notify();
     }
@@ -379,12 +379,12 @@ impl Clock {
     pub fn is_complete(&self) -> bool {
         let Consistency::Bsp { backup: backup @ 1.., .. } = self.consistency else { return false };
         let number = self.round().number.load(Ordering::Acquire);
-        let accepted = self.accepted(number).count();
-        if accepted == 0 || self.accepted(number).any(|worker| self.adds(worker) <= number) {
+        let admitted = self.admitted(number).count();
+        if admitted == 0 || self.admitted(number).any(|worker| self.adds(worker) <= number) {
             return false;
         }
         let more = (0..self.workers).any(|worker| self.is_active(worker) && self.adds(worker) <= number);
-        accepted >= self.workers - backup || !more
+        admitted >= self.workers - backup || !more
     }
 
     /// Counts an add as a process does that is killed before it closes the round.
@@ -466,7 +466,7 @@ mod tests {
     fn a_place_in_a_round_does_not_die_with_its_worker() {
         let clock = clock(3, 1);
         assert_eq!((add(&clock, 0), clock.admit_add(1)), (AddDecision::Apply, AddDecision::Apply));
-        assert_eq!(clock.get_waits_for(0), [1, 2], "the second add is accepted and not applied");
+        assert_eq!(clock.get_waits_for(0), [1, 2], "the second add is admitted and not applied");
         clock.mark_dead(1);
         assert_eq!((clock.get_waits_for(0), clock.dead_workers()), (vec![2], 1));
         assert_eq!(add(&clock, 2), AddDecision::Apply, "its place is free");

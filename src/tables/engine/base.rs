@@ -4,13 +4,12 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::call::Part;
+use super::call::GetPart;
 use super::header::TableHeader;
-use super::inner::Inner;
-use super::lock_guard::{LockGuard, acquire};
 use super::queue::CallQueue;
 use super::rounds::accumulates;
 use super::stats::CallCounts;
+use super::tables_state::TablesState;
 use crate::error::{Error, Lost, Missing, Result};
 use crate::tables::consistency::clock::{AddDecision, Clock};
 use crate::tables::consistency::staleness::Staleness;
@@ -20,13 +19,13 @@ use crate::tables::spec::description::Description;
 use crate::tables::spec::repeats::Repeats;
 use crate::tables::spec::verbs;
 use crate::tables::{AddOptions, Compression, Consistency, TableOptions};
-use crate::transport::arena::Extent;
 use crate::transport::arena::lock::Lock;
+use crate::transport::arena::{Extent, LockGuard};
 use crate::transport::{Call, Verb, wait};
 use crate::world::Group;
 
 /// The shared-heap key of all memory that a table allocates after its first extent.
-pub(crate) fn heap_key(inner: &Inner, description: &Description) -> u64 {
+pub(crate) fn heap_key(inner: &TablesState, description: &Description) -> u64 {
     inner.key(&format!("pieces of {description}"))
 }
 
@@ -44,7 +43,7 @@ const NEEDS_EVERY_WORKER: &str =
 
 /// The part of a table that does not depend on its kind.
 pub(crate) struct Base {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<TablesState>,
     /// The table's number in the world.
     pub(crate) number: u32,
     pub(crate) description: Description,
@@ -77,7 +76,7 @@ pub(crate) struct Base {
 impl Base {
     /// The common part of a table whose memory has been allocated; its clock is at offset `clock`.
     pub(crate) fn new(
-        inner: &Arc<Inner>,
+        inner: &Arc<TablesState>,
         is_new: bool,
         description: Description,
         extent: Extent,
@@ -95,7 +94,9 @@ impl Base {
             accumulates,
         );
         if let (false, Some(worker)) = (is_new, inner.worker) {
-            let rounds = clock.needs_round_lock().then(|| inner.endpoint.acquire(&clock.round().lock));
+            let takeovers = Some(&TableHeader::of(&extent).recovered);
+            let acquire = |lock| inner.endpoint.acquire_uninterruptible(lock, &description.name, takeovers);
+            let rounds = clock.needs_round_lock().then(|| acquire(&clock.round().lock));
             clock.revive(worker);
             drop(rounds);
         }
@@ -144,7 +145,13 @@ impl Base {
 
     /// Acquires one of the table's locks for a call.
     pub(crate) fn acquire<'a>(&self, call: &Call, lock: &'a Lock) -> Result<LockGuard<'a>> {
-        acquire(&self.inner.endpoint, self.header(), call, lock)
+        self.inner.endpoint.acquire(call, lock, &self.header().recovered)
+    }
+
+    /// Acquires one of the table's locks where no call is left to fail.
+    fn acquire_uninterruptible<'a>(&self, lock: &'a Lock) -> LockGuard<'a> {
+        let (name, takeovers) = (&self.description.name, &self.header().recovered);
+        self.inner.endpoint.acquire_uninterruptible(lock, name, Some(takeovers))
     }
 
     /// Rejects calls after the world was closed or after `close()`.
@@ -248,11 +255,11 @@ impl Base {
         wait::wait(call.deadline(), self.clock.progress(), poll, check)
     }
 
-    /// How a worker's process ended, if it has.
+    /// How a worker was lost, if it was.
     fn lost(&self, worker: usize) -> Option<Lost> {
         let rank = self.inner.roles.workers[worker];
         match self.is_local(worker) {
-            true => self.inner.endpoint.dead(rank),
+            true => self.inner.endpoint.lost(rank),
             false => self.inner.transport().lost(rank),
         }
     }
@@ -326,7 +333,7 @@ impl Base {
     }
 
     /// Counts a get under BSP once the worker has all the replies: on this host if it participates, and on the hosts of these parts.
-    pub(crate) fn count_get(&self, call: &Call, worker: usize, parts: &[Part]) -> Result<()> {
+    pub(crate) fn count_get(&self, call: &Call, worker: usize, parts: &[GetPart]) -> Result<()> {
         if !self.involves_all_hosts() {
             return Ok(());
         }
@@ -370,12 +377,12 @@ impl Base {
         self.clock.reactivate(worker);
         let (decision, guard) = self.enter_round(call, worker).map_err(not_applied)?;
         drop(guard);
-        let mut accepted = Accepted { base: self, worker, armed: decision == AddDecision::Apply };
+        let mut admitted = AdmittedAdd { base: self, worker, armed: decision == AddDecision::Apply };
         if decision == AddDecision::Apply {
             write().map_err(applied_in_part)?;
         }
         let _guard = self.acquire(call, &self.clock.round().lock).map_err(applied_in_part)?;
-        accepted.armed = false;
+        admitted.armed = false;
         self.clock.record_add(worker);
         Ok(())
     }
@@ -410,17 +417,17 @@ pub(crate) fn applied_in_part(error: Error) -> Error {
 }
 
 /// An admitted add in the open round. Withdrawn on drop if the add failed, so that other workers can complete the round.
-struct Accepted<'a> {
+struct AdmittedAdd<'a> {
     base: &'a Base,
     worker: usize,
     armed: bool,
 }
 
-impl Drop for Accepted<'_> {
+impl Drop for AdmittedAdd<'_> {
     fn drop(&mut self) {
         if self.armed {
             let clock = &self.base.clock;
-            let guard = self.base.inner.endpoint.acquire(&clock.round().lock);
+            let guard = self.base.acquire_uninterruptible(&clock.round().lock);
             clock.withdraw(self.worker);
             drop(guard);
         }
@@ -434,16 +441,15 @@ impl Drop for Base {
             return;
         }
         if let Some(worker) = self.inner.worker {
-            let rounds =
-                self.clock.needs_round_lock().then(|| self.inner.endpoint.acquire(&self.clock.round().lock));
+            let needs_lock = self.clock.needs_round_lock();
+            let rounds = needs_lock.then(|| self.acquire_uninterruptible(&self.clock.round().lock));
             self.clock.finish(worker);
             drop(rounds);
         }
         let endpoint = &self.inner.endpoint;
         if self.header().detach(endpoint.local_rank) {
             for piece in endpoint.find_shared(self.heap_key).iter().chain([&self.extent]) {
-                // There is no caller left to report an error to; at worst the memory is released with the job.
-                let _ = endpoint.free_shared(piece);
+                endpoint.free_shared(piece);
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::tables::spec::verbs;
 use crate::transport::Call;
 
 /// The part of a get that another host holds.
-pub(crate) struct Part {
+pub(crate) struct GetPart {
     pub host: usize,
     /// The positions of its rows, keys or requests in the caller's list; empty if the call is for all rows.
     pub positions: Vec<u32>,
@@ -34,13 +34,13 @@ pub(crate) struct AddPart<'a> {
 /// A get of one worker.
 pub(crate) trait GetCall<S> {
     /// The requests to other hosts. Under BSP, every host that holds some of the table gets one, because it counts the call.
-    fn requests(&mut self, shard: &S, worker: usize) -> Vec<(Part, RemoteRequest)>;
+    fn requests(&mut self, shard: &S, worker: usize) -> Vec<(GetPart, RemoteRequest)>;
 
     /// Reads what this host holds.
     fn read(&mut self, shard: &S, call: &Call, worker: usize) -> Result<()>;
 
     /// Takes another host's reply, or a piece of it; an error ends the call.
-    fn merge(&mut self, shard: &S, part: &Part, reply: Result<ReplyPiece>) -> Result<()>;
+    fn merge(&mut self, shard: &S, part: &GetPart, reply: Result<ReplyPiece>) -> Result<()>;
 
     /// The result of the call, given that of merging all replies. The get counts if it succeeded.
     fn finish(&mut self, _shard: &S, merged: Result<()>) -> Result<()> {
@@ -134,7 +134,7 @@ pub(crate) fn add<'a, S: Shard>(
     add: &mut impl AddCall<'a, S>,
 ) -> Result<()> {
     let made = match shard.base().inner.remote() {
-        None => add_local(shard, call, worker, add),
+        None => add_own_part(shard, call, worker, add),
         Some(remote) => {
             let (base, mut parts) = (shard.base(), add.requests(shard, worker));
             let residuals = parts.iter_mut().map(|part| (part.host, std::mem::take(&mut part.residuals)));
@@ -145,7 +145,7 @@ pub(crate) fn add<'a, S: Shard>(
                 };
             let requests = parts.into_iter().map(outgoing).collect::<Result<Vec<_>>>()?;
             match requests.is_empty() {
-                true => add_local(shard, call, worker, add),
+                true => add_own_part(shard, call, worker, add),
                 false if wait => add_and_wait(shard, remote, call, worker, add, requests, unsent),
                 false => add_and_post(shard, remote, call, worker, add, requests, unsent),
             }
@@ -155,7 +155,7 @@ pub(crate) fn add<'a, S: Shard>(
 }
 
 /// This host's part of an add.
-fn add_local<'a, S: Shard>(
+fn add_own_part<'a, S: Shard>(
     shard: &S,
     call: &Call,
     worker: usize,
@@ -183,7 +183,7 @@ fn add_and_wait<'a, S: Shard>(
     unsent: Unsent,
 ) -> Result<()> {
     let prepared = remote.prepare(call, requests).map_err(not_applied)?;
-    add_local(shard, call, worker, add)?;
+    add_own_part(shard, call, worker, add)?;
     unsent.disarm();
     let words = "add (applied, but not confirmed in time: do not repeat it)";
     prepared.confirm().map_err(|error| error.during(words))?
@@ -208,7 +208,7 @@ fn add_and_post<'a, S: Shard>(
     };
     if !base.participates || base.clock.needs_round_lock() {
         // Joining a round can fail before anything is changed, so the other hosts must not have the add yet.
-        add_local(shard, call, worker, add)?;
+        add_own_part(shard, call, worker, add)?;
         unsent.disarm();
         return post(requests);
     }

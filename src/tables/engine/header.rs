@@ -17,7 +17,7 @@ pub(crate) struct TableHeader {
     local_ranks: [AtomicU64; MAX_LOCAL_RANKS / 64],
     /// The table's number, equal on all ranks.
     number: AtomicU32,
-    /// Number of times a lock was recovered from a process that died holding it.
+    /// Number of locks of the table that were taken over from a process that died holding them.
     pub recovered: AtomicU64,
     length: AtomicU32,
     text: [AtomicU8; MAX_DESCRIPTION],

@@ -71,7 +71,7 @@ macro_rules! updater_calls {
         }
 
         /// Rejects options that the table's updater does not accept.
-        pub(crate) fn check_options(&self, options: &$crate::tables::AddOptions) -> $crate::Result<()> {
+        pub(crate) fn validate_options(&self, options: &$crate::tables::AddOptions) -> $crate::Result<()> {
             if options.is_empty() {
                 return Ok(());
             }

@@ -92,7 +92,7 @@ impl Table {
 impl<'a> CudaTable<'a> {
     /// Copies rows into `out`.
     pub fn get(&self, rows: CudaRows, out: Span) -> Result<()> {
-        let worker = self.check("get", rows, out)?;
+        let worker = self.validate("get", rows, out)?;
         let call = self.table.core.ordered_call(&self.table.group, "get")?;
         ready_event(out)?.wait(&|| call.check_wait())?;
         self.get_now(&call, worker, rows, out)
@@ -100,8 +100,8 @@ impl<'a> CudaTable<'a> {
 
     /// Adds `delta` to rows with the table's updater; returns when it is applied everywhere.
     pub fn add(&self, rows: CudaRows, delta: Span, options: &AddOptions) -> Result<()> {
-        let worker = self.check("add", rows, delta)?;
-        self.table.check_options(options)?;
+        let worker = self.validate("add", rows, delta)?;
+        self.table.validate_options(options)?;
         let call = self.table.core.ordered_call(&self.table.group, "add")?;
         ready_event(delta)?.wait(&|| call.check_wait())?;
         self.add_now(&call, worker, rows, delta, options)
@@ -109,8 +109,8 @@ impl<'a> CudaTable<'a> {
 
     /// As [`CudaTable::add`], but any wait takes place in the background: `delta` may be reused immediately.
     pub fn add_soon(&self, rows: CudaRows, delta: Span, options: &AddOptions) -> Result<()> {
-        let worker = self.check("add", rows, delta)?;
-        self.table.check_options(options)?;
+        let worker = self.validate("add", rows, delta)?;
+        self.table.validate_options(options)?;
         let core = &self.table.core;
         let call = core.call(&self.table.group, "add");
         ready_event(delta)?.wait(&|| call.check_wait())?;
@@ -123,7 +123,7 @@ impl<'a> CudaTable<'a> {
 
     /// A get in the background. `None` means all rows. The owner of the memory, `out`, is returned with the result.
     pub fn start_get<B: AsRef<Span> + Send + 'static>(&self, rows: Option<Vec<i64>>, out: B) -> Pending<B> {
-        let worker = self.check("get", CudaRows::of(&rows), *out.as_ref());
+        let worker = self.validate("get", CudaRows::of(&rows), *out.as_ref());
         let ready = ready_event(*out.as_ref());
         self.table.start("get", worker, move |table, call, worker| {
             ready?.wait(&|| call.check_wait())?;
@@ -141,7 +141,7 @@ impl<'a> CudaTable<'a> {
         if core.replica.is_some() || core.inner.remote().is_some() || sparse || summed {
             return AccessPath::Host;
         }
-        match &core.storage.shard {
+        match &core.storage.device_shard {
             Some(shard) => AccessPath::Kernels(shard),
             // The entire delta is checked for NaN before anything changes.
             None if adds && core.reject_nan => AccessPath::Host,
@@ -223,7 +223,7 @@ impl<'a> CudaTable<'a> {
         options: &AddOptions,
     ) -> Result<()> {
         let delta = self.download(delta)?;
-        self.table.check_add(rows, &delta, options)?;
+        self.table.validate_add(rows, &delta, options)?;
         self.table.add_now(call, worker, rows, &delta, options, true)
     }
 
@@ -298,20 +298,20 @@ impl<'a> CudaTable<'a> {
     fn download_ids(&self, operation: &str, rows: CudaRows) -> Result<Vec<i64>> {
         let CudaRows::Device(ids) = rows else { return Ok(Vec::new()) };
         let list: Vec<i64> = self.download(ids)?.chunks_exact(8).map(bytemuck::pod_read_unaligned).collect();
-        self.table.check_rows(operation, &list)?;
+        self.table.validate_rows(operation, &list)?;
         Ok(list)
     }
 
     /// Validates a call before it has any effect; returns the caller's worker id.
-    fn check(&self, operation: &'static str, rows: CudaRows, span: Span) -> Result<usize> {
+    fn validate(&self, operation: &'static str, rows: CudaRows, span: Span) -> Result<usize> {
         let reject = |expected: String, received: String, advice: &str| {
             Err(Error::usage(operation, expected, received, advice).at_rank(self.table.core.inner.rank))
         };
         let worker = match rows {
-            CudaRows::All => self.table.check(operation, Rows::All, span.bytes())?,
-            CudaRows::List(list) => self.table.check(operation, Rows::List(list), span.bytes())?,
+            CudaRows::All => self.table.validate(operation, Rows::All, span.bytes())?,
+            CudaRows::List(list) => self.table.validate(operation, Rows::List(list), span.bytes())?,
             CudaRows::Device(ids) => {
-                self.table.check_counted(operation, ids.bytes() / size_of::<i64>(), span.bytes())?
+                self.table.validate_counted(operation, ids.bytes() / size_of::<i64>(), span.bytes())?
             }
         };
         let device = self.table.device().unwrap_or(span.device());

@@ -142,7 +142,7 @@ impl<W: WorkerHalf> CustomTable<W> {
         let core = &self.core;
         let worker = core.worker(&self.group, "get")?;
         let requests = self.worker.split_get(query, core.shards.len())?;
-        self.check("get", &requests)?;
+        self.validate("get", &requests)?;
         let call = core.ordered_call(&self.group, "get")?;
         let mut get = ShardsGet::new(&requests);
         call::get(&**core, &call, worker, &mut get)?;
@@ -152,7 +152,7 @@ impl<W: WorkerHalf> CustomTable<W> {
     /// Changes the shards; returns once it is done on all of them. Every shard gets its request, even if the half of another one
     /// fails; the first error is returned.
     pub fn add(&self, delta: &W::Delta) -> Result<()> {
-        let (worker, requests) = self.check_add(delta)?;
+        let (worker, requests) = self.validate_add(delta)?;
         let call = self.core.ordered_call(&self.group, "add")?;
         self.add_now(&call, worker, &requests, true)
     }
@@ -160,7 +160,7 @@ impl<W: WorkerHalf> CustomTable<W> {
     /// As [`CustomTable::add`], but an add that must wait does so in the background; [`Tables::flush`] or the next call on this
     /// table reports errors.
     pub fn add_soon(&self, delta: &W::Delta) -> Result<()> {
-        let (worker, requests) = self.check_add(delta)?;
+        let (worker, requests) = self.validate_add(delta)?;
         let core = &self.core;
         if core.may_add_now(worker) {
             return self.add_now(&core.call(&self.group, "add"), worker, &requests, false);
@@ -181,14 +181,14 @@ impl<W: WorkerHalf> CustomTable<W> {
         self.core.tick(&self.group)
     }
 
-    fn check_add(&self, delta: &W::Delta) -> Result<(usize, Requests)> {
+    fn validate_add(&self, delta: &W::Delta) -> Result<(usize, Requests)> {
         let worker = self.core.worker(&self.group, "add")?;
         let requests = self.worker.split_add(delta, self.core.shards.len())?;
-        self.check("add", &requests)?;
+        self.validate("add", &requests)?;
         Ok((worker, requests))
     }
 
-    fn check(&self, operation: &str, requests: &Requests) -> Result<()> {
+    fn validate(&self, operation: &str, requests: &Requests) -> Result<()> {
         let servers = self.core.shards.len();
         match requests.iter().find(|(server, _)| *server >= servers) {
             None => Ok(()),

@@ -67,7 +67,7 @@ impl KeyValueTable {
 
     /// Copies the values of these keys into `out`, one row per key. An absent key has its initial values and stays absent.
     pub fn get(&self, keys: Keys, out: &mut [u8]) -> Result<()> {
-        let worker = self.check("get", keys, out.len())?;
+        let worker = self.validate("get", keys, out.len())?;
         let call = self.core.ordered_call(&self.group, "get")?;
         self.get_now(&call, worker, keys, out)
     }
@@ -89,7 +89,7 @@ impl KeyValueTable {
     /// Adds a row of `delta` to each of these keys, by the table's updater; returns once it is applied on all hosts.
     /// [`TableOptions::repeats`](crate::tables::TableOptions::repeats) is what happens to a key that is listed more than once.
     pub fn add(&self, keys: Keys, delta: &[u8], options: &AddOptions) -> Result<()> {
-        let worker = self.check_add(keys, delta, options)?;
+        let worker = self.validate_add(keys, delta, options)?;
         let call = self.core.ordered_call(&self.group, "add")?;
         self.add_now(&call, worker, keys, delta, options, true)
     }
@@ -97,7 +97,7 @@ impl KeyValueTable {
     /// As [`KeyValueTable::add`], but an add that must wait does so in the background: `keys` and `delta` may be reused
     /// immediately, and [`Tables::flush`](crate::tables::Tables::flush) or the next call on this table reports errors.
     pub fn add_soon(&self, keys: Keys, delta: &[u8], options: &AddOptions) -> Result<()> {
-        let worker = self.check_add(keys, delta, options)?;
+        let worker = self.validate_add(keys, delta, options)?;
         if self.core.may_add_now(worker) {
             let call = self.core.call(&self.group, "add");
             return self.add_now(&call, worker, keys, delta, options, false);
@@ -159,7 +159,7 @@ impl KeyValueTable {
     /// ```
     pub fn delete(&self, keys: Keys) -> Result<()> {
         self.core.check_open(&self.group, "delete")?;
-        self.check_keys("delete", keys)?;
+        self.validate_keys("delete", keys)?;
         self.core.delete(&self.query("delete")?, keys, true)
     }
 
@@ -167,7 +167,7 @@ impl KeyValueTable {
     /// deletion, and [`Tables::flush`](crate::tables::Tables::flush) or the next call on this table reports errors.
     pub fn delete_soon(&self, keys: Keys) -> Result<()> {
         self.core.check_open(&self.group, "delete")?;
-        self.check_keys("delete", keys)?;
+        self.validate_keys("delete", keys)?;
         if self.core.queue.is_empty() {
             return self.core.delete(&self.query("delete")?, keys, false);
         }
@@ -197,7 +197,7 @@ impl KeyValueTable {
 
     /// Starts a get in the background.
     pub fn start_get<B: AsMut<[u8]> + Send + 'static>(&self, keys: OwnedKeys, mut out: B) -> Pending<B> {
-        let worker = keys.with(|keys| self.check("get", keys, out.as_mut().len()));
+        let worker = keys.with(|keys| self.validate("get", keys, out.as_mut().len()));
         self.start("get", worker, move |table, call, worker| {
             keys.with(|keys| table.get_now(call, worker, keys, out.as_mut()))?;
             Ok(out)
@@ -211,7 +211,7 @@ impl KeyValueTable {
         delta: B,
         options: AddOptions,
     ) -> Pending<B> {
-        let worker = keys.with(|keys| self.check_add(keys, delta.as_ref(), &options));
+        let worker = keys.with(|keys| self.validate_add(keys, delta.as_ref(), &options));
         self.start("add", worker, move |table, call, worker| {
             keys.with(|keys| table.add_now(call, worker, keys, delta.as_ref(), &options, true))?;
             Ok(delta)
@@ -229,7 +229,7 @@ impl KeyValueTable {
     /// Whether each of these keys has been added to by any worker. Does not wait for other workers; any rank may call it.
     pub fn contains(&self, keys: Keys) -> Result<Vec<bool>> {
         self.core.check_open(&self.group, "contains")?;
-        self.check_keys("contains", keys)?;
+        self.validate_keys("contains", keys)?;
         self.core.contains_anywhere(&self.query("contains")?, keys)
     }
 
@@ -267,7 +267,7 @@ impl KeyValueTable {
         Err(Error::usage(operation, expected, received, advice).at_rank(self.core.inner.rank))
     }
 
-    fn check_keys(&self, operation: &str, keys: Keys) -> Result<()> {
+    fn validate_keys(&self, operation: &str, keys: Keys) -> Result<()> {
         let (wanted, given) = (self.key_type(), keys.key_type());
         if wanted != given {
             let expected = format!("{} keys in {}", wanted.name(), self.core.description);
@@ -282,9 +282,9 @@ impl KeyValueTable {
     }
 
     /// Validates a call before it has any effect; returns the caller's worker id.
-    fn check(&self, operation: &str, keys: Keys, bytes: usize) -> Result<usize> {
+    fn validate(&self, operation: &str, keys: Keys, bytes: usize) -> Result<usize> {
         let worker = self.core.worker(&self.group, operation)?;
-        self.check_keys(operation, keys)?;
+        self.validate_keys(operation, keys)?;
         let (description, count) = (&self.core.description, keys.len());
         if count.checked_mul(description.row_bytes()) != Some(bytes) {
             let (dim, dtype) = (self.dim(), self.dtype());
@@ -296,9 +296,9 @@ impl KeyValueTable {
         Ok(worker)
     }
 
-    fn check_add(&self, keys: Keys, delta: &[u8], options: &AddOptions) -> Result<usize> {
-        let worker = self.check("add", keys, delta.len())?;
-        self.check_options(options)?;
+    fn validate_add(&self, keys: Keys, delta: &[u8], options: &AddOptions) -> Result<usize> {
+        let worker = self.validate("add", keys, delta.len())?;
+        self.validate_options(options)?;
         if self.core.reject_nan
             && let Some(index) = contains_nan(delta, self.dtype())
         {

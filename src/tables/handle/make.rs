@@ -8,12 +8,13 @@ use crate::tables::engine::base::Base;
 use crate::tables::lifecycle::creation::{self, Purpose, TableCreation};
 use crate::tables::shard::cuda::{self, DeviceShard, ScratchByDevice};
 use crate::tables::shard::dense::core::TableCore;
-use crate::tables::shard::dense::layout::{TableLayout, TableShape};
+use crate::tables::shard::dense::layout::TableLayout;
 use crate::tables::shard::dense::placement::RowPlacement;
 use crate::tables::shard::dense::replica::Replica;
 use crate::tables::shard::dense::row_batch::BatchBuffer;
 use crate::tables::shard::dense::storage::Storage;
 use crate::tables::shard::dense::views::Views;
+use crate::tables::shard::shape::TableShape;
 use crate::tables::spec::description::{Description, TableKind};
 use crate::tables::updater::UpdateRule;
 use crate::tables::{AddOptions, Compression, Consistency, Init, Repeats, Table, TableOptions, Tables};
@@ -35,7 +36,7 @@ pub(crate) struct TableDefinition {
 }
 
 impl TableDefinition {
-    fn check(&self, options: &TableOptions, workers: usize) -> Result<()> {
+    fn validate(&self, options: &TableOptions, workers: usize) -> Result<()> {
         let reject = |expected: &str, received: String, advice: &str| {
             Err(Error::usage("table", expected, received, advice))
         };
@@ -60,9 +61,9 @@ impl TableDefinition {
             let expected = format!("no max_rows and no eviction for a {} table", self.kind.name());
             return reject(&expected, "some".into(), "only key-value tables grow");
         }
-        options.init.check(self.dtype)?;
+        options.init.validate(self.dtype)?;
         check_consistency(options.consistency, self.kind, self.dtype, workers)?;
-        cuda::check(self.kind, options)
+        cuda::validate(self.kind, options)
     }
 }
 
@@ -116,7 +117,7 @@ impl TablePlan {
     ) -> Result<TablePlan> {
         let tables = creation.tables;
         let checked = definition
-            .check(options, tables.workers())
+            .validate(options, tables.workers())
             .and_then(|()| options.updater.rule(definition.dtype))
             .and_then(|rule| {
                 rule.check_used(&creation.name, &options.add)?;
@@ -235,7 +236,7 @@ impl Table {
         let core = Arc::new(TableCore {
             base,
             placement,
-            storage: Storage { extent, layout, endpoint, rule, batch_buffer, shard, scratch },
+            storage: Storage { extent, layout, endpoint, rule, batch_buffer, device_shard: shard, scratch },
             replica,
             views: Views::default(),
             device: options.device,

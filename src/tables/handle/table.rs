@@ -103,7 +103,7 @@ impl Table {
 
     /// Copies rows into `out`.
     pub fn get(&self, rows: Rows, out: &mut [u8]) -> Result<()> {
-        let worker = self.check("get", rows, out.len())?;
+        let worker = self.validate("get", rows, out.len())?;
         let call = self.core.ordered_call(&self.group, "get")?;
         self.get_now(&call, worker, rows, out)
     }
@@ -130,7 +130,7 @@ impl Table {
     /// Adds `delta` to rows, by the table's updater; returns once it is applied on all hosts. [`TableOptions::repeats`] is what
     /// happens to a row that is listed more than once.
     pub fn add(&self, rows: Rows, delta: &[u8], options: &AddOptions) -> Result<()> {
-        let worker = self.check_add(rows, delta, options)?;
+        let worker = self.validate_add(rows, delta, options)?;
         let call = self.core.ordered_call(&self.group, "add")?;
         self.add_now(&call, worker, rows, delta, options, true)
     }
@@ -138,7 +138,7 @@ impl Table {
     /// As [`Table::add`], but an add that must wait does so in the background: `delta` may be reused immediately, and
     /// [`Tables::flush`] or the next call on this table reports errors.
     pub fn add_soon(&self, rows: Rows, delta: &[u8], options: &AddOptions) -> Result<()> {
-        let worker = self.check_add(rows, delta, options)?;
+        let worker = self.validate_add(rows, delta, options)?;
         if self.core.may_add_now(worker) {
             let call = self.core.call(&self.group, "add");
             return self.add_now(&call, worker, rows, delta, options, false);
@@ -215,7 +215,7 @@ impl Table {
     where
         B: AsMut<[u8]> + Send + 'static,
     {
-        let worker = self.check("get", Rows::of(&rows), out.as_mut().len());
+        let worker = self.validate("get", Rows::of(&rows), out.as_mut().len());
         self.start("get", worker, move |table, call, worker| {
             table.get_now(call, worker, Rows::of(&rows), out.as_mut())?;
             Ok(out)
@@ -229,7 +229,7 @@ impl Table {
         delta: B,
         options: AddOptions,
     ) -> Pending<B> {
-        let worker = self.check_add(Rows::of(&rows), delta.as_ref(), &options);
+        let worker = self.validate_add(Rows::of(&rows), delta.as_ref(), &options);
         self.start("add", worker, move |table, call, worker| {
             table.add_now(call, worker, Rows::of(&rows), delta.as_ref(), &options, true)?;
             Ok(delta)
@@ -239,7 +239,7 @@ impl Table {
     /// Copies those of the rows that changed since this worker's last call for the same `buffer` (0, or 1 if the table is
     /// pipelined) to their positions in `out`; returns the numbers of these rows. The rest of `out` is unchanged.
     pub fn get_changed(&self, buffer: usize, rows: Rows, out: &mut [u8]) -> Result<Vec<i64>> {
-        let worker = self.check("get_changed", rows, out.len())?;
+        let worker = self.validate("get_changed", rows, out.len())?;
         let reader = self.core.reader(worker, buffer)?;
         let call = self.core.ordered_call(&self.group, "get_changed")?;
         let all: Vec<i64>;
@@ -289,18 +289,18 @@ impl Table {
     }
 
     /// Validates a call before it has any effect; returns the caller's worker id.
-    pub(crate) fn check(&self, operation: &str, rows: Rows, bytes: usize) -> Result<usize> {
+    pub(crate) fn validate(&self, operation: &str, rows: Rows, bytes: usize) -> Result<usize> {
         match rows {
-            Rows::All => self.check_size(operation, self.core.description.rows, bytes),
+            Rows::All => self.validate_size(operation, self.core.description.rows, bytes),
             Rows::List(list) => {
-                self.check_rows(operation, list)?;
-                self.check_counted(operation, list.len(), bytes)
+                self.validate_rows(operation, list)?;
+                self.validate_counted(operation, list.len(), bytes)
             }
         }
     }
 
     /// Rejects a list that contains an invalid row id.
-    pub(crate) fn check_rows(&self, operation: &str, list: &[i64]) -> Result<()> {
+    pub(crate) fn validate_rows(&self, operation: &str, list: &[i64]) -> Result<()> {
         let outside = |row: &i64| *row < 0 || *row as u64 >= self.core.description.rows as u64;
         match list.iter().position(outside) {
             Some(position) => Err(self.row_out_of_range(operation, list[position], position)),
@@ -317,7 +317,7 @@ impl Table {
     }
 
     /// Validates a call on `count` listed rows, except for the list itself; returns the caller's worker id.
-    pub(crate) fn check_counted(&self, operation: &str, count: usize, bytes: usize) -> Result<usize> {
+    pub(crate) fn validate_counted(&self, operation: &str, count: usize, bytes: usize) -> Result<usize> {
         let reject = |expected: String, received: String, advice: &str| {
             Err(Error::usage(operation, expected, received, advice).at_rank(self.core.inner.rank))
         };
@@ -329,11 +329,11 @@ impl Table {
             let expected = format!("at most {} rows at a time", u32::MAX);
             return reject(expected, count.to_string(), "make several calls");
         }
-        self.check_size(operation, count, bytes)
+        self.validate_size(operation, count, bytes)
     }
 
     /// Checks that the buffer of a call on `count` rows has the right size; returns the caller's worker id.
-    fn check_size(&self, operation: &str, count: usize, bytes: usize) -> Result<usize> {
+    fn validate_size(&self, operation: &str, count: usize, bytes: usize) -> Result<usize> {
         let worker = self.core.worker(&self.group, operation)?;
         let (description, rank) = (&self.core.description, self.core.inner.rank);
         let size = description.dtype.size();
@@ -351,9 +351,9 @@ impl Table {
         Err(Error::usage(operation, expected, received, advice).at_rank(rank))
     }
 
-    pub(crate) fn check_add(&self, rows: Rows, delta: &[u8], options: &AddOptions) -> Result<usize> {
-        let worker = self.check("add", rows, delta.len())?;
-        self.check_options(options)?;
+    pub(crate) fn validate_add(&self, rows: Rows, delta: &[u8], options: &AddOptions) -> Result<usize> {
+        let worker = self.validate("add", rows, delta.len())?;
+        self.validate_options(options)?;
         match self.core.reject_nan.then(|| contains_nan(delta, self.dtype())).flatten() {
             Some(index) => Err(self.found_nan(index)),
             None => Ok(worker),

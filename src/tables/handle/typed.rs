@@ -109,8 +109,8 @@ macro_rules! by_rows {
             }
 
             /// Fetches rows in the background.
-            pub fn start_get_rows(&self, rows: Vec<i64>) -> Pending<Rowset<T>> {
-                let out = Rowset(vec![T::zeroed(); rows.len() * self.table.cols()]);
+            pub fn start_get_rows(&self, rows: Vec<i64>) -> Pending<RowValues<T>> {
+                let out = RowValues(vec![T::zeroed(); rows.len() * self.table.cols()]);
                 self.table.start_get(Some(rows), out)
             }
         }
@@ -118,9 +118,9 @@ macro_rules! by_rows {
 }
 
 /// Values fetched in the background.
-pub struct Rowset<T>(pub Vec<T>);
+pub struct RowValues<T>(pub Vec<T>);
 
-impl<T: TableElement> AsMut<[u8]> for Rowset<T> {
+impl<T: TableElement> AsMut<[u8]> for RowValues<T> {
     fn as_mut(&mut self) -> &mut [u8] {
         bytemuck::cast_slice_mut(&mut self.0)
     }

@@ -262,7 +262,7 @@ impl<'a> TableCreation<'a> {
         let agreement = agreement(&tables.group, &self.purpose(), error.map_or(Ok("made".into()), Err));
         // Another host failed to allocate. After a failed exchange the memory stays: some ranks may have found it already.
         if let (Some(extent), Ok(Err(_))) = (&created, &agreement) {
-            endpoint.free_shared(extent)?;
+            endpoint.free_shared(extent);
         }
         agreement??;
         let extent = match created {

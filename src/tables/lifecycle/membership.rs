@@ -44,7 +44,7 @@ impl Membership {
         for old in Membership::all(endpoint, host) {
             serial = serial.max(old.serial());
             if old.bytes().iter().all(|byte| byte.load(Ordering::Acquire) & HAS_HANDLES == 0) {
-                endpoint.free_shared(&old.extent)?;
+                endpoint.free_shared(&old.extent);
             }
         }
         let extent = endpoint.allocate_shared(key(host), size_of::<Head>() + roles.len())?;

@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::creation::{self, Purpose};
 use super::membership::Membership;
 use crate::error::{Error, Result};
-use crate::tables::engine::inner::Inner;
 use crate::tables::engine::registry::{OpenTable, Registry};
+use crate::tables::engine::tables_state::TablesState;
 use crate::tables::remote::{Remote, RemotePeers};
 use crate::tables::shard::cuda::RetainedMemory;
 use crate::tables::spec::role::{Role, Roles};
@@ -35,7 +35,7 @@ use crate::world::{Group, Watcher, World};
 /// ```
 #[derive(Clone)]
 pub struct Tables {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<TablesState>,
     pub(crate) group: Group,
     pub(crate) shutdown: Arc<ShutdownGuard>,
     /// Device memory of tables that this rank dropped before other ranks did.
@@ -70,7 +70,7 @@ impl Tables {
         let (nonce, roles) = (membership.nonce(), membership.roles());
         let roles = Roles::new(&roles).inspect_err(|_| membership.leave(rank))?;
         let (worker, server) = (roles.worker_id(rank), roles.server_id(rank));
-        let inner = Inner {
+        let inner = TablesState {
             roles,
             endpoint,
             hosts,
@@ -214,13 +214,13 @@ impl Tables {
 
 /// Shuts a world's tables down when the last handle is dropped.
 pub(crate) struct ShutdownGuard {
-    inner: Arc<Inner>,
+    inner: Arc<TablesState>,
     group: Group,
     pub(crate) membership: Membership,
 }
 
 impl ShutdownGuard {
-    fn start(inner: &Arc<Inner>, group: &Group, membership: Membership) -> Result<Arc<ShutdownGuard>> {
+    fn start(inner: &Arc<TablesState>, group: &Group, membership: Membership) -> Result<Arc<ShutdownGuard>> {
         if inner.has_remote_ranks() {
             let servers: Vec<usize> =
                 inner.server_hosts().filter_map(|host| inner.host_server(host)).collect();

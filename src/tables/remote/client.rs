@@ -11,7 +11,7 @@ use super::request::{OutgoingRequest, RemoteRequest, RequestVerb};
 use super::{IN_FLIGHT_BYTES, PIECE_BYTES, ReplyPiece, server, wire};
 use crate::error::{Error, Lost, Missing, Result};
 use crate::transport::wait::{Awaited, Park, Parked, wait};
-use crate::transport::{Call, POLL_INTERVAL, Signature, Slot, Transport, Verb};
+use crate::transport::{Call, MatchKey, POLL_INTERVAL, Signature, Transport, Verb};
 
 /// Limits on unanswered requests per server; more would only fill memory.
 const MAX_IN_FLIGHT_BYTES: usize = 64 << 20;
@@ -87,7 +87,7 @@ impl Client {
     pub fn cancel_prepared(&self, call: &Call, sent: &[(usize, u64)]) {
         for &(server, number) in sent {
             self.open.with(|state| state.forget(number));
-            let _ = self.transport.post(call, server, &self.slot(), server::cancellation(number));
+            let _ = self.transport.post(call, server, &self.match_key(), server::cancellation(number));
         }
     }
 
@@ -97,7 +97,7 @@ impl Client {
         for (server, prepared) in sent {
             let number = self.open.with(|state| state.open(OpenRequest::new(server, 0, false)));
             let message = server::confirmation(prepared, number);
-            match self.transport.post(call, server, &self.slot(), message) {
+            match self.transport.post(call, server, &self.match_key(), message) {
                 Ok(()) => numbers.push(number),
                 // The other servers must still receive their confirmations.
                 Err(error) => {
@@ -116,7 +116,7 @@ impl Client {
         outcome.and(answered).map(|()| failed.map_err(at_this_rank)).map_err(at_this_rank)
     }
 
-    /// As [`Client::take_all`].
+    /// Passes the replies to these requests to `take`, as [`Client::take_all`] does, but does not add this rank to errors.
     fn collect_replies(
         &self,
         call: &Call,
@@ -177,15 +177,16 @@ impl Client {
     pub fn cancel(&self, call: &Call, number: u64) {
         let unanswered = self.open.with(|state| state.forget(number)).filter(|open| open.is_unanswered());
         if let Some(OpenRequest { server, .. }) = unanswered {
-            let _ = self.transport.post(call, server, &self.slot(), server::cancellation(number));
+            let _ = self.transport.post(call, server, &self.match_key(), server::cancellation(number));
         }
     }
 
     /// Notifies all servers that this rank sends no more requests.
     pub fn send_disconnect(&self, call: &Call) {
         for &to in &self.servers {
-            if let Err(error) = self.transport.post(call, to, &self.slot(), server::DISCONNECT.to_vec()) {
-                tracing::debug!(%error, to, "a server did not hear our goodbye");
+            if let Err(error) = self.transport.post(call, to, &self.match_key(), server::DISCONNECT.to_vec())
+            {
+                tracing::debug!(%error, to, "the disconnect notice was not delivered");
             }
         }
     }
@@ -197,9 +198,9 @@ impl Client {
         Ok(())
     }
 
-    fn slot(&self) -> Slot {
+    fn match_key(&self) -> MatchKey {
         let signature = Signature::new(Verb::SEND, 0);
-        Slot { context: self.context, tag: Slot::REQUEST, signature }
+        MatchKey { context: self.context, tag: MatchKey::REQUEST, signature }
     }
 
     /// Sends a request, a long payload in pieces. If it is not `posted`, waits while many bytes have not left: then a few buffers
@@ -226,13 +227,13 @@ impl Client {
                     if !posted {
                         self.wait_until_drained(call, server)?;
                     }
-                    self.transport.post(call, server, &self.slot(), message.encode(number))?;
+                    self.transport.post(call, server, &self.match_key(), message.encode(number))?;
                     rest = behind;
                 }
                 self.copy(rest)
             }
         };
-        self.transport.post(call, server, &self.slot(), request.encode(number))
+        self.transport.post(call, server, &self.match_key(), request.encode(number))
     }
 
     /// A copy with room for a trailer.
@@ -256,7 +257,8 @@ impl Client {
 
     /// Receives one reply, if one arrives within `limit`.
     fn receive(&self, call: &Call, limit: Duration) -> Result<bool> {
-        let Some((from, bytes)) = self.transport.receive_next(call, self.context, Slot::REPLY, limit)? else {
+        let Some((from, bytes)) = self.transport.receive_next(call, self.context, MatchKey::REPLY, limit)?
+        else {
             return Ok(false);
         };
         let number = wire::number(&bytes);

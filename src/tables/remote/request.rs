@@ -212,7 +212,7 @@ impl RemoteRequest {
         }
     }
 
-    /// The memory of the payload, of which the request has no more need.
+    /// Takes the payload buffers of a finished request.
     pub fn take_payload(&mut self) -> impl Iterator<Item = Vec<u8>> {
         std::mem::take(&mut self.pieces).into_iter().chain([std::mem::take(&mut self.payload)])
     }

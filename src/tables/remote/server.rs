@@ -15,7 +15,7 @@ use super::request::{RemoteRequest, RequestVerb};
 use super::{IN_FLIGHT_BYTES, RequestHandler, wire};
 use crate::error::{Error, Lost, Result};
 use crate::transport::wait::{CheckTimer, Monitor, no_deadline};
-use crate::transport::{Call, CallTime, POLL_INTERVAL, Signature, Slot, Transport, Verb};
+use crate::transport::{Call, CallTime, MatchKey, POLL_INTERVAL, Signature, Transport, Verb};
 
 /// Control message: the rank sends no more requests.
 pub(super) const DISCONNECT: [u8; 1] = [1];
@@ -152,8 +152,8 @@ impl Drop for ServerThread {
 }
 
 impl ServerState {
-    fn slot(&self, tag: u32) -> Slot {
-        Slot { context: self.context, tag, signature: Signature::new(Verb::SEND, 0) }
+    fn match_key(&self, tag: u32) -> MatchKey {
+        MatchKey { context: self.context, tag, signature: Signature::new(Verb::SEND, 0) }
     }
 
     /// The call context that the thread's own operations show in errors.
@@ -173,7 +173,7 @@ impl ServerState {
     /// Wakes the thread from its wait for requests.
     fn wake(&self) {
         let own = self.transport.rank();
-        let _ = self.transport.post(&self.call(), own, &self.slot(Slot::REQUEST), Vec::new());
+        let _ = self.transport.post(&self.call(), own, &self.match_key(MatchKey::REQUEST), Vec::new());
     }
 }
 
@@ -225,7 +225,7 @@ impl ServeLoop {
                 false => RETRY_INTERVAL,
             };
             let received =
-                self.shared.transport.receive_next(call, self.shared.context, Slot::REQUEST, limit)?;
+                self.shared.transport.receive_next(call, self.shared.context, MatchKey::REQUEST, limit)?;
             if let Some((from, bytes)) = received {
                 self.accept(call, from, bytes);
             }
@@ -339,7 +339,9 @@ impl ServeLoop {
         let outcome = outcome.map_err(|error| with_server_rank(error, call.rank));
         let bytes = RemoteReply { number, outcome, packed, more }.encode();
         // A dead caller needs no reply.
-        if let Err(error) = self.shared.transport.post(call, to, &self.shared.slot(Slot::REPLY), bytes) {
+        if let Err(error) =
+            self.shared.transport.post(call, to, &self.shared.match_key(MatchKey::REPLY), bytes)
+        {
             tracing::debug!(%error, to, "an answer could not be sent");
         }
     }

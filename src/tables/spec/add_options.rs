@@ -146,7 +146,7 @@ impl AddOptions {
     }
 
     /// Rejects non-finite values that were written to the fields directly, without [`AddOptions::set`].
-    pub(crate) fn check(&self) -> Result<()> {
+    pub(crate) fn validate(&self) -> Result<()> {
         self.iter().try_for_each(|(name, value)| check_finite(name, value))
     }
 
@@ -179,7 +179,7 @@ impl AddOptions {
         for (position, option) in options.all_mut().into_iter().enumerate() {
             *option = (set >> position & 1 == 1).then(|| f64::from_le_bytes(words[1 + position]));
         }
-        options.check()?;
+        options.validate()?;
         Ok(options)
     }
 }
@@ -253,11 +253,11 @@ mod tests {
             assert!(error.to_string().contains("a finite number for rho"), "{error}");
         }
         assert_eq!(options, AddOptions::default());
-        assert!(AddOptions { beta: Some(f64::NAN), ..options }.check().is_err());
+        assert!(AddOptions { beta: Some(f64::NAN), ..options }.validate().is_err());
     }
 
     #[test]
-    fn foreign_bytes_are_refused() {
+    fn foreign_bytes_are_rejected() {
         let bytes = AddOptions::default().to_bytes();
         assert!(AddOptions::from_bytes(&bytes[1..]).is_err());
         assert!(AddOptions::from_bytes(&[]).is_err());

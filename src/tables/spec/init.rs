@@ -52,7 +52,7 @@ impl Init {
     }
 
     /// Rejects a value that an integer table cannot represent.
-    pub(crate) fn check(&self, dtype: DType) -> Result<()> {
+    pub(crate) fn validate(&self, dtype: DType) -> Result<()> {
         let (least, most) = match dtype {
             DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
             DType::I64 => (i64::MIN, i64::MAX),
@@ -133,20 +133,20 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_are_exact_or_refused() {
+    fn whole_numbers_are_exact_or_rejected() {
         let (large, mut bytes) = ((1 << 53) + 1, [0; 8]);
         Init::Whole(large).fill(DType::I64, 0, &mut bytes);
         assert_eq!(i64::from_ne_bytes(bytes), large);
         for fits in [Init::Whole(i64::MIN), Init::Whole(i64::MAX), Init::Constant(-(2f64.powi(63)))] {
-            fits.check(DType::I64).unwrap();
-            fits.check(DType::F32).unwrap();
-            let error = fits.check(DType::I32).unwrap_err().to_string();
+            fits.validate(DType::I64).unwrap();
+            fits.validate(DType::F32).unwrap();
+            let error = fits.validate(DType::I32).unwrap_err().to_string();
             assert!(error.contains("from -2147483648 to 2147483647"), "{error}");
         }
         for wrong in [0.5, f64::NAN, f64::INFINITY, 2f64.powi(63)] {
-            assert!(Init::Constant(wrong).check(DType::I64).is_err(), "{wrong}");
+            assert!(Init::Constant(wrong).validate(DType::I64).is_err(), "{wrong}");
         }
-        Init::Constant(f64::from(i32::MAX)).check(DType::I32).unwrap();
-        assert!(Init::Constant(f64::from(i32::MAX) + 1.0).check(DType::I32).is_err());
+        Init::Constant(f64::from(i32::MAX)).validate(DType::I32).unwrap();
+        assert!(Init::Constant(f64::from(i32::MAX) + 1.0).validate(DType::I32).is_err());
     }
 }

@@ -46,7 +46,7 @@ pub(crate) trait UpdateRule: Send + Sync {
     /// The options for one add, without aliases and with the rule's defaults filled in; an error if the rule rejects them.
     fn options(&self, given: &AddOptions) -> Result<AddOptions> {
         let options = self.canonical(*given).or(&self.defaults());
-        options.check()?;
+        options.validate()?;
         self.check(&options)?;
         Ok(options)
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::moves;
 use crate::error::Result;
-use crate::transport::{Call, CallTime, Signature, Slot, Verb};
+use crate::transport::{Call, CallTime, MatchKey, Signature, Verb};
 use crate::world::Group;
 
 /// Lengths around those at which transports switch protocols, large and small in turns, and several large ones in a row.
@@ -24,8 +24,8 @@ fn call(group: &Group) -> Call<'_> {
     }
 }
 
-fn slot(group: &Group, tag: u32) -> Slot {
-    Slot { context: group.context(), tag, signature: Signature::new(Verb::SEND, 0) }
+fn match_key(group: &Group, tag: u32) -> MatchKey {
+    MatchKey { context: group.context(), tag, signature: Signature::new(Verb::SEND, 0) }
 }
 
 fn message(from: usize, number: usize, length: usize) -> Vec<u8> {
@@ -49,10 +49,10 @@ pub(super) fn arrive_in_order(group: &Group) -> Result<()> {
             for &to in group.members() {
                 let mut bytes = transport.buffer(length);
                 bytes.copy_from_slice(&message(group.rank(), number, length));
-                transport.post(&call(group), to, &slot(group, Slot::REQUEST), bytes)?;
+                transport.post(&call(group), to, &match_key(group, MatchKey::REQUEST), bytes)?;
             }
         }
-        receive(group, Slot::REQUEST)?;
+        receive(group, MatchKey::REQUEST)?;
         for &to in group.members() {
             assert!(transport.drain(&call(group), to, 0, Duration::from_secs(60))?, "rank {to} received all");
         }
@@ -90,15 +90,15 @@ pub(super) fn idle_is_idle(group: &Group) -> Result<()> {
     let transport = group.transport();
     group.barrier()?;
     let (before, limit) = (processor_time(), Duration::from_millis(300));
-    let none = transport.receive_next(&call(group), group.context(), Slot::REPLY, limit)?;
+    let none = transport.receive_next(&call(group), group.context(), MatchKey::REPLY, limit)?;
     assert!(none.is_none(), "no rank has sent anything");
     let used = processor_time() - before;
     assert!(used < limit / 2, "{used:?} of the processor for an idle wait of {limit:?}");
     group.barrier()?;
     let next = group.members()[(group.rank() + 1) % group.size()];
-    transport.post(&call(group), next, &slot(group, Slot::REPLY), vec![7; 5])?;
+    transport.post(&call(group), next, &match_key(group, MatchKey::REPLY), vec![7; 5])?;
     let limit = Duration::from_secs(60);
-    let found = transport.receive_next(&call(group), group.context(), Slot::REPLY, limit)?;
+    let found = transport.receive_next(&call(group), group.context(), MatchKey::REPLY, limit)?;
     assert_eq!(found.map(|(_, bytes)| bytes), Some(vec![7; 5]));
     group.barrier()
 }

@@ -12,7 +12,7 @@ use super::counting::{measure, placed};
 use crate::collectives::{self, GATHER_LIMIT, SCATTER_LIMIT};
 use crate::transport::counting::{Measurement, NetworkModel, seconds};
 use crate::world::Group;
-use verbs::{VERBS, Verb};
+use verbs::{NamedVerb, VERBS};
 
 const SMALL: usize = 4096;
 const LARGE: usize = 4_000_000;
@@ -25,7 +25,7 @@ fn log2(number: usize) -> usize {
 }
 
 /// One measurement for each verb and size.
-fn measured(hosts: usize, each: usize, cases: &[(Verb, usize)]) -> Vec<Measurement> {
+fn measured(hosts: usize, each: usize, cases: &[(NamedVerb, usize)]) -> Vec<Measurement> {
     let calls: Vec<_> =
         cases.iter().map(|&((_, verb), bytes)| move |group: &Group| verb(group, bytes)).collect();
     let calls: Vec<_> = calls.iter().map(|call| call as super::counting::CountedCall).collect();
@@ -82,7 +82,7 @@ fn every_verb_keeps_its_bounds_on_many_hosts() {
     let names: BTreeSet<&str> = collectives::VERBS.iter().map(|verb| verb.name).collect();
     assert_eq!(measured_names, names, "a verb without bounds");
     for (hosts, each) in [(9, 1), (23, 3), (64, 2), (128, 8)] {
-        let mut cases: Vec<(Verb, usize)> =
+        let mut cases: Vec<(NamedVerb, usize)> =
             VERBS.iter().flat_map(|&verb| [(verb, SMALL), (verb, LARGE)]).collect();
         // A message from each rank to each, whatever its size: once is enough.
         cases.retain(|((verb, _), bytes)| *verb != "all_to_all" || *bytes == LARGE);
@@ -97,7 +97,7 @@ fn every_verb_keeps_its_bounds_on_many_hosts() {
 #[test]
 fn windows_of_long_buffers_add_steps_but_no_bytes() {
     let (hosts, each, bytes) = (32, 4, 100_000_000);
-    let cases: Vec<(Verb, usize)> = VERBS[..5].iter().map(|&verb| (verb, bytes)).collect();
+    let cases: Vec<(NamedVerb, usize)> = VERBS[..5].iter().map(|&verb| (verb, bytes)).collect();
     for (((verb, _), bytes), found) in cases.iter().zip(measured(hosts, each, &cases)) {
         let windows = bytes.div_ceil(16 << 20) + 1;
         let bound = bound(verb, hosts, each, *bytes);
@@ -121,7 +121,7 @@ fn windows_of_long_buffers_add_steps_but_no_bytes() {
 fn few_hosts_exchange_directly() {
     let (hosts, each) = (8, 4);
     let bytes = 1_000_000;
-    let cases: Vec<(Verb, usize)> = VERBS.iter().map(|&verb| (verb, bytes)).collect();
+    let cases: Vec<(NamedVerb, usize)> = VERBS.iter().map(|&verb| (verb, bytes)).collect();
     for (((verb, _), bytes), found) in cases.iter().zip(measured(hosts, each, &cases)) {
         let rounding = ROUNDING * each * hosts;
         let share = bytes * (hosts - 1) / hosts + rounding;
@@ -166,7 +166,7 @@ fn a_barrier_takes_logarithmically_many_steps() {
 /// Neither the machine that runs the model nor its scheduler has an influence.
 #[test]
 fn virtual_time_is_the_same_every_time() {
-    let cases: Vec<(Verb, usize)> = VERBS.iter().map(|&verb| (verb, 50_000)).collect();
+    let cases: Vec<(NamedVerb, usize)> = VERBS.iter().map(|&verb| (verb, 50_000)).collect();
     let times = || measured(12, 3, &cases).iter().map(|found| found.time).collect::<Vec<_>>();
     assert_eq!(times(), times());
 }

@@ -1,6 +1,6 @@
 //! The tables of predicted times in docs/design/018-scaling.md.
 
-use super::verbs::{VERBS, Verb};
+use super::verbs::{NamedVerb, VERBS};
 use crate::testing::counting::{CountedCall, measure, placed};
 use crate::transport::counting::{NetworkModel, Picoseconds, seconds};
 use crate::world::Group;
@@ -20,7 +20,7 @@ fn words(time: Picoseconds) -> String {
 #[test]
 #[ignore = "prints the tables of docs/design/018-scaling.md, in two minutes"]
 fn predicted_times() {
-    let cases: Vec<(Verb, usize)> =
+    let cases: Vec<(NamedVerb, usize)> =
         VERBS.iter().flat_map(|&verb| SIZES.map(|(_, bytes)| (verb, bytes))).collect();
     let mut columns = Vec::new();
     for gigabits in [25.0, 100.0] {

@@ -8,9 +8,9 @@ use crate::world::Group;
 const F32: usize = 4;
 
 /// A verb, and what it does with a buffer of this length in bytes: the longest that a rank passes.
-pub(super) type Verb = (&'static str, fn(&Group, usize));
+pub(super) type NamedVerb = (&'static str, fn(&Group, usize));
 
-pub(super) const VERBS: [Verb; 9] = [
+pub(super) const VERBS: [NamedVerb; 9] = [
     ("all_reduce", all_reduce),
     ("reduce", reduce),
     ("reduce_scatter", reduce_scatter),

@@ -10,7 +10,7 @@ use crate::error::{Error, Lost, Missing, Result};
 use crate::transport::mailbox::{Mailbox, ReceiveTarget};
 use crate::transport::wait::{self, Awaited};
 use crate::transport::{
-    Call, Delivery, Envelope, Incoming, NonblockingTransport, Outgoing, Slot, Ticket, Transport,
+    Call, Delivery, Envelope, Incoming, MatchKey, NonblockingTransport, Outgoing, Ticket, Transport,
 };
 
 /// The transport between ranks that share an arena.
@@ -131,8 +131,8 @@ impl Transport for ArenaTransport {
         wait::wait(call.deadline(), parking, poll, check)
     }
 
-    fn post(&self, call: &Call, to: usize, slot: &Slot, bytes: Vec<u8>) -> Result<()> {
-        self.post_owned(call, to, slot, bytes)
+    fn post(&self, call: &Call, to: usize, match_key: &MatchKey, bytes: Vec<u8>) -> Result<()> {
+        self.post_owned(call, to, match_key, bytes)
     }
 
     fn receive_next(&self, call: &Call, context: u32, tag: u32, limit: Duration) -> Result<Option<Delivery>> {
@@ -161,12 +161,12 @@ impl Transport for ArenaTransport {
 }
 
 impl NonblockingTransport for ArenaTransport {
-    unsafe fn begin(&self, slot: &Slot, sends: &[Outgoing], receives: &mut [Incoming]) -> Ticket {
+    unsafe fn begin(&self, match_key: &MatchKey, sends: &[Outgoing], receives: &mut [Incoming]) -> Ticket {
         let mut state = self.state();
         // SAFETY: the caller vouches for the buffers.
-        let ticket = unsafe { state.mailbox.open(slot, sends.len(), receives) };
+        let ticket = unsafe { state.mailbox.open(match_key, sends.len(), receives) };
         for send in sends {
-            let envelope = Envelope::new(slot, send.bytes.len());
+            let envelope = Envelope::new(match_key, send.bytes.len());
             let body = SendBody::Borrowed(send.bytes.as_ptr());
             state.outgoing[self.local_rank_of(send.to)].push_back(Sending {
                 ticket,
@@ -346,8 +346,8 @@ mod tests {
     fn what_another_thread_moved_is_noticed_without_a_doorbell() {
         let mut transports = local::create(2).unwrap();
         let (other, mine) = (transports.pop().unwrap(), transports.pop().unwrap());
-        let slot = Slot { context: 0, tag: 1, signature: Signature::new(Verb::RECV, 1) };
-        let unrelated = Slot { tag: 2, ..slot };
+        let match_key = MatchKey { context: 0, tag: 1, signature: Signature::new(Verb::RECV, 1) };
+        let unrelated = MatchKey { tag: 2, ..match_key };
         let call = Call {
             rank: 0,
             operation: "recv",
@@ -360,14 +360,15 @@ mod tests {
         };
         let (mut bytes, mut more) = ([0], [0]);
         std::thread::scope(|scope| {
-            let waiter = scope
-                .spawn(|| mine.exchange(&call, &slot, &[], &mut [Incoming { from: 1, bytes: &mut bytes }]));
+            let waiter = scope.spawn(|| {
+                mine.exchange(&call, &match_key, &[], &mut [Incoming { from: 1, bytes: &mut bytes }])
+            });
             while mine.state().mailbox.awaited(Ticket(1)).next().is_none() {
                 std::thread::yield_now();
             }
             // The thread is asleep by now; if not, it merely finds the message sooner.
             std::thread::sleep(Duration::from_millis(20));
-            let (envelope, body) = (Envelope::new(&slot, 1), SendBody::Owned(vec![7]));
+            let (envelope, body) = (Envelope::new(&match_key, 1), SendBody::Owned(vec![7]));
             Sending { ticket: Ticket(1), envelope, body, done: 0 }.write(other.endpoint.arena.ring(1, 0));
             // SAFETY: the ticket is cancelled before the buffer goes out of scope.
             let ticket =

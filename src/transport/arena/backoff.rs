@@ -44,7 +44,7 @@ impl Backoff {
     }
 
     /// Lets every wait make progress on this transport; only the first call has an effect.
-    pub fn drive(&self, transport: Weak<dyn Transport>) {
+    pub fn set_progress_transport(&self, transport: Weak<dyn Transport>) {
         let _ = self.transport.set(transport);
     }
 

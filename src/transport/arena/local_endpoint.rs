@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use super::backoff::Backoff;
 use super::buffer::ArenaBuffer;
 use super::free_list::FreeList;
-use super::lock::{Lock, LockOwners};
-use super::process_record::{LossCause, PeerStatus};
+use super::lock::LockOwners;
+use super::process_record::PeerStatus;
 use super::{Arena, PeerSlot, channel, spsc};
 use crate::error::{Error, Lost, Missing, Result};
 use crate::transport::cpus::Cpus;
@@ -62,15 +62,6 @@ fn token(local_rank: usize, incarnation: u32) -> u32 {
 /// The local rank in a token; out of range if the token is damaged.
 fn local_rank_in(token: u32) -> usize {
     ((token & ((1 << LOCAL_RANK_BITS) - 1)) as usize).wrapping_sub(1)
-}
-
-/// Releases the lock on drop.
-pub(crate) struct SharedLockGuard<'a>(&'a Lock);
-
-impl Drop for SharedLockGuard<'_> {
-    fn drop(&mut self) {
-        self.0.release();
-    }
 }
 
 impl LocalEndpoint {
@@ -136,7 +127,7 @@ impl LocalEndpoint {
         WaitingGuard { slot, verb, number }
     }
 
-    /// How a rank was lost, or `None` while it is alive, has not joined yet, or is on another host.
+    /// How a rank was lost, or `None` while it is alive, has not joined yet, or is on another host. It may be restarted.
     pub fn lost(&self, rank: usize) -> Option<Lost> {
         let slot = self.arena.peer_slot(self.local_rank_of(rank)?);
         slot.lost().map(|cause| cause.lost(rank, slot.pid()))
@@ -146,7 +137,7 @@ impl LocalEndpoint {
     pub fn permanently_lost(&self, rank: usize) -> Option<Lost> {
         let slot = self.arena.peer_slot(self.local_rank_of(rank)?);
         match slot.process.status() {
-            PeerStatus::Dead(cause) => Some(cause.lost(rank, slot.pid())),
+            PeerStatus::Unrecoverable(cause) => Some(cause.lost(rank, slot.pid())),
             PeerStatus::Alive | PeerStatus::Restarting => None,
         }
     }
@@ -165,12 +156,6 @@ impl LocalEndpoint {
         let how =
             |rank| format!("rank {rank} was started again; messages and groups with it do not survive that");
         again.map(|(found, _)| Lost::new(rank, slot.pid(), how(found)))
-    }
-
-    /// How a rank's process ended, or `None` while it is alive, has not joined yet, or is on another host. It may be restarted.
-    pub fn dead(&self, rank: usize) -> Option<Lost> {
-        let slot = self.arena.peer_slot(self.local_rank_of(rank)?);
-        slot.is_dead().then(|| LossCause::Ended.lost(rank, slot.pid()))
     }
 
     /// Describes a rank that is lost for the given reason.
@@ -266,12 +251,6 @@ impl LocalEndpoint {
     /// The rank behind a token.
     pub fn owner_rank(&self, token: u32) -> Option<usize> {
         self.ranks.get(local_rank_in(token)).copied()
-    }
-
-    /// Acquires a lock without a deadline: it is for locks whose owners never wait while they hold them.
-    pub fn acquire<'a>(&'a self, lock: &'a Lock) -> Result<SharedLockGuard<'a>> {
-        lock.acquire(self.token(), None, self)?;
-        Ok(SharedLockGuard(lock))
     }
 
     /// Leaves the job in an orderly way.

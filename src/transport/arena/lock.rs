@@ -77,23 +77,23 @@ impl Lock {
     ) -> Result<Acquired> {
         for _ in 0..SPINS {
             std::hint::spin_loop();
-            if self.word.load(Ordering::Relaxed) == 0 && self.exchange(0, token) {
+            if self.word.load(Ordering::Relaxed) == 0 && self.compare_exchange(0, token) {
                 return Ok(Acquired::Clean);
             }
         }
         let poll = || loop {
             let word = self.word.load(Ordering::Relaxed);
-            if word == 0 && self.exchange(0, token | WAITERS) {
+            if word == 0 && self.compare_exchange(0, token | WAITERS) {
                 return Ok(Some(Acquired::Clean));
             }
-            if word != 0 && (word & WAITERS != 0 || self.exchange(word, word | WAITERS)) {
+            if word != 0 && (word & WAITERS != 0 || self.compare_exchange(word, word | WAITERS)) {
                 return Ok(None);
             }
         };
         let check = || {
             let word = self.word.load(Ordering::Relaxed);
             let owner = word & !WAITERS;
-            if word != 0 && owners.has_ended(owner) && self.exchange(word, token | WAITERS) {
+            if word != 0 && owners.has_ended(owner) && self.compare_exchange(word, token | WAITERS) {
                 return Ok(Some(Acquired::OwnerDied(owner)));
             }
             match (call, poll()?) {
@@ -105,7 +105,7 @@ impl Lock {
         wait(deadline, Waiter(&self.word), poll, check)
     }
 
-    fn exchange(&self, old: u32, new: u32) -> bool {
+    fn compare_exchange(&self, old: u32, new: u32) -> bool {
         self.word.compare_exchange(old, new, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 

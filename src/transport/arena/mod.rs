@@ -15,6 +15,7 @@ mod futex;
 mod layout;
 mod local_endpoint;
 pub(crate) mod lock;
+mod lock_guard;
 mod peer_slot;
 mod posts;
 mod process_record;
@@ -39,6 +40,7 @@ pub(crate) use layout::heap_bytes;
 #[cfg(test)]
 pub(crate) use layout::heap_bytes_of;
 pub(crate) use local_endpoint::{LocalEndpoint, MAX_LOCAL_RANKS};
+pub(crate) use lock_guard::LockGuard;
 pub(crate) use peer_slot::PeerSlot;
 pub(crate) use process_record::{InFlightGuard, LossCause, PeerStatus};
 use ring::Ring;

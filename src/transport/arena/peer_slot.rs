@@ -62,7 +62,7 @@ impl PeerSlot {
     }
 
     /// Whether the last owner has exited or left, regardless of whether it may be restarted.
-    pub fn is_dead(&self) -> bool {
+    pub fn is_lost(&self) -> bool {
         self.lost().is_some()
     }
 
@@ -130,7 +130,7 @@ impl PeerSlot {
 
     /// Requests the rank's current source location; `None` if no reply arrives within `limit`.
     pub fn request_location(&self, limit: Duration) -> Option<String> {
-        if limit.is_zero() || self.answers_location.load(Ordering::Acquire) == 0 || self.is_dead() {
+        if limit.is_zero() || self.answers_location.load(Ordering::Acquire) == 0 || self.is_lost() {
             return None;
         }
         let seen = self.location_reply.load();

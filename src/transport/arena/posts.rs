@@ -5,16 +5,22 @@ use std::time::{Duration, Instant};
 use super::arena_transport::{ArenaTransport, SendBody, Sending, TransportState};
 use crate::error::Result;
 use crate::transport::wait::poll_until;
-use crate::transport::{Call, Delivery, Envelope, Slot, Ticket};
+use crate::transport::{Call, Delivery, Envelope, MatchKey, Ticket};
 
 /// The ticket of all posted messages: no exchange has it.
 const POSTED: Ticket = Ticket(0);
 
 impl ArenaTransport {
-    pub(super) fn post_owned(&self, call: &Call, to: usize, slot: &Slot, bytes: Vec<u8>) -> Result<()> {
+    pub(super) fn post_owned(
+        &self,
+        call: &Call,
+        to: usize,
+        match_key: &MatchKey,
+        bytes: Vec<u8>,
+    ) -> Result<()> {
         let peer = self.local_rank_of(to);
         let mut state = self.state();
-        let (envelope, body) = (Envelope::new(slot, bytes.len()), SendBody::Owned(bytes));
+        let (envelope, body) = (Envelope::new(match_key, bytes.len()), SendBody::Owned(bytes));
         state.outgoing[peer].push_back(Sending { ticket: POSTED, envelope, body, done: 0 });
         state.advance(&self.endpoint);
         if state.outgoing[peer].is_empty() {

@@ -52,10 +52,10 @@ const BETWEEN_CALLS: u32 = 2;
 pub(crate) enum PeerStatus {
     /// The process is alive or has not joined yet.
     Alive,
-    /// The process has ended; a new incarnation may continue in its place.
+    /// The process has exited or left; a new incarnation may continue in its place.
     Restarting,
-    /// The process has ended for good.
-    Dead(LossCause),
+    /// The process has exited or left, and no new incarnation can replace it.
+    Unrecoverable(LossCause),
 }
 
 /// How a process was lost.
@@ -137,7 +137,7 @@ impl ProcessRecord {
     /// Whether the last owner's process has certainly ended; a process that has only left may still run.
     pub fn process_ended(&self) -> bool {
         let (pid, start_time) = (self.pid.load(Ordering::Relaxed), self.start_time.load(Ordering::Relaxed));
-        process::liveness(pid, start_time) == Liveness::Dead
+        process::liveness(pid, start_time) == Liveness::Exited
     }
 
     /// A consistent snapshot: how the last owner was lost, and whether a new incarnation may replace it.
@@ -172,7 +172,7 @@ impl ProcessRecord {
         match self.snapshot() {
             (None, _) => PeerStatus::Alive,
             (Some(_), true) => PeerStatus::Restarting,
-            (Some(how), false) => PeerStatus::Dead(how),
+            (Some(how), false) => PeerStatus::Unrecoverable(how),
         }
     }
 
@@ -391,7 +391,7 @@ mod tests {
         let record = ProcessRecord::new();
         record.register();
         record.mark_left();
-        assert!(matches!(record.status(), PeerStatus::Dead(_)));
+        assert!(matches!(record.status(), PeerStatus::Unrecoverable(_)));
         record.allow_restarts(1);
         assert_eq!(record.status(), PeerStatus::Restarting);
         // The last restart is pending until its process has registered.
@@ -401,11 +401,11 @@ mod tests {
         record.register();
         assert_eq!(record.status(), PeerStatus::Alive);
         record.mark_left();
-        assert!(matches!(record.status(), PeerStatus::Dead(_)));
+        assert!(matches!(record.status(), PeerStatus::Unrecoverable(_)));
         record.allow_restarts(5);
         assert_eq!(record.status(), PeerStatus::Restarting);
         record.forbid_incarnations();
-        assert!(matches!(record.status(), PeerStatus::Dead(_)));
+        assert!(matches!(record.status(), PeerStatus::Unrecoverable(_)));
     }
 
     #[test]
@@ -423,21 +423,21 @@ mod tests {
         record.mark_left();
         record.allow_restarts(3);
         let message = record.message_guard();
-        assert!(matches!(record.status(), PeerStatus::Dead(_)));
+        assert!(matches!(record.status(), PeerStatus::Unrecoverable(_)));
         drop(message);
         let series = record.series_guard();
         record.enter();
         record.leave(6);
-        assert!(matches!(record.status(), PeerStatus::Dead(_)), "between two calls of a series");
+        assert!(matches!(record.status(), PeerStatus::Unrecoverable(_)), "between two calls of a series");
         drop(series);
         record.enter();
-        assert!(matches!(record.status(), PeerStatus::Dead(_)));
+        assert!(matches!(record.status(), PeerStatus::Unrecoverable(_)));
         record.leave(7);
         assert_eq!((record.status(), record.calls()), (PeerStatus::Restarting, 7));
         record.forbid_restart("its rounds need it");
-        assert!(matches!(record.status(), PeerStatus::Dead(_)));
+        assert!(matches!(record.status(), PeerStatus::Unrecoverable(_)));
         assert_eq!(record.restart_obstacle().unwrap(), "its rounds need it");
         record.mark_group_failed();
-        assert!(matches!(record.status(), PeerStatus::Dead(_)));
+        assert!(matches!(record.status(), PeerStatus::Unrecoverable(_)));
     }
 }

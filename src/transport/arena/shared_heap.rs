@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::lock::Lock;
-use super::{Arena, LocalEndpoint};
+use super::{Arena, LocalEndpoint, LockGuard};
 use crate::error::{Error, Result};
 
 /// Maximum number of extents in use at a time.
@@ -17,7 +17,7 @@ const PAGE: usize = 4096;
 /// The extent list in the arena; zeroes are an empty list.
 #[repr(C)]
 pub(crate) struct SharedHeap {
-    lock: Lock,
+    pub(super) lock: Lock,
     extents: [Entry; MAX_EXTENTS],
 }
 
@@ -59,7 +59,7 @@ impl LocalEndpoint {
         };
         let length = bytes.max(1).checked_next_multiple_of(PAGE).ok_or_else(|| too_much(0))?;
         let shared_heap = self.arena.shared_heap();
-        let _guard = self.acquire(&shared_heap.lock)?;
+        let _guard = shared_heap.lock(self);
         let (start, room) = shared_heap.gap(&self.arena, length);
         if room < length {
             return Err(too_much(room));
@@ -94,9 +94,9 @@ impl LocalEndpoint {
     }
 
     /// Frees an extent. No rank may use it any more.
-    pub fn free_shared(&self, extent: &Extent) -> Result<()> {
+    pub fn free_shared(&self, extent: &Extent) {
         let shared_heap = self.arena.shared_heap();
-        let _guard = self.acquire(&shared_heap.lock)?;
+        let _guard = shared_heap.lock(self);
         let is_extent = |entry: &&Entry| {
             entry.bytes.load(Ordering::Relaxed) > 0
                 && entry.start.load(Ordering::Relaxed) as usize == extent.start
@@ -106,11 +106,14 @@ impl LocalEndpoint {
             self.arena.clear(extent.start, extent.bytes);
             entry.bytes.store(0, Ordering::Release);
         }
-        Ok(())
     }
 }
 
 impl SharedHeap {
+    fn lock<'a>(&'a self, endpoint: &LocalEndpoint) -> LockGuard<'a> {
+        endpoint.acquire_uninterruptible(&self.lock, "the shared heap", None)
+    }
+
     /// Offset and length of the first gap of at least `bytes` bytes, or else of the largest gap.
     fn gap(&self, arena: &Arena, bytes: usize) -> (usize, usize) {
         let (mut at, end) = arena.layout.shared_heap_range();
@@ -168,7 +171,7 @@ mod tests {
         // While it zeroes an extent that it frees: another rank can free it.
         die();
         endpoint.arena.clear(first.start, 4096);
-        endpoint.free_shared(&endpoint.find_shared(2)[0]).unwrap();
+        endpoint.free_shared(&endpoint.find_shared(2)[0]);
         assert_eq!(endpoint.allocate_shared(4, 5000).unwrap().start, first.start);
     }
 
@@ -184,7 +187,7 @@ mod tests {
         assert_eq!(other.find_shared(1)[0].start, first.start);
         // SAFETY: the test owns the range.
         unsafe { first.range(0, 10_000).write_bytes(7, 10_000) };
-        other.free_shared(&first).unwrap();
+        other.free_shared(&first);
         assert!(one.find_shared(1).is_empty());
         let again = one.allocate_shared(3, 12_000).unwrap();
         assert_eq!(again.start, first.start, "the gap is used again");

@@ -20,7 +20,7 @@ pub(crate) use tally::{Posted, Tally, TallyTransport};
 
 use super::arena::LocalEndpoint;
 use super::arena::channel::{Channel, CountedSteps};
-use super::{Call, Delivery, Incoming, NonblockingTransport, Outgoing, Slot, Ticket, Transport, local};
+use super::{Call, Delivery, Incoming, MatchKey, NonblockingTransport, Outgoing, Ticket, Transport, local};
 use crate::error::{Error, Lost, Missing, Result};
 
 /// One rank of the simulation.
@@ -88,11 +88,11 @@ impl Transport for CountingTransport {
     fn exchange(
         &self,
         call: &Call,
-        slot: &Slot,
+        match_key: &MatchKey,
         sends: &[Outgoing],
         receives: &mut [Incoming],
     ) -> Result<()> {
-        let Slot { context, tag, signature } = *slot;
+        let MatchKey { context, tag, signature } = *match_key;
         let message = |send: &Outgoing| Message {
             from: self.rank,
             to: send.to,
@@ -100,7 +100,7 @@ impl Transport for CountingTransport {
             tag,
             bytes: send.bytes.len(),
             signature,
-            payload: (tag != Slot::COLLECTIVE).then(|| send.bytes.to_vec()),
+            payload: (tag != MatchKey::COLLECTIVE).then(|| send.bytes.to_vec()),
             depth: usize::from(self.is_remote(send.to)),
         };
         let wanted: Vec<Key> = receives.iter().map(|receive| (receive.from, context, tag)).collect();
@@ -125,7 +125,7 @@ impl Transport for CountingTransport {
         Err(self.unsupported("complete"))
     }
 
-    fn post(&self, _call: &Call, _to: usize, _slot: &Slot, _bytes: Vec<u8>) -> Result<()> {
+    fn post(&self, _call: &Call, _to: usize, _slot: &MatchKey, _bytes: Vec<u8>) -> Result<()> {
         Err(self.unsupported("post"))
     }
 
@@ -159,7 +159,7 @@ impl Transport for CountingTransport {
 
 impl NonblockingTransport for CountingTransport {
     // SAFETY: no buffer is used.
-    unsafe fn begin(&self, _slot: &Slot, _sends: &[Outgoing], _receives: &mut [Incoming]) -> Ticket {
+    unsafe fn begin(&self, _slot: &MatchKey, _sends: &[Outgoing], _receives: &mut [Incoming]) -> Ticket {
         Ticket(0)
     }
 

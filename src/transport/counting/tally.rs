@@ -7,7 +7,7 @@ use crate::error::{Lost, Missing, Result};
 use crate::memory::{DType, ReduceOp};
 use crate::transport::arena::ArenaTransport;
 use crate::transport::{
-    Call, Delivery, Flag, Incoming, NonblockingTransport, Outgoing, Slot, Ticket, Transport,
+    Call, Delivery, Flag, Incoming, MatchKey, NonblockingTransport, Outgoing, Ticket, Transport,
 };
 
 /// A message between hosts.
@@ -62,21 +62,22 @@ impl Transport for TallyTransport {
     fn all_reduce(
         &self,
         call: &Call,
-        slot: &Slot,
+        match_key: &MatchKey,
         members: &[usize],
         bytes: &mut [u8],
         kind: (DType, ReduceOp),
     ) -> Option<Result<()>> {
-        self.threads.all_reduce(call, slot, members, bytes, kind)
+        self.threads.all_reduce(call, match_key, members, bytes, kind)
     }
 
-    fn post(&self, call: &Call, to: usize, slot: &Slot, bytes: Vec<u8>) -> Result<()> {
+    fn post(&self, call: &Call, to: usize, match_key: &MatchKey, bytes: Vec<u8>) -> Result<()> {
         let from = self.rank();
         if self.hosts[from] != self.hosts[to] {
-            let posted = Posted { from, to, bytes: bytes.len(), is_request: slot.tag == Slot::REQUEST };
+            let posted =
+                Posted { from, to, bytes: bytes.len(), is_request: match_key.tag == MatchKey::REQUEST };
             self.tally.0.lock().unwrap_or_else(PoisonError::into_inner).push(posted);
         }
-        self.threads.post(call, to, slot, bytes)
+        self.threads.post(call, to, match_key, bytes)
     }
 
     fn receive_next(&self, call: &Call, context: u32, tag: u32, limit: Duration) -> Result<Option<Delivery>> {
@@ -113,9 +114,9 @@ impl Transport for TallyTransport {
 }
 
 impl NonblockingTransport for TallyTransport {
-    unsafe fn begin(&self, slot: &Slot, sends: &[Outgoing], receives: &mut [Incoming]) -> Ticket {
+    unsafe fn begin(&self, match_key: &MatchKey, sends: &[Outgoing], receives: &mut [Incoming]) -> Ticket {
         // SAFETY: passed on from the caller.
-        unsafe { self.threads.begin(slot, sends, receives) }
+        unsafe { self.threads.begin(match_key, sends, receives) }
     }
 
     fn poll(&self, call: &Call, ticket: &Ticket) -> Result<bool> {

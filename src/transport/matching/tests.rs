@@ -110,8 +110,8 @@ impl Model {
     }
 }
 
-fn slot(tag: u32) -> Slot {
-    Slot { context: 3, tag, signature: Signature::default() }
+fn match_key(tag: u32) -> MatchKey {
+    MatchKey { context: 3, tag, signature: Signature::default() }
 }
 
 /// The same event on the queues, as a transport applies it. Tickets and bodies are the numbers of events.
@@ -119,7 +119,8 @@ fn apply(queues: &mut MatchingQueues<u64>, number: u64, event: Event) -> Outcome
     match event {
         Event::Post { from, tag, length } => {
             let start = std::ptr::null_mut();
-            let receive = PostedReceive { ticket: Ticket(number), from, slot: slot(tag), start, length };
+            let receive =
+                PostedReceive { ticket: Ticket(number), from, match_key: match_key(tag), start, length };
             match queues.take_unexpected(&receive) {
                 Some(Ok(message)) => Outcome::Paired { receive: number, message: message.body },
                 Some(Err(message)) => Outcome::Mismatched { receive: number, message: message.body },
@@ -130,7 +131,7 @@ fn apply(queues: &mut MatchingQueues<u64>, number: u64, event: Event) -> Outcome
             }
         }
         Event::Arrive { from, tag, length } => {
-            let envelope = Envelope::new(&slot(tag), length);
+            let envelope = Envelope::new(&match_key(tag), length);
             let queued = UnexpectedMessage { from, envelope, body: number };
             match queues.take_posted(from, &envelope) {
                 Some(Ok(posted)) => Outcome::Paired { receive: posted.ticket.0, message: number },
@@ -178,16 +179,16 @@ proptest! {
 #[test]
 fn contexts_and_tags_are_separate() {
     let mut queues = MatchingQueues::default();
-    let envelope = Envelope::new(&slot(1), 4);
+    let envelope = Envelope::new(&match_key(1), 4);
     queues.queue_unexpected(UnexpectedMessage { from: 0, envelope, body: () });
     let start = std::ptr::null_mut();
-    let mut receive = PostedReceive { ticket: Ticket(1), from: 0, slot: slot(1), start, length: 4 };
-    for other in [Slot { context: 4, ..slot(1) }, slot(2)] {
-        receive.slot = other;
+    let mut receive = PostedReceive { ticket: Ticket(1), from: 0, match_key: match_key(1), start, length: 4 };
+    for other in [MatchKey { context: 4, ..match_key(1) }, match_key(2)] {
+        receive.match_key = other;
         assert!(queues.take_unexpected(&receive).is_none());
         assert!(queues.take_next(other.context, other.tag, |_| false).is_none());
     }
-    receive.slot = slot(1);
+    receive.match_key = match_key(1);
     assert!(matches!(queues.take_unexpected(&receive), Some(Ok(_))));
 }
 

@@ -12,7 +12,7 @@ use super::MpiTransport;
 use super::wire::EAGER_LIMIT;
 use crate::error::Result;
 use crate::memory::{DType, ReduceOp, reduce};
-use crate::transport::{Call, Incoming, NonblockingTransport, Outgoing, Slot, Ticket};
+use crate::transport::{Call, Incoming, MatchKey, NonblockingTransport, Outgoing, Ticket};
 
 /// Bytes that all other members together send for one piece: large, because each piece costs an RTS/CTS round trip, and
 /// bounded, because that much scratch memory is held.
@@ -42,7 +42,7 @@ impl MpiTransport {
     pub fn all_reduce_pipelined(
         &self,
         call: &Call,
-        slot: &Slot,
+        match_key: &MatchKey,
         members: &[usize],
         bytes: &mut [u8],
         (dtype, operation): (DType, ReduceOp),
@@ -75,8 +75,11 @@ impl MpiTransport {
         let (start, scratch_start) = (bytes.as_mut_ptr(), scratch.as_mut_ptr());
         let task = ReduceTask { members, own, start, count, dtype, operation, piece, scratch: scratch_start };
         let mut open = VecDeque::new();
-        let outcome =
-            if small { self.direct(call, slot, &task) } else { self.pipeline(call, slot, &task, &mut open) };
+        let outcome = if small {
+            self.direct(call, match_key, &task)
+        } else {
+            self.pipeline(call, match_key, &task, &mut open)
+        };
         open.into_iter().for_each(|ticket| self.cancel(ticket));
         self.scratch.lock().unwrap_or_else(PoisonError::into_inner).push(scratch);
         outcome
@@ -91,12 +94,12 @@ impl MpiTransport {
         scratch
     }
 
-    fn direct(&self, call: &Call, slot: &Slot, task: &ReduceTask) -> Result<()> {
+    fn direct(&self, call: &Call, match_key: &MatchKey, task: &ReduceTask) -> Result<()> {
         let all = 0..task.count;
         let sends: Vec<_> = task.others().map(|member| task.outgoing(member, all.clone())).collect();
         let mut receives: Vec<_> = task.others().map(|member| task.incoming(member, 0, all.len())).collect();
         // SAFETY: buffer and scratch outlive this function, which closes the ticket.
-        let ticket = unsafe { self.begin(slot, &sends, &mut receives) };
+        let ticket = unsafe { self.begin(match_key, &sends, &mut receives) };
         let outcome = self.wait(call, &ticket);
         self.cancel(ticket);
         outcome.map(|()| task.fold(0, all))
@@ -105,7 +108,7 @@ impl MpiTransport {
     fn pipeline(
         &self,
         call: &Call,
-        slot: &Slot,
+        match_key: &MatchKey,
         task: &ReduceTask,
         open: &mut VecDeque<Ticket>,
     ) -> Result<()> {
@@ -113,7 +116,7 @@ impl MpiTransport {
         // Both steps start in the same order on all ranks, so order alone matches their messages.
         let mut all_gathers: VecDeque<Ticket> = VecDeque::new();
         for index in 0..pieces.min(PIPELINE_DEPTH) {
-            open.push_back(self.start_reduce_scatter(slot, task, index));
+            open.push_back(self.start_reduce_scatter(match_key, task, index));
         }
         let mut outcome = Ok(());
         for index in 0..pieces {
@@ -123,9 +126,9 @@ impl MpiTransport {
             }
             open.pop_front();
             task.fold(index % PIPELINE_DEPTH, task.piece_of(task.own, index));
-            all_gathers.push_back(self.start_all_gather(slot, task, index));
+            all_gathers.push_back(self.start_all_gather(match_key, task, index));
             if index + PIPELINE_DEPTH < pieces {
-                open.push_back(self.start_reduce_scatter(slot, task, index + PIPELINE_DEPTH));
+                open.push_back(self.start_reduce_scatter(match_key, task, index + PIPELINE_DEPTH));
             }
         }
         while outcome.is_ok()
@@ -141,7 +144,7 @@ impl MpiTransport {
     }
 
     /// Sends one piece of every member's part to its owner and collects that piece of this rank's part.
-    fn start_reduce_scatter(&self, slot: &Slot, task: &ReduceTask, index: usize) -> Ticket {
+    fn start_reduce_scatter(&self, match_key: &MatchKey, task: &ReduceTask, index: usize) -> Ticket {
         let sends: Vec<_> = task.others().map(|to| task.outgoing(to, task.piece_of(to, index))).collect();
         let length = task.piece_of(task.own, index).len();
         let mut receives: Vec<_> =
@@ -149,18 +152,18 @@ impl MpiTransport {
         // SAFETY: buffer and scratch outlive `all_reduce_pipelined`, which closes every ticket; a scratch slot is
         // reused only after its piece was folded, and the pieces being sent are not written to before this ticket
         // completes.
-        unsafe { self.begin(slot, &sends, &mut receives) }
+        unsafe { self.begin(match_key, &sends, &mut receives) }
     }
 
     /// Sends a finished piece of this rank's part to every member and receives theirs in place.
-    fn start_all_gather(&self, slot: &Slot, task: &ReduceTask, index: usize) -> Ticket {
+    fn start_all_gather(&self, match_key: &MatchKey, task: &ReduceTask, index: usize) -> Ticket {
         let own = task.piece_of(task.own, index);
         let sends: Vec<_> = task.others().map(|to| task.outgoing(to, own.clone())).collect();
         let mut receives: Vec<_> =
             task.others().map(|from| task.in_place(from, task.piece_of(from, index))).collect();
         // SAFETY: as above; the ranges received into were sent by the reduce-scatter of this piece, which has
         // completed.
-        unsafe { self.begin(slot, &sends, &mut receives) }
+        unsafe { self.begin(match_key, &sends, &mut receives) }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::transport::matching::{PostedReceive, UnexpectedMessage};
 use crate::transport::message::zeroed;
 use crate::transport::wait::{Park, Parked, poll_until};
-use crate::transport::{Call, Delivery, Envelope, POLL_INTERVAL, Slot, Ticket};
+use crate::transport::{Call, Delivery, Envelope, MatchKey, POLL_INTERVAL, Ticket};
 
 /// A buffered send above the eager limit that has not left. A smaller one travels inside its control message.
 pub(super) struct BufferedSend {
@@ -35,14 +35,19 @@ pub(super) struct AnySourceReceive {
 
 impl MpiEngine {
     /// Sends a message whose buffer the engine owns.
-    pub(super) fn post(&mut self, to: usize, slot: &Slot, bytes: Vec<u8>) -> Result<(), ExchangeFailure> {
+    pub(super) fn post(
+        &mut self,
+        to: usize,
+        match_key: &MatchKey,
+        bytes: Vec<u8>,
+    ) -> Result<(), ExchangeFailure> {
         if to != self.mpi.rank && bytes.len() <= EAGER_LIMIT {
-            let (message, envelope) = (self.next_message(), Envelope::new(slot, bytes.len()));
+            let (message, envelope) = (self.next_message(), Envelope::new(match_key, bytes.len()));
             let header = ControlHeader { kind: wire::EAGER, tag: 0, message, envelope };
             return self.try_send_control(to, header, &bytes, None).map_err(ExchangeFailure::Mpi);
         }
         let ticket = self.exchanges.open(1);
-        self.send(ticket, to, slot, &bytes);
+        self.send(ticket, to, match_key, &bytes);
         // A message to this rank itself is already delivered.
         match self.exchanges.state(ticket) {
             Ok(true) => self.exchanges.close(ticket),
@@ -126,11 +131,11 @@ impl MpiEngine {
                 let what = format!("an offer of {} bytes, for which it has no memory", envelope.bytes);
                 return Err(self.protocol_violation(from, what));
             };
-            let slot = Slot { context, tag, signature: envelope.signature };
+            let match_key = MatchKey { context, tag, signature: envelope.signature };
             let ticket = self.exchanges.open(1);
             let (start, length) = (bytes.as_mut_ptr(), bytes.len());
             self.any_source_receives.push(AnySourceReceive { ticket, from, context, tag, bytes });
-            self.accept(PostedReceive { ticket, from, slot, start, length }, message);
+            self.accept(PostedReceive { ticket, from, match_key, start, length }, message);
         }
     }
 
@@ -155,13 +160,19 @@ impl MpiEngine {
 }
 
 impl MpiTransport {
-    pub(super) fn post_owned(&self, call: &Call, to: usize, slot: &Slot, bytes: Vec<u8>) -> Result<()> {
+    pub(super) fn post_owned(
+        &self,
+        call: &Call,
+        to: usize,
+        match_key: &MatchKey,
+        bytes: Vec<u8>,
+    ) -> Result<()> {
         let mut engine = self.engine();
         if let Some(rank) = engine.broken {
             return Err(self.broken(call, rank));
         }
         let before = engine.arrivals;
-        let outcome = engine.post(to, slot, bytes).map_err(|failure| self.error(call, failure));
+        let outcome = engine.post(to, match_key, bytes).map_err(|failure| self.error(call, failure));
         self.notify_sleepers(&engine, before);
         outcome
     }
@@ -188,7 +199,7 @@ impl MpiTransport {
     /// Waiting strategy for receivers of messages with this tag, which may be idle for hours: a message that another thread receives
     /// wakes them.
     pub(crate) fn arrival_park(&self, tag: u32) -> impl Park + '_ {
-        self.park(tag == Slot::REPLY)
+        self.park(tag == MatchKey::REPLY)
     }
 
     fn park(&self, urgent: bool) -> ArrivalPark<'_> {

@@ -30,7 +30,7 @@ use super::wait::PollBackoff;
 use super::wire::{self, ControlHeader};
 use crate::error::Result;
 use crate::transport::wait::poll_until;
-use crate::transport::{Envelope, Signature, Slot, Ticket};
+use crate::transport::{Envelope, MatchKey, Signature, Ticket};
 
 /// Grace period for chunks in flight after their call was cancelled.
 const GRACE: Duration = Duration::from_millis(250);
@@ -73,8 +73,8 @@ impl MpiEngine {
         }
         let reason = dead.map_or(wire::NO_RANK, |rank| rank as u32);
         for (to, message, sent) in cancelled {
-            let slot = Slot { context: 0, tag: 0, signature: Signature::default() };
-            let envelope = Envelope::new(&slot, sent);
+            let match_key = MatchKey { context: 0, tag: 0, signature: Signature::default() };
+            let envelope = Envelope::new(&match_key, sent);
             self.send_control(
                 to,
                 ControlHeader { kind: wire::CANCEL, tag: reason, message, envelope },

@@ -7,7 +7,7 @@ use super::transfer::{Inbound, Outbound};
 use super::wire::{self, ControlHeader};
 use crate::error::{Error, Result};
 use crate::transport::matching::{MessageMismatch, PostedReceive, UnexpectedMessage};
-use crate::transport::{Envelope, Slot, Ticket};
+use crate::transport::{Envelope, MatchKey, Ticket};
 
 impl MpiEngine {
     /// Sends a control message. With a ticket, its completion completes one of the ticket's sends.
@@ -96,7 +96,7 @@ impl MpiEngine {
         let from = posted.from;
         // A collective cannot continue: NACK the sender, instead of letting it wait for its deadline. A user's message
         // may still be received by a call with the right length.
-        if posted.slot.tag == Slot::COLLECTIVE && from != self.mpi.rank {
+        if posted.match_key.tag == MatchKey::COLLECTIVE && from != self.mpi.rank {
             let envelope = posted.expected();
             self.send_control(from, ControlHeader { kind: wire::NACK, tag: 0, message, envelope }, &[], None);
         }

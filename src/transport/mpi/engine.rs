@@ -10,7 +10,7 @@ use super::wire::{self, ControlHeader, EAGER_LIMIT};
 use crate::error::{Error, Result};
 use crate::transport::exchanges::Exchanges;
 use crate::transport::matching::{MatchingQueues, MessageMismatch, PostedReceive};
-use crate::transport::{Envelope, Incoming, Outgoing, Slot, Ticket};
+use crate::transport::{Envelope, Incoming, MatchKey, Outgoing, Ticket};
 
 /// Why an exchange cannot be completed.
 #[derive(Clone)]
@@ -145,17 +145,22 @@ impl MpiEngine {
 
     /// # Safety
     /// The buffers must stay valid and untouched until the ticket is closed.
-    pub unsafe fn begin(&mut self, slot: &Slot, sends: &[Outgoing], receives: &mut [Incoming]) -> Ticket {
+    pub unsafe fn begin(
+        &mut self,
+        match_key: &MatchKey,
+        sends: &[Outgoing],
+        receives: &mut [Incoming],
+    ) -> Ticket {
         let ticket = self.exchanges.open(sends.len() + receives.len());
         if self.broken.is_some() {
             return ticket;
         }
         for Incoming { from, bytes } in receives {
             let (start, length) = (bytes.as_mut_ptr(), bytes.len());
-            self.receive(PostedReceive { ticket, from: *from, slot: *slot, start, length });
+            self.receive(PostedReceive { ticket, from: *from, match_key: *match_key, start, length });
         }
         for Outgoing { to, bytes } in sends {
-            self.send(ticket, *to, slot, bytes);
+            self.send(ticket, *to, match_key, bytes);
         }
         ticket
     }
@@ -174,9 +179,9 @@ impl MpiEngine {
         }
     }
 
-    pub fn send(&mut self, ticket: Ticket, to: usize, slot: &Slot, bytes: &[u8]) {
+    pub fn send(&mut self, ticket: Ticket, to: usize, match_key: &MatchKey, bytes: &[u8]) {
         let message = self.next_message();
-        let envelope = Envelope::new(slot, bytes.len());
+        let envelope = Envelope::new(match_key, bytes.len());
         let mut header = ControlHeader { kind: wire::EAGER, tag: 0, message, envelope };
         if to == self.mpi.rank {
             self.on_message(to, message, envelope, Some(bytes));

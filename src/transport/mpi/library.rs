@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_mpi_library_is_refused_with_advice() {
+    fn what_is_no_mpi_library_is_rejected_with_advice() {
         let missing = MpiLibrary { path: "/nowhere/libmpi.so.40".into(), interface: Interface::OpenMpi };
         let error = missing.version().expect_err("it is not there");
         assert_eq!(error.kind(), crate::Kind::Unsupported);

@@ -56,7 +56,9 @@ pub(crate) use wait::PollBackoff;
 
 use crate::error::{Error, Lost, Missing, Result};
 use crate::memory::{DType, ReduceOp};
-use crate::transport::{Call, Delivery, Incoming, NonblockingTransport, Outgoing, Slot, Ticket, Transport};
+use crate::transport::{
+    Call, Delivery, Incoming, MatchKey, NonblockingTransport, Outgoing, Ticket, Transport,
+};
 use binding::MpiRuntime;
 use engine::{ExchangeFailure, MpiEngine};
 use identity::ProcessIdentity;
@@ -148,7 +150,7 @@ impl MpiTransport {
     }
 
     /// Lets every wait make progress on the transport of this host too; only the first call has an effect.
-    pub(crate) fn drive(&self, local: Weak<dyn Transport>) {
+    pub(crate) fn set_progress_transport(&self, local: Weak<dyn Transport>) {
         let _ = self.local.set(local);
     }
 
@@ -284,8 +286,8 @@ impl Transport for MpiTransport {
         self.wait(call, ticket)
     }
 
-    fn post(&self, call: &Call, to: usize, slot: &Slot, bytes: Vec<u8>) -> Result<()> {
-        self.post_owned(call, to, slot, bytes)
+    fn post(&self, call: &Call, to: usize, match_key: &MatchKey, bytes: Vec<u8>) -> Result<()> {
+        self.post_owned(call, to, match_key, bytes)
     }
 
     fn receive_next(&self, call: &Call, context: u32, tag: u32, limit: Duration) -> Result<Option<Delivery>> {
@@ -333,21 +335,21 @@ impl Transport for MpiTransport {
     fn all_reduce(
         &self,
         call: &Call,
-        slot: &Slot,
+        match_key: &MatchKey,
         members: &[usize],
         bytes: &mut [u8],
         kind: (DType, ReduceOp),
     ) -> Option<Result<()>> {
-        Some(self.all_reduce_pipelined(call, slot, members, bytes, kind))
+        Some(self.all_reduce_pipelined(call, match_key, members, bytes, kind))
     }
 }
 
 impl NonblockingTransport for MpiTransport {
-    unsafe fn begin(&self, slot: &Slot, sends: &[Outgoing], receives: &mut [Incoming]) -> Ticket {
+    unsafe fn begin(&self, match_key: &MatchKey, sends: &[Outgoing], receives: &mut [Incoming]) -> Ticket {
         let mut engine = self.engine();
         let before = engine.arrivals;
         // SAFETY: the caller guarantees the validity of the buffers.
-        let ticket = unsafe { engine.begin(slot, sends, receives) };
+        let ticket = unsafe { engine.begin(match_key, sends, receives) };
         self.notify_sleepers(&engine, before);
         ticket
     }

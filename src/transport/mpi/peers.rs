@@ -63,8 +63,8 @@ impl Peers {
             let first = identities.iter().position(|other| other.isolation_reason(identity).is_none());
             // Containers may share a kernel without seeing each other's processes: equal pids name different processes
             // there.
-            let visible =
-                own.may_see(identity) && process::liveness(identity.pid, identity.started) != Liveness::Dead;
+            let visible = own.may_see(identity)
+                && process::liveness(identity.pid, identity.started) != Liveness::Exited;
             let first_visible = identities.iter().position(|other| other.may_see(identity));
             Peer {
                 host: name.trim_end_matches('\0').to_owned(),
@@ -266,7 +266,7 @@ impl KnownPeers {
     /// How a rank whose process is visible was lost.
     fn visibly_lost(&self, rank: usize) -> Option<Lost> {
         let peer = &self.all[rank];
-        let ended = peer.visible && process::liveness(peer.pid, peer.started) == Liveness::Dead;
+        let ended = peer.visible && process::liveness(peer.pid, peer.started) == Liveness::Exited;
         ended.then(|| Lost::new(rank, Some(peer.pid), "its process ended"))
     }
 

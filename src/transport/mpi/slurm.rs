@@ -41,7 +41,7 @@ impl SlurmTask {
         })
     }
 
-    /// Whether MPI can start, with a library of this version; `uses` tells whether the library, or one of its plug-ins,
+    /// Whether MPI can start, with a library of this version; `uses` returns whether the library, or one of its plug-ins,
     /// uses a shared library of this name.
     fn check(&self, version: &str, path: &Path, uses: impl Fn(&str) -> bool) -> Result<()> {
         let is_open_mpi = version.contains("Open MPI");

@@ -1,4 +1,4 @@
-"""Arguments other than tensors: what ranks compare, and how often a model is rehearsed."""
+"""Arguments other than tensors: what ranks compare, and how often a model runs without data."""
 
 import copy
 import enum
@@ -13,7 +13,7 @@ from torch import nn
 import unisono as uni
 from unisono.torch import Part, spatial
 from unisono.torch.space import arguments, model
-from unisono.torch.space.arguments import Rehearsed, describe
+from unisono.torch.space.arguments import KnownCalls, describe
 
 
 class Options:
@@ -43,17 +43,17 @@ class Conditioned(nn.Module):
 
 
 @pytest.fixture
-def rehearsals(monkeypatch):
-    """How often rank 0 has rehearsed."""
+def dry_runs(monkeypatch):
+    """How often rank 0 has made a dry run."""
     made = []
-    rehearse = model.rehearse
+    run_without_data = model.run_without_data
 
     def counted(module, inputs, grid):
         if grid.rank == 0:
             made.append(inputs.call)
-        return rehearse(module, inputs, grid)
+        return run_without_data(module, inputs, grid)
 
-    monkeypatch.setattr(model, "rehearse", counted)
+    monkeypatch.setattr(model, "run_without_data", counted)
     return made
 
 
@@ -62,7 +62,7 @@ def on(axes, function):
         return local.run(function)
 
 
-def test_objects_and_generators_are_the_same_on_every_rank(rehearsals):
+def test_objects_and_generators_are_the_same_on_every_rank(dry_runs):
     module = Conditioned()
     whole = torch.randn(1, 1, 8, 8)
 
@@ -79,7 +79,7 @@ def test_objects_and_generators_are_the_same_on_every_rank(rehearsals):
 
     first, second = on({"h": 2}, rank)
     assert torch.equal(first, second)
-    assert len(rehearsals) == 3, "a generator's state makes no other call"
+    assert len(dry_runs) == 3, "a generator's state makes no other call"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_different_arguments_on_a_rank_are_named(mine, theirs, words):
     on({"h": 2}, rank)
 
 
-def test_values_that_change_are_rehearsed_a_few_times(rehearsals):
+def test_values_that_change_are_tried_a_few_times(dry_runs):
     module = Conditioned()
 
     def rank(grid):
@@ -122,11 +122,11 @@ def test_values_that_change_are_rehearsed_a_few_times(rehearsals):
             net(part, step=step)
 
     on({"h": 2}, rank)
-    assert len(rehearsals) == 2 * arguments.VALUES
+    assert len(dry_runs) == 2 * arguments.VALUES
 
 
 def test_the_cache_of_calls_is_bounded():
-    known = Rehearsed()
+    known = KnownCalls()
     for kind in range(3 * arguments.KINDS):
         for value in range(3):
             assert (str(kind), value) not in known

@@ -8,7 +8,7 @@ from torch import nn
 
 import unisono as uni
 from unisono.torch import Part, spatial
-from unisono.torch.space import fusing, strips
+from unisono.torch.space import border_convolution, fusing
 
 GRIDS = [{"h": 1}, {"w": 2}, {"h": 3}, {"h": 2, "w": 2}, {"h": 3, "w": 2}]
 
@@ -29,7 +29,7 @@ def kernel(monkeypatch):
     monkeypatch.setattr(fusing, "DEVICES", ("cpu",))
     monkeypatch.setattr(fusing, "TYPES", (torch.float32, torch.float64))
     monkeypatch.setattr(fusing, "_suitable", fusing.LruCache(8))
-    monkeypatch.setattr(strips, "WORTHWHILE", 0)
+    monkeypatch.setattr(border_convolution, "WORTHWHILE", 0)
     return seen
 
 

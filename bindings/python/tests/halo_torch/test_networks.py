@@ -6,7 +6,7 @@ from compare import compare
 from networks import Decoder, ResNet18, UNet
 
 import unisono as uni
-from unisono.torch.space import strips
+from unisono.torch.space import border_convolution
 from unisono.torch.space.overlap import pieces_of
 
 GRIDS = [{"w": 2}, {"h": 3}, {"h": 2, "w": 2}, {"h": 3, "w": 2}]
@@ -74,6 +74,6 @@ def test_inner_outputs_and_slabs_cover_everything_once():
 
 @pytest.mark.parametrize("name", ["ResNet-18", "U-Net 3-D"])
 def test_parts_are_convolved_without_padding_like_large_ones(name, monkeypatch):
-    monkeypatch.setattr(strips, "WORTHWHILE", 0)
+    monkeypatch.setattr(border_convolution, "WORTHWHILE", 0)
     module, whole, grids = network(name, torch.float64)
     compare(module, whole, grids[:3], 1e-10)

@@ -44,24 +44,24 @@ def test_arguments_that_one_rank_rejects(spoilt, words):
 
 
 class Fails(nn.Module):
-    """Raises on one rank alone, in the rehearsal or in the pass."""
+    """Raises on one rank alone, in the dry run or in the pass."""
 
     def __init__(self):
         super().__init__()
-        self.error, self.rehearsed = None, False
+        self.error, self.in_dry_run = None, False
 
     def forward(self, x):
-        if self.error is not None and x.is_meta == self.rehearsed:
+        if self.error is not None and x.is_meta == self.in_dry_run:
             raise self.error
         return x - x.mean()
 
 
 @pytest.mark.parametrize("kind", [uni.Unsupported, uni.UsageError], ids=lambda one: one.__name__)
-def test_a_rehearsal_that_one_rank_rejects(kind):
+def test_a_dry_run_that_one_rank_rejects(kind):
     def rank(grid):
         module = Fails()
         model = spatial(module, grid)
-        module.error, module.rehearsed = (
+        module.error, module.in_dry_run = (
             kind("expected this, received that") if grid.rank == 1 else None,
             True,
         )

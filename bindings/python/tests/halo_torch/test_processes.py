@@ -15,5 +15,5 @@ def test_a_rank_that_dies_is_named(run_program):
     assert {rank: note for rank, note in job.notes.items()} == {0: "lost 1", 2: "lost 1"}, job.output
 
 
-def test_rehearsals_complete_and_import_nothing_heavy(run_program):
-    run_program(1, "rehearsal.py", launcher="none").check()
+def test_dry_runs_complete_and_import_nothing_heavy(run_program):
+    run_program(1, "dry_run.py", launcher="none").check()

@@ -9,8 +9,8 @@ from torch import nn
 
 import unisono as uni
 from unisono.torch import Part, spatial
+from unisono.torch.space.dry_run import run_without_data
 from unisono.torch.space.parameters import call_with
-from unisono.torch.space.rehearsal import rehearse
 
 
 class Shared(nn.Module):
@@ -70,33 +70,33 @@ def test_layers_and_weights_with_several_names():
 
 
 class Fails(Shared):
-    """Raises in the middle, in the rehearsal or in the pass."""
+    """Raises in the middle, in the dry run or in the pass."""
 
     error: BaseException | None = None
-    rehearsed = False
+    in_dry_run = False
 
     def forward(self, x):
         x = self.features(x)
-        if self.error is not None and x.is_meta == self.rehearsed:
+        if self.error is not None and x.is_meta == self.in_dry_run:
             raise self.error
         return self.again["head"](x)
 
 
-@pytest.mark.parametrize("rehearsed", [True, False], ids=["rehearsal", "pass"])
+@pytest.mark.parametrize("in_dry_run", [True, False], ids=["dry run", "pass"])
 @pytest.mark.parametrize(
     "kind", [KeyboardInterrupt, ValueError, uni.UsageError], ids=lambda one: one.__name__
 )
-def test_errors_leave_a_module_as_it_was(kind, rehearsed):
+def test_errors_leave_a_module_as_it_was(kind, in_dry_run):
     module = Fails().double().eval()
     module.first.register_forward_hook(lambda *_: None)
 
     def rank(grid):
         own = copy.deepcopy(module)
-        own.error, own.rehearsed = kind("stop"), rehearsed
+        own.error, own.in_dry_run = kind("stop"), in_dry_run
         before = state_of(own)
         model = spatial(own, grid)
-        if kind is ValueError and rehearsed:
-            # An error that only the rehearsal raises does not make the pass fail.
+        if kind is ValueError and in_dry_run:
+            # An error that only the dry run raises does not make the pass fail.
             model(Part.of(WHOLE, grid))
         else:
             for _ in range(2):
@@ -138,15 +138,15 @@ class Hooked(nn.Module):
         return self.norm(found)
 
 
-def test_rehearsals_leave_no_trace_and_follow_hooks():
+def test_dry_runs_leave_no_trace_and_follow_hooks():
     uni.init()
     grid = uni.Grid(h=1, w=1)
     module = Hooked()
     model = spatial(module, grid)
     part = Part.of(torch.randn(1, 1, 8, 8), grid)
-    inputs = model.rehearse(part)
+    inputs = model.dry_run(part)
     before = state_of(module)
-    assert rehearse(module, inputs, grid), "it did not come to its end"
+    assert run_without_data(module, inputs, grid), "it did not come to its end"
     assert state_of(module) == before
     assert module.calls == 0 and module.mean == 0 and module.features == {} and module.seen == []
     assert module.norm.num_batches_tracked == 0

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 use rustix::time::{ClockId, clock_gettime};
-use unisono_nn::{Experiment, Layer, Network, Pass, Shape, Stream};
+use unisono_nn::{Experiment, Layer, Network, Pass, RandomStream, Shape};
 
 use super::figures::{FigureSpec, SpeedTarget, figures, lines, records};
 use super::output::{BenchOutput, install_signals};
@@ -66,7 +66,7 @@ impl Bench {
         let experiment = Experiment::parse("bench", text, &[])?;
         let shape = Shape::new(maps, rows, columns);
         let network = experiment.network(shape, 10)?;
-        let stream = Stream::new(1, "bench");
+        let stream = RandomStream::new(1, "bench");
         let inputs = (0..batch * shape.size()).map(|index| stream.uniform(index as u64) as f32).collect();
         let mut targets = vec![0.0; batch * 10];
         (0..batch).for_each(|sample| targets[sample * 10 + sample % 10] = 1.0);

@@ -9,7 +9,7 @@ use unisono::testing::mutate;
 
 use super::*;
 use crate::fuzz::fuzz;
-use crate::random::Stream;
+use crate::random::RandomStream;
 
 const PLAIN: FeatureIds = FeatureIds { hash_bits: None };
 
@@ -158,7 +158,7 @@ const LINE: usize = 16 << 20;
 #[test]
 fn parts_have_every_line_once() {
     for case in 0..60u64 {
-        let (stream, mut drawn) = (Stream::new(case, "lines"), 0);
+        let (stream, mut drawn) = (RandomStream::new(case, "lines"), 0);
         let mut below = |limit: u64| {
             drawn += 1;
             stream.bits(drawn) % limit

@@ -2,7 +2,7 @@
 
 use unisono::Result;
 
-use super::super::node::{Node, Place, Value};
+use super::super::node::{Node, SourceLocation, Value};
 use super::learning::{momentum, rule, weights};
 use super::object::{NeonObject, map, number, one_of, text};
 
@@ -43,8 +43,8 @@ pub(super) fn layers(model: &NeonObject<'_>) -> Result<(&'static str, Vec<Node>)
     if let Some(last) = result.last_mut()
         && last.get("activation").and_then(Node::text) == Some("softmax")
     {
-        let place = last.place.clone();
-        last.set("activation", text("identity", &place));
+        let location = last.location.clone();
+        last.set("activation", text("identity", &location));
         return Ok(("softmax_cross_entropy", result));
     }
     Ok(("cross_entropy", result))
@@ -65,8 +65,8 @@ fn activation(node: &Node) -> Result<(&'static str, Option<Node>)> {
         "Logistic" => ("logistic", None),
         "RectLin" => ("rectified", None),
         "RectLeaky" => {
-            let place = &function.node.place;
-            ("leaky", Some(function.given("slope").cloned().unwrap_or_else(|| number(0.01, place))))
+            let location = &function.node.location;
+            ("leaky", Some(function.given("slope").cloned().unwrap_or_else(|| number(0.01, location))))
         }
         "Tanh" => ("tanh", None),
         "Softmax" => ("softmax", None),
@@ -75,13 +75,13 @@ fn activation(node: &Node) -> Result<(&'static str, Option<Node>)> {
 }
 
 fn translate(model: &NeonObject<'_>, layer: &NeonObject<'_>, index: usize) -> Result<Vec<Node>> {
-    let place = &layer.node.place;
+    let location = &layer.node.location;
     let mut entries: Vec<(&'static str, Node)> = Vec::new();
     let mut push = |name: &'static str, node: Node| entries.push((name, node));
     let name = layer.maybe("name").and_then(Node::text);
     let name = name.map_or_else(|| format!("layer{index}"), |name| name.replace(['/', ' ', '.'], "_"));
-    push("name", text(&name, place));
-    let flag = |value: bool| Node::new(Value::Flag(value), place.clone());
+    push("name", text(&name, location));
+    let flag = |value: bool| Node::new(Value::Flag(value), location.clone());
     let is_local = layer.flag("local_conv")?.unwrap_or(false);
     let kind = match layer.class {
         "Layer" | "LayerWithNoBias" | "LayerWithNoActivation" | "FCLayer" => "fully_connected",
@@ -94,10 +94,13 @@ fn translate(model: &NeonObject<'_>, layer: &NeonObject<'_>, index: usize) -> Re
         "ActivationLayer" | "Activation" => "activation",
         _ => "pooling",
     };
-    push("type", text(kind, place));
+    push("type", text(kind, location));
     let window = |push: &mut dyn FnMut(&'static str, Node)| -> Result<()> {
         push("kernel", layer.need("fshape")?.clone());
-        push("stride", layer.maybe("stride").cloned().unwrap_or(Node::new(Value::Whole(1), place.clone())));
+        push(
+            "stride",
+            layer.maybe("stride").cloned().unwrap_or(Node::new(Value::Whole(1), location.clone())),
+        );
         if let Some(padding) = layer.maybe("pad") {
             push("padding", padding.clone());
         }
@@ -119,7 +122,7 @@ fn translate(model: &NeonObject<'_>, layer: &NeonObject<'_>, index: usize) -> Re
                 ("AveragePoolingLayer", _) | (_, "avg") => "average",
                 _ => "max",
             };
-            push("pool", text(pool, place));
+            push("pool", text(pool, location));
             window(&mut push)?;
         }
         "contrast" => {
@@ -158,7 +161,7 @@ fn translate(model: &NeonObject<'_>, layer: &NeonObject<'_>, index: usize) -> Re
     }
     let mut result = Vec::new();
     let mut push_activation = |entries: &mut Entries, key: &'static str| {
-        entries.push((key, text(function, place)));
+        entries.push((key, text(function, location)));
         entries.extend(slope.clone().map(|slope| ("slope", slope)));
     };
     if kind == "activation" {
@@ -166,9 +169,9 @@ fn translate(model: &NeonObject<'_>, layer: &NeonObject<'_>, index: usize) -> Re
     } else if learns && !normalizes {
         push_activation(&mut entries, "activation");
     }
-    result.push(map(entries, place));
+    result.push(map(entries, location));
     if normalizes {
-        result.push(normalization(&name, place, &mut push_activation));
+        result.push(normalization(&name, location, &mut push_activation));
     }
     Ok(result)
 }
@@ -176,11 +179,11 @@ fn translate(model: &NeonObject<'_>, layer: &NeonObject<'_>, index: usize) -> Re
 /// Batch normalisation between a layer and its activation.
 fn normalization(
     name: &str,
-    place: &Place,
+    location: &SourceLocation,
     push_activation: &mut dyn FnMut(&mut Entries, &'static str),
 ) -> Node {
     let mut entries =
-        vec![("name", text(&format!("{name}_norm"), place)), ("type", text("batch_norm", place))];
+        vec![("name", text(&format!("{name}_norm"), location)), ("type", text("batch_norm", location))];
     push_activation(&mut entries, "activation");
-    map(entries, place)
+    map(entries, location)
 }

@@ -2,12 +2,12 @@
 
 use unisono::Result;
 
-use super::super::node::{Node, Place, Value};
+use super::super::node::{Node, SourceLocation, Value};
 use super::object::{NeonObject, map, number, one_of, only, text};
 
 /// The initial weights, and the initial bias if given.
 pub(super) fn weights(node: &Node) -> Result<(Node, Option<Node>)> {
-    let place = &node.place;
+    let location = &node.location;
     let kind = match &node.tag {
         Some(_) => {
             let classes = "UniformValGen AutoUniformValGen GaussianValGen NormalValGen NodeNormalizedValGen \
@@ -31,41 +31,46 @@ pub(super) fn weights(node: &Node) -> Result<(Node, Option<Node>)> {
         _ => "loc scale",
     };
     only(node, "weight_init", &format!("{keys} type bias_init name backend"))?;
-    let get = |key: &str, otherwise: f64| node.get(key).cloned().unwrap_or_else(|| number(otherwise, place));
+    let get =
+        |key: &str, otherwise: f64| node.get(key).cloned().unwrap_or_else(|| number(otherwise, location));
     let weights = match kind {
         "UniformValGen" => {
-            vec![("type", text("uniform", place)), ("low", get("low", 0.0)), ("high", get("high", 1.0))]
+            vec![("type", text("uniform", location)), ("low", get("low", 0.0)), ("high", get("high", 1.0))]
         }
-        "AutoUniformValGen" => vec![("type", text("auto_uniform", place))],
+        "AutoUniformValGen" => vec![("type", text("auto_uniform", location))],
         "NodeNormalizedValGen" => {
-            vec![("type", text("node_normalized", place)), ("scale", get("scale", 1.0))]
+            vec![("type", text("node_normalized", location)), ("scale", get("scale", 1.0))]
         }
-        "OrthoNormalizedValGen" => vec![("type", text("orthogonal", place))],
+        "OrthoNormalizedValGen" => vec![("type", text("orthogonal", location))],
         "SparseEigenValGen" => vec![
-            ("type", text("sparse_eigen", place)),
+            ("type", text("sparse_eigen", location)),
             (
                 "connections",
-                node.get("sparseness").cloned().unwrap_or(Node::new(Value::Whole(15), place.clone())),
+                node.get("sparseness").cloned().unwrap_or(Node::new(Value::Whole(15), location.clone())),
             ),
             ("radius", get("eigenvalue", 1.2)),
         ],
         _ => {
-            vec![("type", text("normal", place)), ("mean", get("loc", 0.0)), ("deviation", get("scale", 1.0))]
+            vec![
+                ("type", text("normal", location)),
+                ("mean", get("loc", 0.0)),
+                ("deviation", get("scale", 1.0)),
+            ]
         }
     };
-    Ok((map(weights, place), node.get("bias_init").cloned()))
+    Ok((map(weights, location), node.get("bias_init").cloned()))
 }
 
 /// The momentum that a file requests: whether it is Nesterov's, and its coefficient. `is_late` marks the 2015 format.
 pub(super) fn momentum(node: Option<&Node>, is_late: bool) -> Result<Option<(bool, Node)>> {
     let Some(node) = node.filter(|node| node.value != Value::Null) else { return Ok(None) };
-    let place = &node.place;
+    let location = &node.location;
     only(node, "momentum", "type coef initial_coef start_epoch saturate_epoch saturated_coef")?;
     let word = match node.get("type") {
         Some(word) => word.text().unwrap_or_default(),
         None => "constant",
     };
-    let get = |key: &str| node.get(key).cloned().unwrap_or_else(|| number(0.0, place));
+    let get = |key: &str| node.get(key).cloned().unwrap_or_else(|| number(0.0, location));
     Ok(Some(match one_of(node, "momentum", word, "constant linear_monotone nesterov")? {
         // The 2014 format ignored `initial_coef` here: files that gave it to a constant momentum trained without momentum.
         "constant" if is_late && node.get("coef").is_none() => (false, get("initial_coef")),
@@ -73,19 +78,21 @@ pub(super) fn momentum(node: Option<&Node>, is_late: bool) -> Result<Option<(boo
         "nesterov" => (true, get("coef")),
         _ => {
             let line = vec![
-                ("type", text("linear", place)),
+                ("type", text("linear", location)),
                 ("initial", get("initial_coef")),
                 (
                     "start",
-                    node.get("start_epoch").cloned().unwrap_or(Node::new(Value::Whole(0), place.clone())),
+                    node.get("start_epoch").cloned().unwrap_or(Node::new(Value::Whole(0), location.clone())),
                 ),
                 (
                     "saturate",
-                    node.get("saturate_epoch").cloned().unwrap_or(Node::new(Value::Whole(0), place.clone())),
+                    node.get("saturate_epoch")
+                        .cloned()
+                        .unwrap_or(Node::new(Value::Whole(0), location.clone())),
                 ),
                 ("saturated", get("saturated_coef")),
             ];
-            (false, map(line, place))
+            (false, map(line, location))
         }
     }))
 }
@@ -100,11 +107,11 @@ pub(super) fn rule(
     layer: &NeonObject<'_>,
     followed: Option<(bool, Node)>,
 ) -> Result<Node> {
-    let place = &layer.node.place;
+    let location = &layer.node.location;
     let Some(own) = layer.maybe("learning_rule").or(layer.maybe("lrule_init")) else {
         let rate = layer.maybe("learning_rate").or(model.maybe("learning_rate"));
         let Some(rate) = rate else { return Err(layer.need("learning_rate").expect_err("it is absent")) };
-        return Ok(descent(rate.clone(), followed, place));
+        return Ok(descent(rate.clone(), followed, location));
     };
     let word = match &own.tag {
         Some(_) => {
@@ -118,31 +125,31 @@ pub(super) fn rule(
         }
     };
     only(own, "learning rule", &format!("type name lr_params {SETTINGS}"))?;
-    let empty = map(Vec::new(), place);
+    let empty = map(Vec::new(), location);
     let settings = own.get("lr_params").unwrap_or(&empty);
     only(settings, "lr_params", SETTINGS)?;
     let get = |key: &str| settings.get(key).or(own.get(key));
     let mut result = match word {
         "AdaDelta" | "adadelta" => {
             // neon's own defaults, which are not those of this crate's format.
-            let or = |key: &str, default: f64| get(key).cloned().unwrap_or_else(|| number(default, place));
+            let or = |key: &str, default: f64| get(key).cloned().unwrap_or_else(|| number(default, location));
             let entries = vec![
-                ("type", text("adadelta", place)),
+                ("type", text("adadelta", location)),
                 ("rho", or("rho", 0.95)),
                 ("eps", or("epsilon", 1e-6)),
             ];
-            map(entries, place)
+            map(entries, location)
         }
         _ => {
             let rate = get("learning_rate").cloned();
             let Some(rate) = rate else {
-                return Err(own.place.error("learning rule", "a `learning_rate`", "none", "add it"));
+                return Err(own.location.error("learning rule", "a `learning_rate`", "none", "add it"));
             };
             let rate = scheduled(rate, get("schedule"))?;
             let with_momentum = word.contains("omentum");
             let followed =
                 if with_momentum { momentum(get("momentum_params"), own.tag.is_none())? } else { None };
-            descent(rate, followed, place)
+            descent(rate, followed, location)
         }
     };
     if let Some(decay) = get("weight_decay") {
@@ -151,12 +158,12 @@ pub(super) fn rule(
     Ok(result)
 }
 
-fn descent(rate: Node, followed: Option<(bool, Node)>, place: &Place) -> Node {
+fn descent(rate: Node, followed: Option<(bool, Node)>, location: &SourceLocation) -> Node {
     match followed {
-        None => map(vec![("type", text("sgd", place)), ("lr", rate)], place),
+        None => map(vec![("type", text("sgd", location)), ("lr", rate)], location),
         Some((nesterov, coefficient)) => {
             let name = if nesterov { "nesterov" } else { "momentum" };
-            map(vec![("type", text(name, place)), ("lr", rate), ("momentum", coefficient)], place)
+            map(vec![("type", text(name, location)), ("lr", rate), ("momentum", coefficient)], location)
         }
     }
 }
@@ -164,17 +171,17 @@ fn descent(rate: Node, followed: Option<(bool, Node)>, place: &Place) -> Node {
 /// A step schedule for the rate, if the file requests one.
 fn scheduled(rate: Node, schedule: Option<&Node>) -> Result<Node> {
     let Some(schedule) = schedule.filter(|node| node.value != Value::Null) else { return Ok(rate) };
-    let place = &schedule.place;
+    let location = &schedule.location;
     only(schedule, "schedule", "type ratio step_epochs")?;
     one_of(schedule, "schedule", schedule.get("type").and_then(Node::text).unwrap_or_default(), "step")?;
     let (Some(ratio), Some(epochs)) = (schedule.get("ratio"), schedule.get("step_epochs")) else {
-        return Err(place.error("schedule", "`ratio` and `step_epochs`", "not both", "add them"));
+        return Err(location.error("schedule", "`ratio` and `step_epochs`", "not both", "add them"));
     };
     let entries = vec![
-        ("type", text("step", place)),
+        ("type", text("step", location)),
         ("initial", rate),
         ("ratio", ratio.clone()),
         ("epochs", epochs.clone()),
     ];
-    Ok(map(entries, place))
+    Ok(map(entries, location))
 }

@@ -28,14 +28,14 @@ pub(super) fn translate(node: &Node) -> Result<Node> {
         "{ANCHORS} name dist_flag backend dataset datasets model logging metrics predictions diagnostics \
          inference_sets inference_metrics timing_plots"
     ))?;
-    let place = &node.place;
+    let location = &node.location;
     let mut entries = Vec::new();
     let model =
         NeonObject::of(experiment.need("model")?, "MLP Convnet Autoencoder GB ConvnetDist MLPDist GBDist")?;
     model.only(&format!("{MODEL_KEYS} {ANCHORS}"))?;
     if let Some(path) = model.given("deserialized_path") {
         let advice = "remove it; `initial_weights` takes a .safetensors or .npz file with weights";
-        return Err(path.place.error(model.class, "no pickled model", path.to_string(), advice));
+        return Err(path.location.error(model.class, "no pickled model", path.to_string(), advice));
     }
     // The 2014 format specifies the backend in the experiment; the 2015 format leaves it to the command line.
     if let Some(backend) = experiment.maybe("backend") {
@@ -45,7 +45,7 @@ pub(super) fn translate(node: &Node) -> Result<Node> {
             entries.push(("seed", seed.clone()));
         }
         if backend.class == "Numpy64" {
-            entries.push(("precision", text("f64", place)));
+            entries.push(("precision", text("f64", location)));
         }
     }
     let (data, batch) = data(&experiment)?;
@@ -57,7 +57,7 @@ pub(super) fn translate(node: &Node) -> Result<Node> {
     }
     entries.push(("data", data));
     entries.push(("model", translate_model(&model)?));
-    Ok(map(entries, place))
+    Ok(map(entries, location))
 }
 
 /// How a file with `dist_flag` distributes its model: according to `dist_mode`, or to the class of the model.
@@ -71,7 +71,7 @@ fn distribution(experiment: &NeonObject<'_>, model: &NeonObject<'_>) -> Result<O
     let is = |name: &str| model.node.tag.as_deref().is_some_and(|tag| tag.ends_with(name));
     let Some(mode) = data.get("dist_mode").or(model.maybe("dist_mode")) else {
         let mode = if is(".MLPDist") { "vector" } else { "halo" };
-        return Ok(Some(text(mode, &data.place)));
+        return Ok(Some(text(mode, &data.location)));
     };
     let name = match (mode.whole(), mode.text()) {
         (Some(0), _) | (_, Some("halopar")) => "halo",
@@ -79,10 +79,10 @@ fn distribution(experiment: &NeonObject<'_>, model: &NeonObject<'_>) -> Result<O
         (_, Some("datapar")) => "data",
         _ => {
             let expected = "0, 1, halopar, vecpar or datapar";
-            return Err(mode.place.error("dist_mode", expected, mode.to_string(), "choose one"));
+            return Err(mode.location.error("dist_mode", expected, mode.to_string(), "choose one"));
         }
     };
-    Ok(Some(text(name, &mode.place)))
+    Ok(Some(text(name, &mode.location)))
 }
 
 fn data_node<'a>(experiment: &NeonObject<'a>) -> Result<&'a Node> {
@@ -92,7 +92,7 @@ fn data_node<'a>(experiment: &NeonObject<'a>) -> Result<&'a Node> {
             [node] => Ok(node),
             other => {
                 let received = other.len().to_string();
-                Err(list.place.error("datasets", "one data set", received, "keep one of them"))
+                Err(list.location.error("datasets", "one data set", received, "keep one of them"))
             }
         },
         (None, None) => experiment.need("datasets"),
@@ -107,30 +107,35 @@ fn data(experiment: &NeonObject<'_>) -> Result<(Node, Option<Node>)> {
         "name dist_flag dist_mode backend repo_path sample_pct serialized_path num_test_sample batch_size \
         ntrain ntest nin nout validation_pct",
     )?;
-    let place = &node.place;
+    let location = &node.location;
     let mut entries = Vec::new();
     let folder = match object.given("repo_path") {
         None => None,
         Some(path) => {
             let Some(folder) = path.text() else {
-                return Err(path.place.error("repo_path", "a folder", path.to_string(), "put it in quotes"));
+                return Err(path.location.error(
+                    "repo_path",
+                    "a folder",
+                    path.to_string(),
+                    "put it in quotes",
+                ));
             };
-            Some(text(&format!("{}/{}", folder.trim_end_matches('/'), object.class), &path.place))
+            Some(text(&format!("{}/{}", folder.trim_end_matches('/'), object.class), &path.location))
         }
     };
     match object.class {
         "UniformRandom" => {
-            entries.push(("type", text("uniform_random", place)));
+            entries.push(("type", text("uniform_random", location)));
             for (theirs, ours) in
                 [("ntrain", "train"), ("ntest", "test"), ("nin", "shape"), ("nout", "classes")]
             {
                 entries.push((ours, object.need(theirs)?.clone()));
             }
         }
-        "Iris" => entries.push(("type", text("iris", place))),
-        "ToyImages" => entries.push(("type", text("toy_images", place))),
+        "Iris" => entries.push(("type", text("iris", location))),
+        "ToyImages" => entries.push(("type", text("toy_images", location))),
         class => {
-            entries.push(("type", text(if class == "MNIST" { "mnist" } else { "cifar10" }, place)));
+            entries.push(("type", text(if class == "MNIST" { "mnist" } else { "cifar10" }, location)));
             match folder {
                 Some(folder) => entries.push(("folder", folder)),
                 None if class == "CIFAR10" => return Err(object.missing("repo_path")),
@@ -141,18 +146,18 @@ fn data(experiment: &NeonObject<'_>) -> Result<(Node, Option<Node>)> {
     if let Some(percent) = object.given("sample_pct") {
         // A value below one is a fraction, not a percentage.
         entries.push(match percent.number() {
-            Some(share) if share < 1.0 => ("sample", number(share * 100.0, &percent.place)),
+            Some(share) if share < 1.0 => ("sample", number(share * 100.0, &percent.location)),
             _ => ("sample", percent.clone()),
         });
     }
     let none = |share: &&Node| share.value == Value::Null || share.number() == Some(0.0);
     if let Some(share) = object.maybe("validation_pct").filter(|share| !none(share)) {
         let expected = "no `validation_pct`: there are training samples and test samples";
-        return Err(share.place.error(object.class, expected, share.to_string(), "remove it"));
+        return Err(share.location.error(object.class, expected, share.to_string(), "remove it"));
     }
     entries.extend(object.maybe("num_test_sample").map(|count| ("test_samples", count.clone())));
-    entries.push(("shuffle", Node::new(Value::Flag(false), place.clone())));
-    Ok((map(entries, place), object.maybe("batch_size").cloned()))
+    entries.push(("shuffle", Node::new(Value::Flag(false), location.clone())));
+    Ok((map(entries, location), object.maybe("batch_size").cloned()))
 }
 
 /// Keys that only hold anchors, which are read through their aliases.
@@ -164,7 +169,7 @@ const MODEL_KEYS: &str = "name backend num_epochs batch_size learning_rate momen
     num_grad_params activations_dtype weight_dtype updates_dtype pre_act_dtype deltas_dtype make_plots";
 
 fn translate_model(model: &NeonObject<'_>) -> Result<Node> {
-    let place = &model.node.place;
+    let location = &model.node.location;
     let (cost, layers) = layers(model)?;
     let is_sparse = model.class.starts_with("GB");
     let kind = match model.class {
@@ -172,8 +177,8 @@ fn translate_model(model: &NeonObject<'_>) -> Result<Node> {
         _ if is_sparse => "sparse_autoencoder",
         _ => "network",
     };
-    let mut entries = vec![("type", text(kind, place)), ("cost", text(cost, place))];
-    entries.push(("layers", Node::new(Value::List(layers), place.clone())));
+    let mut entries = vec![("type", text(kind, location)), ("cost", text(cost, location))];
+    entries.push(("layers", Node::new(Value::List(layers), location.clone())));
     if is_sparse {
         // Some files specify these in the model, others in its first layer.
         let first = model.need("layers")?.items().first();
@@ -186,7 +191,7 @@ fn translate_model(model: &NeonObject<'_>) -> Result<Node> {
                 .or_else(|()| model.need(key).cloned())
         };
         let pretrains = model.flag("pretraining")?.unwrap_or(true);
-        let none = Node::new(Value::Whole(0), place.clone());
+        let none = Node::new(Value::Whole(0), location.clone());
         let epochs = if pretrains { model.need("num_pretrain_epochs")?.clone() } else { none.clone() };
         entries.push(("pretrain_epochs", epochs));
         let rate = match layers::pretrain_rate(first) {
@@ -199,8 +204,8 @@ fn translate_model(model: &NeonObject<'_>) -> Result<Node> {
         let tied = find("tied_weights").map_or(Ok(None), |tied| flag(&tied, "tied_weights"))?;
         let flags = [("tied_weights", tied), ("spot_check", model.flag("spot_check")?)];
         for (key, value) in flags.into_iter().chain([("visualize", model.flag("visualize")?)]) {
-            entries.extend(value.map(|value| (key, Node::new(Value::Flag(value), place.clone()))));
+            entries.extend(value.map(|value| (key, Node::new(Value::Flag(value), location.clone()))));
         }
     }
-    Ok(map(entries, place))
+    Ok(map(entries, location))
 }

@@ -2,7 +2,7 @@
 
 use unisono::{Error, Result};
 
-use super::super::node::{Node, Place, Value};
+use super::super::node::{Node, SourceLocation, Value};
 use unisono::error::nearest::advice;
 
 pub(super) struct NeonObject<'a> {
@@ -20,7 +20,7 @@ impl<'a> NeonObject<'a> {
     pub(super) fn of(node: &'a Node, classes: &'static str) -> Result<NeonObject<'a>> {
         let Some(tag) = &node.tag else {
             let expected = format!("an !obj: of {}", listed(classes));
-            return Err(node.place.error("neon file", expected, node.to_string(), "add its tag"));
+            return Err(node.location.error("neon file", expected, node.to_string(), "add its tag"));
         };
         let given = class(tag);
         let plain = given.strip_suffix("Dist").unwrap_or(given);
@@ -43,7 +43,7 @@ impl<'a> NeonObject<'a> {
 
     /// The error for a required key without a value.
     pub(super) fn missing(&self, key: &str) -> Error {
-        self.node.place.error(self.class, format!("a key `{key}`"), "none", "add it")
+        self.node.location.error(self.class, format!("a key `{key}`"), "none", "add it")
     }
 
     /// Rejects keys that are not among these, separated by spaces.
@@ -66,7 +66,7 @@ fn listed(words: &str) -> String {
 pub(super) fn one_of(node: &Node, what: &str, word: &str, words: &'static str) -> Result<&'static str> {
     words.split(' ').find(|known| *known == word).ok_or_else(|| {
         let advice = advice(word, words.split(' '), "this program does not support it");
-        node.place.error(what, format!("one of {}", listed(words)), format!("`{word}`"), advice)
+        node.location.error(what, format!("one of {}", listed(words)), format!("`{word}`"), advice)
     })
 }
 
@@ -77,7 +77,7 @@ pub(super) fn only(node: &Node, what: &str, keys: &str) -> Result<()> {
         if !keys.split(' ').any(|known| known == key) {
             let otherwise = format!("its keys are {}", listed(keys));
             let advice = advice(key, keys.split(' '), &otherwise);
-            return Err(value.place.error(what, "a known key", format!("`{key}`"), advice));
+            return Err(value.location.error(what, "a known key", format!("`{key}`"), advice));
         }
     }
     Ok(())
@@ -93,20 +93,20 @@ pub(super) fn flag(node: &Node, key: &str) -> Result<Option<bool>> {
         (Value::Whole(0), _) | (_, Some("no" | "off" | "false")) => Ok(Some(false)),
         _ => {
             let what = format!("`{key}`");
-            Err(node.place.error(&what, "True or False", node.to_string(), "write one of the two"))
+            Err(node.location.error(&what, "True or False", node.to_string(), "write one of the two"))
         }
     }
 }
 
-pub(super) fn text(word: &str, place: &Place) -> Node {
-    Node::new(Value::Text(word.into()), place.clone())
+pub(super) fn text(word: &str, location: &SourceLocation) -> Node {
+    Node::new(Value::Text(word.into()), location.clone())
 }
 
-pub(super) fn number(value: f64, place: &Place) -> Node {
-    Node::new(Value::Number(value), place.clone())
+pub(super) fn number(value: f64, location: &SourceLocation) -> Node {
+    Node::new(Value::Number(value), location.clone())
 }
 
-pub(super) fn map(entries: Vec<(&'static str, Node)>, place: &Place) -> Node {
+pub(super) fn map(entries: Vec<(&'static str, Node)>, location: &SourceLocation) -> Node {
     let entries = entries.into_iter().map(|(key, node)| (key.to_string(), node)).collect();
-    Node::new(Value::Map(entries), place.clone())
+    Node::new(Value::Map(entries), location.clone())
 }

@@ -90,9 +90,9 @@ fn change(tree: &mut Node, step: &[u8], files: &[Node]) {
         (0, _) => *node = donor,
         (1, _) => node.tag = donor.tag,
         (2, _) => node.value = donor.value,
-        (3, _) => *node = Node::new(Value::List(vec![node.clone(), donor]), node.place.clone()),
+        (3, _) => *node = Node::new(Value::List(vec![node.clone(), donor]), node.location.clone()),
         (4, _) => {
-            *node = Node::new(Value::Map(vec![("type".into(), node.clone())]), node.place.clone());
+            *node = Node::new(Value::Map(vec![("type".into(), node.clone())]), node.location.clone());
         }
         (5, Value::Map(entries)) if !entries.is_empty() => drop(entries.remove(place % entries.len())),
         (5, Value::List(items)) if !items.is_empty() => drop(items.remove(place % items.len())),

@@ -129,7 +129,7 @@ fn several_readers_divide_the_checksums() {
 }
 
 #[test]
-fn rows_that_are_not_there_are_refused() {
+fn rows_that_are_not_there_are_rejected() {
     let fixture = Fixture::memory();
     fixture.save(1);
     let checkpoint = fixture.open().unwrap();

@@ -68,7 +68,6 @@ pub(crate) fn free(base: &Base, offset: usize) {
         return;
     }
     for piece in base.inner.endpoint.find_shared(base.heap_key).iter().filter(|piece| piece.start == offset) {
-        // The memory is freed with the table at the latest.
-        let _ = base.inner.endpoint.free_shared(piece);
+        base.inner.endpoint.free_shared(piece);
     }
 }

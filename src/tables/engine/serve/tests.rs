@@ -13,7 +13,7 @@ use crate::tables::{
     ServerHalf, SparseMatrixTable, TableKind, TableOptions, Tables, UpdaterChoice, WorkerHalf,
 };
 use crate::testing::{call, fuzz, mutate, spawn_placed};
-use crate::transport::{Signature, Slot, Transport};
+use crate::transport::{MatchKey, Signature, Transport};
 
 /// Counts the bytes of its adds.
 struct Counter;
@@ -267,11 +267,11 @@ fn forged_messages_to_a_server() {
         let scene = scene.lock().unwrap_or_else(PoisonError::into_inner);
         let [_, forger, honest] = &scene.ranks[..] else { unreachable!("there are three") };
         let signature = Signature::new(crate::transport::Verb::SEND, 0);
-        let slot = Slot { context: forger.context, tag: Slot::REQUEST, signature };
+        let match_key = MatchKey { context: forger.context, tag: MatchKey::REQUEST, signature };
         let call = call(1, "forge");
-        forger.transport.post(&call, 0, &slot, mutate(&good, script)).unwrap();
+        forger.transport.post(&call, 0, &match_key, mutate(&good, script)).unwrap();
         // Releases what the server holds for this rank.
-        forger.transport.post(&call, 0, &slot, vec![1]).unwrap();
+        forger.transport.post(&call, 0, &match_key, vec![1]).unwrap();
         honest.honest.get(&mut [0.0; 30]).unwrap();
     });
     scene.into_inner().unwrap().end();

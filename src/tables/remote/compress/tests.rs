@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..80), encoding in 0u8..6, count in 0u64..40) {
+    fn hostile_bytes_are_rejected(bytes in prop::collection::vec(any::<u8>(), 0..80), encoding in 0u8..6, count in 0u64..40) {
         let mut bytes = bytes;
         if bytes.len() >= HEADER_BYTES {
             bytes[0] = encoding;
@@ -136,7 +136,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cut_or_bent_message_is_refused(values in prop::collection::vec(-1.0f32..1.0, 1..200), cut in 0usize..500, at in 0usize..900) {
+    fn a_cut_or_bent_message_is_rejected(values in prop::collection::vec(-1.0f32..1.0, 1..200), cut in 0usize..500, at in 0usize..900) {
         for compression in LOSSY {
             let (payload, _) = Packer::new(DType::F32, 8, compression).pack(RowIds::From(0), bytes(&values));
             prop_assert!(unpack(&payload[..cut.min(payload.len() - 1)], DType::F32, values.len() * 4).is_err());

@@ -8,7 +8,7 @@ use super::{call, failures, start};
 use crate::memory::DType;
 use crate::tables::remote::compress::{Compression, Packer, RowIds};
 use crate::tables::remote::{Remote, RemoteRequest, RequestVerb, RowList};
-use crate::transport::{Incoming, Outgoing, Signature, Slot, Transport};
+use crate::transport::{Incoming, MatchKey, Outgoing, Signature, Transport};
 
 /// First the calls that succeed, then those that fail, then an orderly shutdown.
 pub(crate) fn every_rank(transport: &Arc<dyn Transport>) {
@@ -157,12 +157,12 @@ pub(super) fn barrier(transport: &Arc<dyn Transport>) {
 }
 
 pub(super) fn barrier_without(transport: &Arc<dyn Transport>, absent: usize) {
-    let slot = Slot { context: 1, tag: 5, signature: Signature::default() };
+    let match_key = MatchKey { context: 1, tag: 5, signature: Signature::default() };
     let others: Vec<usize> =
         (0..transport.size()).filter(|&rank| rank != transport.rank() && rank != absent).collect();
     let sends: Vec<_> = others.iter().map(|&to| Outgoing { to, bytes: &[] }).collect();
     let mut nothing = vec![[]; others.len()];
     let mut receives: Vec<_> =
         others.iter().zip(&mut nothing).map(|(&from, bytes)| Incoming { from, bytes }).collect();
-    transport.exchange(&call(transport, 60.0), &slot, &sends, &mut receives).unwrap();
+    transport.exchange(&call(transport, 60.0), &match_key, &sends, &mut receives).unwrap();
 }

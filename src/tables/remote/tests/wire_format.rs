@@ -70,7 +70,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_requests_are_refused(request in requests(), cut in 0usize..400, at in 0usize..400, bit in 0u32..8) {
+    fn hostile_requests_are_rejected(request in requests(), cut in 0usize..400, at in 0usize..400, bit in 0u32..8) {
         let whole = request.encode(5);
         let short = whole[..cut.min(whole.len() - 1)].to_vec();
         // The rest may by chance be a valid message, but not the one that was sent.
@@ -95,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_replies_are_refused(sort in 0u8..8, packed: bool, at in 0usize..400, bit in 0u32..8, cut in 0usize..400) {
+    fn hostile_replies_are_rejected(sort in 0u8..8, packed: bool, at in 0usize..400, bit in 0u32..8, cut in 0usize..400) {
         let mut bytes = RemoteReply { number: 1, outcome: Err(failure(sort)), packed, more: false }.encode();
         let short = bytes[..cut.min(bytes.len() - 1)].to_vec();
         let _ = RemoteReply::decode(short);

@@ -139,7 +139,7 @@ impl Formula {
 }
 
 /// Rejects tables that are not supported in device memory.
-pub(crate) fn check(kind: TableKind, options: &TableOptions) -> Result<()> {
+pub(crate) fn validate(kind: TableKind, options: &TableOptions) -> Result<()> {
     if options.device.is_none() {
         return Ok(());
     }

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::memory::DType;
 use crate::tables::engine::checkpointable::TableSection;
 use crate::tables::engine::header::TableHeader;
-use crate::tables::shard::dense::layout::TableShape;
+use crate::tables::shard::shape::TableShape;
 use crate::transport::Call;
 use crate::transport::arena::lock::LockOwners;
 use crate::transport::arena::{Extent, LocalEndpoint};

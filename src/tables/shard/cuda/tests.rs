@@ -40,7 +40,7 @@ fn formulas_take_what_rules_compute() {
 
 /// All ranks get the reason why the table cannot be created, whether this machine has a device or not.
 #[test]
-fn what_cannot_live_on_a_device_is_refused() {
+fn what_cannot_live_on_a_device_is_rejected() {
     spawn_on_hosts(2, 1, |world| {
         let tables = Tables::join(world, Role::Both).unwrap();
         let averages =

@@ -9,7 +9,7 @@ use super::core::{CustomCore, HalfOutcome};
 use super::halves::Requests;
 use crate::error::{Error, Result};
 use crate::tables::engine::base::{Base, Turn};
-use crate::tables::engine::call::{AddCall, AddPart, GetCall, Part, get_local};
+use crate::tables::engine::call::{AddCall, AddPart, GetCall, GetPart, get_local};
 use crate::tables::engine::registry::OpenTable;
 use crate::tables::engine::shard::Shard;
 use crate::tables::remote::compress::SavedResiduals;
@@ -29,7 +29,7 @@ impl CustomCore {
         worker: usize,
         verb: RequestVerb,
         requests: &[(usize, Vec<u8>)],
-    ) -> Vec<(Part, RemoteRequest)> {
+    ) -> Vec<(GetPart, RemoteRequest)> {
         let mut parts = Vec::new();
         for host in self.other_server_hosts() {
             let is_there = |position: &u32| self.shards.host(requests[*position as usize].0) == host;
@@ -42,7 +42,7 @@ impl CustomCore {
             let sizes = of_host().flat_map(|(server, part)| [*server as i64, part.len() as i64]);
             request.rows = RowList::List(sizes.collect());
             of_host().for_each(|(_, part)| request.payload.extend_from_slice(part));
-            parts.push((Part { host, positions }, request));
+            parts.push((GetPart { host, positions }, request));
         }
         parts
     }
@@ -69,7 +69,7 @@ impl<'a> ShardsGet<'a> {
         ShardsGet { requests, replies, local: Ok(()), remote: Ok(()) }
     }
 
-    fn take(&mut self, part: &Part, reply: Vec<u8>) -> Result<()> {
+    fn take(&mut self, part: &GetPart, reply: Vec<u8>) -> Result<()> {
         let (lengths, bytes) = RowList::decode(reply)?;
         let replies = split(&lengths, &bytes, |[length]| Some((0, usize::try_from(*length).ok()?)))?;
         if replies.len() != part.positions.len() {
@@ -83,7 +83,7 @@ impl<'a> ShardsGet<'a> {
 }
 
 impl GetCall<CustomCore> for ShardsGet<'_> {
-    fn requests(&mut self, table: &CustomCore, worker: usize) -> Vec<(Part, RemoteRequest)> {
+    fn requests(&mut self, table: &CustomCore, worker: usize) -> Vec<(GetPart, RemoteRequest)> {
         table.split(worker, RequestVerb::CUSTOM_GET, self.requests)
     }
 
@@ -95,7 +95,7 @@ impl GetCall<CustomCore> for ShardsGet<'_> {
         Ok(())
     }
 
-    fn merge(&mut self, _table: &CustomCore, part: &Part, reply: Result<ReplyPiece>) -> Result<()> {
+    fn merge(&mut self, _table: &CustomCore, part: &GetPart, reply: Result<ReplyPiece>) -> Result<()> {
         let taken = reply.and_then(ReplyPiece::whole).and_then(|reply| self.take(part, reply));
         self.remote = std::mem::replace(&mut self.remote, Ok(())).and(taken);
         Ok(())
@@ -122,7 +122,7 @@ impl<'a> ShardsAdd<'a> {
 impl<'a> AddCall<'a, CustomCore> for ShardsAdd<'a> {
     fn requests(&mut self, table: &CustomCore, worker: usize) -> Vec<AddPart<'a>> {
         let parts = table.split(worker, RequestVerb::CUSTOM_ADD, self.requests).into_iter();
-        let part = |(part, mut request): (Part, RemoteRequest)| AddPart {
+        let part = |(part, mut request): (GetPart, RemoteRequest)| AddPart {
             host: part.host,
             payload: Cow::Owned(std::mem::take(&mut request.payload)),
             request,

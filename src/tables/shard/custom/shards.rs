@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::tables::consistency::clock::Clock;
 use crate::tables::engine::base::Base;
 use crate::tables::engine::header::TableHeader;
-use crate::tables::engine::inner::Inner;
+use crate::tables::engine::tables_state::TablesState;
 use crate::transport::Call;
 use crate::transport::arena::Extent;
 use crate::transport::arena::lock::Lock;
@@ -37,7 +37,7 @@ pub(crate) struct Shards {
 }
 
 impl Shards {
-    pub fn new(half: &dyn ServerHalf, inner: &Inner) -> Result<Shards> {
+    pub fn new(half: &dyn ServerHalf, inner: &TablesState) -> Result<Shards> {
         let servers = inner.roles.servers.len();
         let clock = size_of::<TableHeader>().next_multiple_of(PAGE);
         let locks = (clock + Clock::bytes(inner.roles.workers.len())).next_multiple_of(PAGE);

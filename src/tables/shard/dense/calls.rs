@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 
 use super::core::TableCore;
-use super::row_batch::{RowRef, sort_by_group};
+use super::row_batch::RowRef;
 use super::views::{Seen, SequenceNumbers};
 use crate::error::{Error, Result};
 use crate::memory::prefetch::prefetch;
-use crate::tables::engine::call::{AddCall, AddPart, GetCall, Part};
+use crate::tables::engine::call::{AddCall, AddPart, GetCall, GetPart};
 use crate::tables::remote::compress::RowIds;
 use crate::tables::remote::{PIECE_BYTES, RemoteRequest, ReplyPiece, RequestVerb, RowList};
+use crate::tables::shard::group_sort::sort_by_group;
 use crate::tables::spec::description::TableKind;
 use crate::tables::{AddOptions, Rows};
 use crate::transport::Call;
@@ -22,9 +23,9 @@ struct HostRows {
 }
 
 impl HostRows {
-    fn into_part(self) -> (Part, RemoteRequest) {
+    fn into_part(self) -> (GetPart, RemoteRequest) {
         let positions = self.row_refs.iter().map(|row_ref| row_ref.position).collect();
-        (Part { host: self.host, positions }, self.request)
+        (GetPart { host: self.host, positions }, self.request)
     }
 }
 
@@ -104,7 +105,7 @@ pub(crate) struct RowsGet<'a> {
 }
 
 impl GetCall<TableCore> for RowsGet<'_> {
-    fn requests(&mut self, table: &TableCore, worker: usize) -> Vec<(Part, RemoteRequest)> {
+    fn requests(&mut self, table: &TableCore, worker: usize) -> Vec<(GetPart, RemoteRequest)> {
         let parts = table.split(worker, RequestVerb::Get, self.rows).into_iter();
         let reply = table.reply_encoding();
         parts
@@ -119,7 +120,7 @@ impl GetCall<TableCore> for RowsGet<'_> {
         table.read(call, worker, self.rows, self.out)
     }
 
-    fn merge(&mut self, table: &TableCore, part: &Part, reply: Result<ReplyPiece>) -> Result<()> {
+    fn merge(&mut self, table: &TableCore, part: &GetPart, reply: Result<ReplyPiece>) -> Result<()> {
         let (ReplyPiece { start, bytes: values, is_last }, bytes) = (reply?, table.description.row_bytes());
         let (first, rows) = (start / bytes, values.len() / bytes);
         let count = match self.rows {
@@ -194,7 +195,7 @@ impl ChangedGet<'_> {
 }
 
 impl GetCall<TableCore> for ChangedGet<'_> {
-    fn requests(&mut self, table: &TableCore, worker: usize) -> Vec<(Part, RemoteRequest)> {
+    fn requests(&mut self, table: &TableCore, worker: usize) -> Vec<(GetPart, RemoteRequest)> {
         let verb = RequestVerb::GetChanged { buffer: self.buffer as u8 };
         let mut requests = Vec::new();
         for mut part in table.split(worker, verb, Rows::List(self.list)) {
@@ -214,7 +215,7 @@ impl GetCall<TableCore> for ChangedGet<'_> {
         Ok(())
     }
 
-    fn merge(&mut self, table: &TableCore, part: &Part, reply: Result<ReplyPiece>) -> Result<()> {
+    fn merge(&mut self, table: &TableCore, part: &GetPart, reply: Result<ReplyPiece>) -> Result<()> {
         let (reply, bytes) = (reply?.whole()?, table.description.row_bytes());
         if !reply.len().is_multiple_of(4 + bytes) {
             return Err(Error::internal("get_changed", format!("{} bytes of rows", reply.len())));

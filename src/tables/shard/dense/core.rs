@@ -82,12 +82,14 @@ impl TableCore {
                 self.storage.add(call, 0, &part, &context, &skip)
             }
             // One row needs no sorting; on a device it needs the kernels for lists.
-            Rows::List(&[row]) if self.storage.shard.is_none() => match self.placement.locate(row as usize) {
-                (host, local) if host == self.host() => {
-                    self.storage.add(call, local, delta, &context, &|_| false)
+            Rows::List(&[row]) if self.storage.device_shard.is_none() => {
+                match self.placement.locate(row as usize) {
+                    (host, local) if host == self.host() => {
+                        self.storage.add(call, local, delta, &context, &|_| false)
+                    }
+                    _ => Ok(()),
                 }
-                _ => Ok(()),
-            },
+            }
             Rows::List(list) => {
                 let row_refs = self.placement.row_refs(list, self.host());
                 self.storage.add_list(call, row_refs, DeltaRows::new(&[delta], bytes), &context)

@@ -3,6 +3,7 @@
 use crate::tables::consistency::clock::Clock;
 use crate::tables::engine::header::TableHeader;
 use crate::tables::shard::cuda::PublishedShard;
+use crate::tables::shard::shape::TableShape;
 use crate::transport::arena::lock::Lock;
 
 /// Approximate number of bytes of values per lock.
@@ -12,25 +13,6 @@ const PAGE: usize = 4096;
 
 /// More than any machine has; allocating it fails.
 const UNALLOCATABLE: usize = usize::MAX / PAGE * PAGE;
-
-/// The parameters that determine a layout.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct TableShape {
-    /// Number of rows on this host.
-    pub rows: usize,
-    pub row_bytes: usize,
-    /// Bytes per row of state.
-    pub state_row_bytes: usize,
-    /// Number of state arrays (planes), including those of each worker.
-    pub planes: usize,
-    /// Whether only full stripes are updated, so that adds are counted per stripe instead of per row.
-    pub counts_stripes: bool,
-    pub workers: usize,
-    /// For a sparse matrix, the number of readers whose views are tracked.
-    pub readers: usize,
-    /// Whether values and state are in device memory; a single lock then guards them all.
-    pub on_device: bool,
-}
 
 /// Offsets in bytes from the beginning of the extent.
 #[derive(Debug, Clone)]

@@ -12,7 +12,7 @@ const LEAST_BYTES: usize = 1 << 20;
 /// More threads would not be faster: a few saturate the memory.
 const MOST_THREADS: usize = 4;
 
-/// Among how many threads to divide work on this many bytes, on a host with this many ranks: the cores are theirs, too.
+/// Number of threads for work on this many bytes, on a host with this many ranks: the cores are theirs, too.
 pub(super) fn thread_count(bytes: usize, ranks: usize) -> usize {
     if bytes < 2 * LEAST_BYTES {
         return 1;

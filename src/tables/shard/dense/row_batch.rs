@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Mutex;
 
+use crate::tables::shard::group_sort::sort_by_group;
+
 /// One row of a list: its local index, and its position in the caller's list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RowRef {
@@ -117,46 +119,12 @@ impl BatchBuffer {
     }
 }
 
-/// Stable sort by group: a counting sort, two passes over the list; short lists are sorted by comparison instead. The result is
-/// in `buffer`, which grows as needed.
-pub(crate) fn sort_by_group<P: Copy + Default>(
-    row_refs: impl Iterator<Item = P> + Clone,
-    groups: usize,
-    group: impl Fn(&P) -> usize,
-    buffer: &mut Vec<P>,
-) -> &[P] {
-    if let (few, Some(most)) = row_refs.size_hint()
-        && most * 8 < groups
-    {
-        buffer.clear();
-        buffer.reserve(few);
-        buffer.extend(row_refs);
-        buffer.sort_by_key(group);
-        return buffer;
-    }
-    let mut starts = vec![0u32; groups + 1];
-    row_refs.clone().for_each(|row_ref| starts[group(&row_ref) + 1] += 1);
-    for index in 1..starts.len() {
-        starts[index] += starts[index - 1];
-    }
-    let count = starts[groups] as usize;
-    if buffer.len() < count {
-        buffer.resize(count, P::default());
-    }
-    for row_ref in row_refs {
-        let place = &mut starts[group(&row_ref)];
-        buffer[*place as usize] = row_ref;
-        *place += 1;
-    }
-    &buffer[..count]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_pick_is_handed_out_once_in_the_order_of_the_list() {
+    fn every_row_is_passed_on_once_in_the_order_of_the_list() {
         let buffer = BatchBuffer::default();
         for (count, rows, stripe_rows) in [(0, 5, 2), (1, 5, 2), (7, 3, 1), (5, 1000, 4), (500, 100, 8)] {
             let row = |position: usize| (position * 7919 + position * position) % rows;

@@ -167,7 +167,7 @@ impl TableCore {
             return add_to_round(self, call, worker, Turn::Granted, request.with_payload(delta));
         }
         // An add is one step of each stripe, or of a whole shard on a device.
-        let unit = match (&row_refs, &self.storage.shard) {
+        let unit = match (&row_refs, &self.storage.device_shard) {
             (Some(_), None) => bytes,
             (None, None) => bytes * self.storage.layout.stripe_rows,
             (_, Some(_)) => rows.max(1) * bytes,
@@ -176,7 +176,7 @@ impl TableCore {
         let pieces: Vec<&[u8]> = pieces.iter().map(|piece| &**piece).collect();
         let context = UpdateContext { worker, step: 0, options: &options };
         // Each thread has stripes of its own, which get the adds to their rows in the order of the list.
-        let parts = self.storage.in_stripes(self.thread_count(rows * bytes));
+        let parts = self.storage.stripe_aligned_ranges(self.thread_count(rows * bytes));
         self.add_local(call, worker, Turn::Granted, || match &row_refs {
             Some(row_refs) => {
                 let delta = DeltaRows::new(&pieces, bytes);
@@ -203,7 +203,7 @@ impl TableCore {
     fn thread_count(&self, bytes: usize) -> usize {
         let ranks = self.inner.hosts.iter().filter(|&&host| host == self.host()).count();
         // A device has one lock for all rows.
-        if self.storage.shard.is_some() { 1 } else { parallel::thread_count(bytes, ranks) }
+        if self.storage.device_shard.is_some() { 1 } else { parallel::thread_count(bytes, ranks) }
     }
 }
 

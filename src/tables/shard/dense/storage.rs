@@ -15,13 +15,12 @@ use crate::memory::prefetch::prefetch;
 use crate::memory::stream::stream;
 use crate::tables::engine::checkpointable::TableSection;
 use crate::tables::engine::header::TableHeader;
-use crate::tables::engine::lock_guard::{LockGuard, acquire};
 use crate::tables::engine::rounds::RoundProgress;
 use crate::tables::shard::cuda::{DeviceShard, ScratchByDevice};
 use crate::tables::updater::{UpdateContext, UpdateRule};
 use crate::transport::Call;
 use crate::transport::arena::lock::Lock;
-use crate::transport::arena::{Extent, LocalEndpoint};
+use crate::transport::arena::{Extent, LocalEndpoint, LockGuard};
 
 /// A table's memory on this host.
 pub(crate) struct Storage {
@@ -31,7 +30,7 @@ pub(crate) struct Storage {
     pub rule: Arc<dyn UpdateRule>,
     pub batch_buffer: BatchBuffer,
     /// The rows, if they are in device memory.
-    pub shard: Option<DeviceShard>,
+    pub device_shard: Option<DeviceShard>,
     /// Per-device buffers of this rank's calls.
     pub scratch: ScratchByDevice,
 }
@@ -59,7 +58,7 @@ impl Storage {
         let offset = self.layout.locks + stripe * size_of::<Lock>();
         // SAFETY: the layout has a lock for each stripe there; zeroes are an unlocked lock, and a lock may be shared.
         let lock = unsafe { &*self.extent.range(offset, size_of::<Lock>()).cast::<Lock>() };
-        acquire(&self.endpoint, self.header(), call, lock)
+        self.endpoint.acquire(call, lock, &self.header().recovered)
     }
 
     #[inline(always)]
@@ -69,7 +68,7 @@ impl Storage {
     }
 
     /// All rows in at most `count` ranges of full stripes.
-    pub fn in_stripes(&self, count: usize) -> Vec<Range<usize>> {
+    pub fn stripe_aligned_ranges(&self, count: usize) -> Vec<Range<usize>> {
         let rows = self.layout.shape.rows;
         let part = self.layout.stripes.div_ceil(count.max(1)).max(1) * self.layout.stripe_rows;
         (0..rows).step_by(part).map(|first| first..(first + part).min(rows)).collect()
@@ -92,7 +91,7 @@ impl Storage {
     /// Copies consecutive rows.
     pub fn get(&self, call: &Call, worker: usize, first: usize, out: &mut [u8]) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
-        if let Some(shard) = &self.shard {
+        if let Some(shard) = &self.device_shard {
             return self.device_read(call, shard, TableSection::Values, first * bytes, out);
         }
         let rows = out.len() / bytes;
@@ -123,7 +122,7 @@ impl Storage {
         out: &mut [u8],
     ) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
-        if let Some(shard) = &self.shard {
+        if let Some(shard) = &self.device_shard {
             let take = |place: usize, row: &[u8]| out[place * bytes..][..bytes].copy_from_slice(row);
             return self.device_get_list(call, shard, row_refs, take);
         }
@@ -155,7 +154,7 @@ impl Storage {
         Ok(())
     }
 
-    /// Adds to consecutive rows. `skip` tells which rows of the delta have no effect.
+    /// Adds to consecutive rows. `skip` returns whether a row of the delta has no effect.
     pub fn add(
         &self,
         call: &Call,
@@ -166,7 +165,7 @@ impl Storage {
     ) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
         let rows = delta.len() / bytes;
-        if let Some(shard) = &self.shard {
+        if let Some(shard) = &self.device_shard {
             if self.versions().is_none() {
                 return self.device_add(call, shard, delta, context, || ());
             }
@@ -199,7 +198,7 @@ impl Storage {
         delta: DeltaRows,
         context: &UpdateContext,
     ) -> Result<()> {
-        if let Some(shard) = &self.shard {
+        if let Some(shard) = &self.device_shard {
             return self.device_add_list(call, shard, row_refs, &delta.joined(), context, || ());
         }
         let bytes = self.layout.shape.row_bytes;
@@ -257,7 +256,7 @@ impl Storage {
         progress: &RoundProgress,
     ) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
-        if let Some(shard) = &self.shard {
+        if let Some(shard) = &self.device_shard {
             if progress.next() > 0 {
                 return Ok(());
             }
@@ -311,7 +310,7 @@ impl Storage {
     ) -> Result<Vec<Seen>> {
         let versions = self.versions().expect("a sparse matrix has versions");
         let (bytes, mut seen) = (self.layout.shape.row_bytes, Vec::new());
-        if let Some(shard) = &self.shard {
+        if let Some(shard) = &self.device_shard {
             // Read before the rows: a row that changes in between is returned again.
             let unseen = |row_ref: RowRef| Some((row_ref, versions.unseen(reader, row_ref.row as usize)?));
             let unseen: Vec<(RowRef, u32)> = row_refs.filter_map(unseen).collect();
@@ -380,7 +379,7 @@ impl Storage {
 
     /// Copies bytes of a section, from `start` on.
     pub fn copy_out(&self, call: &Call, section: TableSection, start: usize, out: &mut [u8]) -> Result<()> {
-        if let Some(shard) = &self.shard {
+        if let Some(shard) = &self.device_shard {
             return self.device_read(call, shard, section, start, out);
         }
         self.walk(call, section, start..start + out.len(), |place, range| {
@@ -392,7 +391,7 @@ impl Storage {
 
     /// Overwrites bytes of a section, from `start` on.
     pub fn copy_in(&self, call: &Call, section: TableSection, start: usize, bytes: &[u8]) -> Result<()> {
-        if let Some(shard) = &self.shard {
+        if let Some(shard) = &self.device_shard {
             return self.device_write(call, shard, section, start, bytes);
         }
         self.walk(call, section, start..start + bytes.len(), |place, range| {

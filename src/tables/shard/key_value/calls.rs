@@ -5,7 +5,7 @@ use super::items::Items;
 use super::keys::{KeyType, Keys, OwnedKeys};
 use crate::error::{Error, Result};
 use crate::tables::AddOptions;
-use crate::tables::engine::call::{AddCall, AddPart, GetCall, Part};
+use crate::tables::engine::call::{AddCall, AddPart, GetCall, GetPart};
 use crate::tables::remote::compress::RowIds;
 use crate::tables::remote::{RemoteRequest, ReplyPiece, RequestVerb, RowList};
 use crate::transport::Call;
@@ -18,7 +18,7 @@ impl KeyValueCore {
         verb: RequestVerb,
         keys: Keys,
         all_hosts: bool,
-    ) -> Vec<(Part, RemoteRequest)> {
+    ) -> Vec<(GetPart, RemoteRequest)> {
         let mut remote_positions = self.key_placement.remote_positions(keys);
         if all_hosts {
             for host in self.other_server_hosts() {
@@ -28,7 +28,7 @@ impl KeyValueCore {
         let part = |(host, positions): (usize, Vec<u32>)| {
             let mut request = RemoteRequest::new(self.number, worker as u32, verb);
             request.rows = listed(keys, positions.iter().copied());
-            (Part { host, positions }, request)
+            (GetPart { host, positions }, request)
         };
         remote_positions.into_iter().map(part).collect()
     }
@@ -118,7 +118,7 @@ fn listed(keys: Keys, positions: impl Iterator<Item = u32>) -> RowList {
 }
 
 /// A reply that must have `bytes` bytes for each key of the part.
-fn checked(reply: Vec<u8>, part: &Part, bytes: usize) -> Result<Vec<u8>> {
+fn checked(reply: Vec<u8>, part: &GetPart, bytes: usize) -> Result<Vec<u8>> {
     let expected = part.positions.len() * bytes;
     match reply.len() == expected {
         true => Ok(reply),
@@ -133,7 +133,7 @@ pub(crate) struct KeysGet<'a> {
 }
 
 impl GetCall<KeyValueCore> for KeysGet<'_> {
-    fn requests(&mut self, table: &KeyValueCore, worker: usize) -> Vec<(Part, RemoteRequest)> {
+    fn requests(&mut self, table: &KeyValueCore, worker: usize) -> Vec<(GetPart, RemoteRequest)> {
         let mut parts = table.split(worker, RequestVerb::KeyGet, self.keys, table.involves_all_hosts());
         parts.iter_mut().for_each(|(_, request)| request.reply = table.reply_encoding());
         parts
@@ -143,7 +143,7 @@ impl GetCall<KeyValueCore> for KeysGet<'_> {
         table.read(call, worker, self.keys, self.out)
     }
 
-    fn merge(&mut self, table: &KeyValueCore, part: &Part, reply: Result<ReplyPiece>) -> Result<()> {
+    fn merge(&mut self, table: &KeyValueCore, part: &GetPart, reply: Result<ReplyPiece>) -> Result<()> {
         let bytes = table.layout.shape.row_bytes;
         let reply = checked(reply?.whole()?, part, bytes)?;
         for (&position, row) in part.positions.iter().zip(reply.chunks_exact(bytes)) {
@@ -168,7 +168,7 @@ impl<'a> AddCall<'a, KeyValueCore> for KeysAdd<'a> {
         }
         let (dtype, cols) = (table.description.dtype, table.description.cols);
         let parts = table.split(worker, RequestVerb::KeyAdd, self.keys, table.involves_all_hosts());
-        let pack = |(part, mut request): (Part, RemoteRequest)| {
+        let pack = |(part, mut request): (GetPart, RemoteRequest)| {
             let delta = table.delta_of(part.positions.iter().copied(), self.delta);
             let numbered;
             let units = match &request.rows {

@@ -12,7 +12,7 @@ use super::part::{LockedPart, PartHeader};
 use crate::error::Result;
 use crate::tables::engine::base::Base;
 use crate::tables::engine::rounds::RoundProgress;
-use crate::tables::shard::dense::row_batch::sort_by_group;
+use crate::tables::shard::group_sort::sort_by_group;
 use crate::tables::updater::{UpdateContext, UpdateRule};
 use crate::tables::{AddOptions, Eviction, Init};
 use crate::transport::Call;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::keys::{KeyRef, Keys};
-use crate::tables::engine::inner::Inner;
+use crate::tables::engine::tables_state::TablesState;
 
 /// A key of a call that this host holds.
 #[derive(Debug, Clone, Copy, Default)]
@@ -25,7 +25,7 @@ pub(crate) struct KeyPlacement {
 }
 
 impl KeyPlacement {
-    pub fn new(inner: &Inner) -> KeyPlacement {
+    pub fn new(inner: &TablesState) -> KeyPlacement {
         let hosts: Vec<usize> = inner.roles.servers.iter().map(|&rank| inner.hosts[rank]).collect();
         KeyPlacement::for_host(inner.host(), hosts)
     }

@@ -35,8 +35,7 @@ fn free_previous(memory: &KeyValueHeap, offset: usize) {
             break;
         }
         before.store(memory.words(older, 3)[2].load(Ordering::Relaxed), Ordering::Release);
-        // A block that is not freed now is freed with the table.
-        let _ = memory.free(older);
+        memory.free(older);
     }
 }
 

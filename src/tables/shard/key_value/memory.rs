@@ -21,12 +21,9 @@ impl KeyValueHeap {
     }
 
     /// Frees allocated memory; offsets in the table's first extent are ignored.
-    pub fn free(&self, offset: usize) -> Result<()> {
+    pub fn free(&self, offset: usize) {
         let taken = self.endpoint.find_shared(self.name);
-        taken
-            .iter()
-            .filter(|piece| piece.start == offset)
-            .try_for_each(|piece| self.endpoint.free_shared(piece))
+        taken.iter().filter(|piece| piece.start == offset).for_each(|piece| self.endpoint.free_shared(piece));
     }
 
     /// Words shared by all processes.

@@ -18,8 +18,8 @@ use super::keys::{KeyRef, KeyType};
 use super::layout::KeyValueLayout;
 use super::memory::KeyValueHeap;
 use crate::error::{Error, Result};
-use crate::tables::engine::lock_guard::LockGuard;
 use crate::transport::arena::Extent;
+use crate::transport::arena::LockGuard;
 use crate::transport::arena::lock::Lock;
 
 /// More segments than are ever needed, because each is as large as all before it.
@@ -103,7 +103,7 @@ impl<'a> LockedPart<'a> {
         if owner_died {
             part.repeat_removal();
             match part.len().checked_sub(1) {
-                Some(last) => part.enter(part.slots(), part.hash(last), last),
+                Some(last) => part.insert_slot(part.slots(), part.hash(last), last),
                 // The previous owner may have died while clearing the part.
                 None => part.clear(),
             }
@@ -231,7 +231,7 @@ impl<'a> LockedPart<'a> {
     }
 
     /// Inserts an entry into an index with free slots, unless it is there already.
-    pub(super) fn enter(&self, slots: &[AtomicU64], hash: u64, entry: usize) {
+    pub(super) fn insert_slot(&self, slots: &[AtomicU64], hash: u64, entry: usize) {
         let wanted = hash >> 32 << 32 | (entry as u64 + 1);
         let mut at = hash as usize;
         loop {
@@ -286,7 +286,7 @@ impl<'a> LockedPart<'a> {
         fill(&mut bytes[values..values + row_bytes]);
         self.header.count.store(entry as u64 + 1, Ordering::Release);
         crash_point();
-        self.enter(self.slots(), hash, entry);
+        self.insert_slot(self.slots(), hash, entry);
     }
 
     /// Removes all entries. Their memory is zeroed and kept; most of their keys' memory is freed.
@@ -349,9 +349,10 @@ impl<'a> LockedPart<'a> {
         let old = self.header.index.load(Ordering::Relaxed) as usize;
         let offset = self.memory.allocate(8 * 2 * slots)?;
         let larger = self.memory.words(offset, 2 * slots);
-        (0..self.len()).for_each(|entry| self.enter(larger, self.hash(entry), entry));
+        (0..self.len()).for_each(|entry| self.insert_slot(larger, self.hash(entry), entry));
         self.header.index.store(offset as u64 | u64::from((2 * slots).ilog2()), Ordering::Release);
-        self.memory.free(old & !(INDEX_ALIGNMENT - 1))
+        self.memory.free(old & !(INDEX_ALIGNMENT - 1));
+        Ok(())
     }
 }
 

@@ -46,7 +46,7 @@ impl LockedPart<'_> {
         self.header.removal.swap(record.encode(), Ordering::AcqRel);
         crash_point();
         let slots = self.slots();
-        self.leave(slots, self.hash(entry), entry);
+        self.delete_slot(slots, self.hash(entry), entry);
         if record.entry != record.last {
             self.renumber(slots, self.hash(record.last), record);
             crash_point();
@@ -66,7 +66,7 @@ impl LockedPart<'_> {
         slots.iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
         crash_point();
         for entry in 0..record.last {
-            self.enter(slots, self.hash(entry), entry);
+            self.insert_slot(slots, self.hash(entry), entry);
             crash_point();
         }
         self.complete(record);
@@ -98,7 +98,7 @@ impl LockedPart<'_> {
     }
 
     /// Removes an entry from the index. Later slots move up, so that no search ends too early (Knuth, volume 3, algorithm 6.4R).
-    fn leave(&self, slots: &[AtomicU64], hash: u64, entry: usize) {
+    fn delete_slot(&self, slots: &[AtomicU64], hash: u64, entry: usize) {
         let mask = slots.len() - 1;
         let Some(mut gap) = self.slot_of(slots, hash, entry) else { return };
         let mut at = gap;

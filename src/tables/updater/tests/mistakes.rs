@@ -4,7 +4,7 @@ use super::*;
 use crate::Kind;
 
 #[test]
-fn wrong_names_and_types_are_refused_with_advice() {
+fn wrong_names_and_types_are_rejected_with_advice() {
     let error = UpdaterChoice::named("momentun").unwrap_err();
     assert_eq!(error.kind(), Kind::Usage);
     let text = error.to_string();
@@ -38,12 +38,12 @@ fn a_forgotten_letter_is_likelier_than_a_wrong_one() {
 }
 
 #[test]
-fn options_that_a_rule_does_not_use_are_refused() {
-    let refusal = |updater: &str, option: &str| {
+fn options_that_a_rule_does_not_use_are_rejected() {
+    let rejection = |updater: &str, option: &str| {
         let rule = UpdaterChoice::named(updater).unwrap().rule(DType::F32).unwrap();
         rule.check_used("w", &options(&[(option, 0.5)])).map_err(|error| error.to_string())
     };
-    let text = refusal("sgd", "momentum").unwrap_err();
+    let text = rejection("sgd", "momentum").unwrap_err();
     assert!(
         text.contains("no options for the updater `sgd` of table \"w\", received momentum=0.5"),
         "{text}"
@@ -52,13 +52,13 @@ fn options_that_a_rule_does_not_use_are_refused() {
         text.contains("an updater that uses it: momentum, nesterov, dcasgda, multiverso_momentum"),
         "{text}"
     );
-    let text = refusal("adam", "rho").unwrap_err();
+    let text = rejection("adam", "rho").unwrap_err();
     assert!(text.contains("`adam` of table \"w\": lr, beta1, beta2, eps"), "{text}");
     for name in UpdaterChoice::names() {
         let rule = UpdaterChoice::named(name).unwrap().rule(DType::F32).unwrap();
         let used = rule.uses().unwrap();
         for option in AddOptions::NAMES {
-            assert_eq!(refusal(name, option).is_ok(), used.contains(option), "{name}, {option}");
+            assert_eq!(rejection(name, option).is_ok(), used.contains(option), "{name}, {option}");
         }
         assert!(rule.check_used("w", &rule.defaults()).is_ok(), "{name} uses what it has defaults for");
     }
@@ -72,7 +72,7 @@ fn options_that_a_rule_does_not_use_are_refused() {
 }
 
 #[test]
-fn options_with_which_a_rule_cannot_work_are_refused() {
+fn options_with_which_a_rule_cannot_work_are_rejected() {
     for (name, option, value) in [
         ("momentum", "momentum", 1.0),
         ("nesterov", "momentum", -0.1),

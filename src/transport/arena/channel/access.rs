@@ -9,7 +9,7 @@ use super::super::futex::{AtomicU32, Ordering, fence};
 /// One member's side of the handshake. The member writes it; all members read it.
 #[repr(C)]
 pub(super) struct Access {
-    /// Nonzero once the member no longer takes part: the kind of its error, or `LEFT`.
+    /// Nonzero once the member no longer takes part: the kind of its error, or why it left (`GROUP_LEFT`, `REPEATS`).
     gave_up: AtomicU32,
     /// Not zero while the member may read or write memory that others expose.
     touching: AtomicU32,

@@ -9,7 +9,9 @@ use memmap2::MmapMut;
 use super::peer_slot::PeerSlot;
 use super::{Arena, ArenaHeader, MAGIC, ring};
 use crate::testing::{call, fuzz, mutate};
-use crate::transport::{Envelope, Incoming, NonblockingTransport, Signature, Slot, Transport, Verb, local};
+use crate::transport::{
+    Envelope, Incoming, MatchKey, NonblockingTransport, Signature, Transport, Verb, local,
+};
 
 #[test]
 fn damaged_headers() {
@@ -48,7 +50,7 @@ fn damaged_process_records() {
             memory.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
             memory.assume_init()
         };
-        let _ = (peer_slot.pid(), peer_slot.is_dead(), peer_slot.incarnation(), peer_slot.process_ended());
+        let _ = (peer_slot.pid(), peer_slot.is_lost(), peer_slot.incarnation(), peer_slot.process_ended());
         let _ = (
             peer_slot.process.status(),
             peer_slot.process.restart_obstacle(),
@@ -62,17 +64,17 @@ fn damaged_process_records() {
 
 #[test]
 fn forged_rings() {
-    let slot = Slot { context: 0, tag: 1, signature: Signature::new(Verb::RECV, 40) };
-    let later = Slot { tag: 2, ..slot };
-    let message = |slot: &Slot, bytes: usize| {
-        [bytemuck::bytes_of(&Envelope::new(slot, bytes)), &vec![7; bytes]].concat()
+    let match_key = MatchKey { context: 0, tag: 1, signature: Signature::new(Verb::RECV, 40) };
+    let later = MatchKey { tag: 2, ..match_key };
+    let message = |match_key: &MatchKey, bytes: usize| {
+        [bytemuck::bytes_of(&Envelope::new(match_key, bytes)), &vec![7; bytes]].concat()
     };
     // Increments of the two counters, then the stream.
     let stream = |messages: &[Vec<u8>]| [vec![0; 16], messages.concat()].concat();
     let good = [
-        stream(&[message(&slot, 40), message(&later, 500)]),
-        stream(&[message(&later, 500), message(&slot, 40)]),
-        stream(&[message(&later, 3), message(&slot, 39), message(&slot, 40)]),
+        stream(&[message(&match_key, 40), message(&later, 500)]),
+        stream(&[message(&later, 500), message(&match_key, 40)]),
+        stream(&[message(&later, 3), message(&match_key, 39), message(&match_key, 40)]),
     ];
     fuzz!(|script: &[u8]| {
         let mut bytes = mutate(&good, script);
@@ -87,7 +89,7 @@ fn forged_rings() {
         let (_, rest) = memory.split_at_mut(40);
         // SAFETY: the ticket is cancelled before the buffer goes out of scope.
         let ticket =
-            unsafe { transport.begin(&slot, &[], &mut [Incoming { from: 1, bytes: &mut rest[..40] }]) };
+            unsafe { transport.begin(&match_key, &[], &mut [Incoming { from: 1, bytes: &mut rest[..40] }]) };
         let ring = transport.endpoint.arena.ring(1, 0);
         ring.write(stream);
         ring.forge(written, read);

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::memory::{DType, ReduceOp};
 use crate::transport::mpi::{MpiOptions, MpiTransport};
 use crate::transport::{
-    Call, CallTime, Incoming, NonblockingTransport, Outgoing, Signature, Slot, Transport, Verb,
+    Call, CallTime, Incoming, MatchKey, NonblockingTransport, Outgoing, Signature, Transport, Verb,
 };
 
 pub fn start() -> MpiTransport {
@@ -27,8 +27,8 @@ pub fn call<'a>(transport: &MpiTransport, seconds: f64) -> Call<'a> {
     }
 }
 
-pub fn slot(context: u32, tag: u32, count: u64) -> Slot {
-    Slot { context, tag, signature: Signature::new(Verb::SEND, 1).of(DType::U8, count) }
+pub fn match_key(context: u32, tag: u32, count: u64) -> MatchKey {
+    MatchKey { context, tag, signature: Signature::new(Verb::SEND, 1).of(DType::U8, count) }
 }
 
 /// Bytes that identify their sender and their position.
@@ -44,7 +44,7 @@ pub fn ring(transport: &MpiTransport, length: usize, context: u32) -> Result<()>
     let mut received = vec![0xff; length];
     transport.exchange(
         &call(transport, 30.0),
-        &slot(context, 0, length as u64),
+        &match_key(context, 0, length as u64),
         &[Outgoing { to: next, bytes: &sent }],
         &mut [Incoming { from: before, bytes: &mut received }],
     )?;
@@ -53,13 +53,13 @@ pub fn ring(transport: &MpiTransport, length: usize, context: u32) -> Result<()>
 }
 
 fn send(transport: &MpiTransport, to: usize, tag: u32, bytes: &[u8], seconds: f64) -> Result<()> {
-    let slot = slot(1, tag, bytes.len() as u64);
-    transport.exchange(&call(transport, seconds), &slot, &[Outgoing { to, bytes }], &mut [])
+    let match_key = match_key(1, tag, bytes.len() as u64);
+    transport.exchange(&call(transport, seconds), &match_key, &[Outgoing { to, bytes }], &mut [])
 }
 
 fn receive(transport: &MpiTransport, from: usize, tag: u32, bytes: &mut [u8], seconds: f64) -> Result<()> {
-    let slot = slot(1, tag, bytes.len() as u64);
-    transport.exchange(&call(transport, seconds), &slot, &[], &mut [Incoming { from, bytes }])
+    let match_key = match_key(1, tag, bytes.len() as u64);
+    transport.exchange(&call(transport, seconds), &match_key, &[], &mut [Incoming { from, bytes }])
 }
 
 pub fn messages() {
@@ -106,8 +106,9 @@ fn out_of_order(transport: &MpiTransport) {
             for to in 1..transport.size() {
                 let sends = [Outgoing { to, bytes: &sent }];
                 // SAFETY: the buffer outlives the tickets, which are completed below.
-                let tickets = [0, 1, 2]
-                    .map(|tag| unsafe { transport.begin(&slot(1, tag, length as u64), &sends, &mut []) });
+                let tickets = [0, 1, 2].map(|tag| unsafe {
+                    transport.begin(&match_key(1, tag, length as u64), &sends, &mut [])
+                });
                 for ticket in tickets {
                     transport.complete(&call, &ticket).expect("sends in flight together");
                 }
@@ -136,10 +137,10 @@ fn several_threads(transport: &MpiTransport) {
 
 /// 100 MB from rank 0 to rank 1, then a small message that must not overtake it, while both wait for other messages.
 fn large_posts(transport: &MpiTransport) {
-    let (call, tag) = (call(transport, 60.0), Slot::REQUEST);
+    let (call, tag) = (call(transport, 60.0), MatchKey::REQUEST);
     if transport.rank() == 0 {
         for length in [100_000_000, 10] {
-            transport.post(&call, 1, &slot(60, tag, 0), pattern(length, length)).expect("posted");
+            transport.post(&call, 1, &match_key(60, tag, 0), pattern(length, length)).expect("posted");
         }
         assert!(transport.flush(&call, Duration::from_secs(60)).expect("no error"), "both have left");
     } else {
@@ -154,12 +155,12 @@ fn all_reduces(transport: &MpiTransport) {
     let (rank, size) = (transport.rank(), transport.size());
     let members: Vec<usize> = (0..size).collect();
     for count in [0usize, 1, 3, 1000, 70_001, 1_500_007] {
-        let slot = slot(0, Slot::COLLECTIVE, count as u64);
+        let match_key = match_key(0, MatchKey::COLLECTIVE, count as u64);
         let mut values: Vec<f32> = (0..count).map(|index| (index % 1000) as f32 + rank as f32).collect();
         let bytes = bytemuck::cast_slice_mut(&mut values);
         let call = call(transport, 30.0);
         transport
-            .all_reduce_pipelined(&call, &slot, &members, bytes, (DType::F32, ReduceOp::Sum))
+            .all_reduce_pipelined(&call, &match_key, &members, bytes, (DType::F32, ReduceOp::Sum))
             .expect("all_reduce");
         let ranks = (size * (size - 1) / 2) as f32;
         for (index, value) in values.iter().enumerate() {
@@ -169,16 +170,16 @@ fn all_reduces(transport: &MpiTransport) {
     // A group of one rank: a logical operation makes a truth value of each element.
     let mut values = [0i64, 5, -1];
     let (bytes, kind) = (bytemuck::cast_slice_mut(&mut values), (DType::I64, ReduceOp::Lor));
-    let (alone, place) = (call(transport, 30.0), slot(3, Slot::COLLECTIVE, 3));
+    let (alone, place) = (call(transport, 30.0), match_key(3, MatchKey::COLLECTIVE, 3));
     transport.all_reduce_pipelined(&alone, &place, &[rank], bytes, kind).expect("alone");
     assert_eq!(values, [0, 1, 1]);
     // A group of some ranks, in an order of its own.
     if size >= 3 && rank != 1 {
         let mut values = vec![1i64 << rank; 100_000];
         let bytes = bytemuck::cast_slice_mut(&mut values);
-        let (call, slot) = (call(transport, 30.0), slot(2, Slot::COLLECTIVE, 100_000));
+        let (call, match_key) = (call(transport, 30.0), match_key(2, MatchKey::COLLECTIVE, 100_000));
         transport
-            .all_reduce_pipelined(&call, &slot, &[2, 0], bytes, (DType::I64, ReduceOp::Max))
+            .all_reduce_pipelined(&call, &match_key, &[2, 0], bytes, (DType::I64, ReduceOp::Max))
             .expect("in a group");
         let expected = if rank == 3 { 8 } else { 4 };
         assert!(values.iter().all(|value| *value == expected));
@@ -207,14 +208,19 @@ fn mismatches(transport: &MpiTransport) {
         }
     }
     // In a collective, the sender of a large message is notified as well.
-    let slot = slot(3, Slot::COLLECTIVE, if transport.rank() == 0 { 8 } else { 1 << 20 });
+    let match_key = match_key(3, MatchKey::COLLECTIVE, if transport.rank() == 0 { 8 } else { 1 << 20 });
     let (mut small, large) = (vec![0; 8], vec![0; 1 << 20]);
     let outcome = match transport.rank() {
         0 => {
             let receives = &mut [Incoming { from: 1, bytes: &mut small }];
-            transport.exchange(&call(transport, 30.0), &slot, &[], receives)
+            transport.exchange(&call(transport, 30.0), &match_key, &[], receives)
         }
-        1 => transport.exchange(&call(transport, 30.0), &slot, &[Outgoing { to: 0, bytes: &large }], &mut []),
+        1 => transport.exchange(
+            &call(transport, 30.0),
+            &match_key,
+            &[Outgoing { to: 0, bytes: &large }],
+            &mut [],
+        ),
         _ => return,
     };
     let error = outcome.expect_err("the calls differ");
@@ -239,7 +245,8 @@ fn interrupts(transport: &MpiTransport) {
     let stop = || true;
     call.interrupt = Some(&stop);
     let receives = &mut [Incoming { from: peer, bytes: &mut [0; 4] }];
-    let error = transport.exchange(&call, &slot(50, 0, 4), &[], receives).expect_err("the hook stops it");
+    let error =
+        transport.exchange(&call, &match_key(50, 0, 4), &[], receives).expect_err("the hook stops it");
     assert!(matches!(error, Error::Interrupted { .. }), "{error}");
 }
 
@@ -252,11 +259,11 @@ fn half_way(transport: &MpiTransport) {
     for round in 0..40 {
         let sent = pattern(round, 12 << 20);
         let mut received = vec![0; 12 << 20];
-        let (call, slot) = (call(transport, 30.0), slot(40, 0, 12 << 20));
+        let (call, match_key) = (call(transport, 30.0), match_key(40, 0, 12 << 20));
         let sends = [Outgoing { to: peer, bytes: &sent }];
         let mut receives = [Incoming { from: peer, bytes: &mut received }];
         // SAFETY: the buffers outlive the ticket, which is cancelled below.
-        let ticket = unsafe { transport.begin(&slot, &sends, &mut receives) };
+        let ticket = unsafe { transport.begin(&match_key, &sends, &mut receives) };
         let polls = if transport.rank() == 0 { round * 7 } else { (39 - round) * 5 };
         for _ in 0..polls {
             // Complete, or cancelled by the peer: both are correct.
@@ -269,8 +276,8 @@ fn half_way(transport: &MpiTransport) {
         let mut echo = [0; 8];
         let sends = [Outgoing { to: peer, bytes: &[round as u8; 8] }];
         let mut receives = [Incoming { from: peer, bytes: &mut echo }];
-        let slot = self::slot(41, 0, 8);
-        transport.exchange(&call, &slot, &sends, &mut receives).expect("the next message");
+        let match_key = self::match_key(41, 0, 8);
+        transport.exchange(&call, &match_key, &sends, &mut receives).expect("the next message");
         assert_eq!(echo, [round as u8; 8]);
     }
 }

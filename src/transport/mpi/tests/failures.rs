@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::cases::{call, ring, slot, start};
+use super::cases::{call, match_key, ring, start};
 use crate::error::Error;
 use crate::memory::{DType, ReduceOp};
 use crate::transport::mpi::{MpiOptions, MpiTransport, library};
-use crate::transport::{Call, Incoming, Outgoing, Slot, Transport};
+use crate::transport::{Call, Incoming, MatchKey, Outgoing, Transport};
 
 pub(super) fn signal_rank_1(transport: &MpiTransport, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(transport.peers.pid(1) as i32).expect("a process id");
@@ -24,7 +24,7 @@ pub fn killed() {
     let began = Instant::now();
     let mut buffer = vec![0; 1 << 20];
     let receives = &mut [Incoming { from: 1, bytes: &mut buffer }];
-    let outcome = transport.exchange(&call(&transport, 20.0), &slot(1, 0, 1 << 20), &[], receives);
+    let outcome = transport.exchange(&call(&transport, 20.0), &match_key(1, 0, 1 << 20), &[], receives);
     report_and_exit(&transport, &outcome.expect_err("rank 1 is dead"), began);
 }
 
@@ -43,10 +43,12 @@ pub fn killed_midway() {
         loop {
             let began = Instant::now();
             let call = Call { members: &[0, 1, 2], ..call(&transport, 20.0) };
-            let slot = slot(1, Slot::COLLECTIVE, 30 << 20);
+            let match_key = match_key(1, MatchKey::COLLECTIVE, 30 << 20);
             let kind = (DType::U8, ReduceOp::Sum);
-            if let Err(error) = transport.all_reduce_pipelined(&call, &slot, &[0, 1, 2], &mut bytes, kind) {
-                let again = transport.all_reduce_pipelined(&call, &slot, &[0, 1, 2], &mut bytes, kind);
+            if let Err(error) =
+                transport.all_reduce_pipelined(&call, &match_key, &[0, 1, 2], &mut bytes, kind)
+            {
+                let again = transport.all_reduce_pipelined(&call, &match_key, &[0, 1, 2], &mut bytes, kind);
                 assert!(again.is_err(), "rank 1 is still dead");
                 return report_and_exit(&transport, &error, began);
             }
@@ -65,7 +67,7 @@ pub fn killed_two_steps_away() {
     let from = if transport.rank() == 0 { 1 } else { 0 };
     let call = Call { members: &[0, 1, 2], ..call(&transport, 20.0) };
     let receives = &mut [Incoming { from, bytes: &mut [0] }];
-    let outcome = transport.exchange(&call, &slot(1, Slot::COLLECTIVE, 1), &[], receives);
+    let outcome = transport.exchange(&call, &match_key(1, MatchKey::COLLECTIVE, 1), &[], receives);
     report_and_exit(&transport, &outcome.expect_err("rank 1 is dead"), began);
 }
 
@@ -105,7 +107,7 @@ pub fn stopped() {
         signal_rank_1(&transport, rustix::process::Signal::STOP);
         let large = vec![1; 20 << 20];
         let sends = [Outgoing { to: 1, bytes: &large }];
-        let outcome = transport.exchange(&call(&transport, 0.5), &slot(1, 0, 20 << 20), &sends, &mut []);
+        let outcome = transport.exchange(&call(&transport, 0.5), &match_key(1, 0, 20 << 20), &sends, &mut []);
         println!("{}", outcome.expect_err("rank 1 is stopped"));
         signal_rank_1(&transport, rustix::process::Signal::CONT);
     }

@@ -10,26 +10,26 @@ use crate::transport::mpi::identity::ProcessIdentity;
 use crate::transport::mpi::peers::Peers;
 use crate::transport::mpi::wire::{self, CHUNK, ControlHeader, EAGER_LIMIT};
 use crate::transport::mpi::{MpiTransport, NonblockingTransport};
-use crate::transport::{Envelope, Incoming, Outgoing, Signature, Slot, Ticket, Verb};
+use crate::transport::{Envelope, Incoming, MatchKey, Outgoing, Signature, Ticket, Verb};
 
 const SMALL: usize = 40;
 const LARGE: usize = 2 * CHUNK + 100;
 const BUFFERED: usize = EAGER_LIMIT + 1;
 
-fn slot(tag: u32, verb: Verb) -> Slot {
-    Slot { context: 7, tag, signature: Signature::new(verb, 0) }
+fn match_key(tag: u32, verb: Verb) -> MatchKey {
+    MatchKey { context: 7, tag, signature: Signature::new(verb, 0) }
 }
 
-fn user() -> Slot {
-    slot(5, Verb::SEND)
+fn user() -> MatchKey {
+    match_key(5, Verb::SEND)
 }
 
-fn collective() -> Slot {
-    slot(Slot::COLLECTIVE, Verb::from_number(2))
+fn collective() -> MatchKey {
+    match_key(MatchKey::COLLECTIVE, Verb::from_number(2))
 }
 
-fn request() -> Slot {
-    slot(Slot::REQUEST, Verb::SEND)
+fn request() -> MatchKey {
+    match_key(MatchKey::REQUEST, Verb::SEND)
 }
 
 /// Encoded events: the first byte is the kind, the second selects the peer or ticket, followed by the length of the
@@ -57,8 +57,8 @@ fn chunk(from: u8, tag: u16, bytes: usize) -> Vec<u8> {
     event(event::CHUNK, from, &[&tag.to_le_bytes()[..], &(bytes as u32).to_le_bytes()].concat())
 }
 
-fn header(kind: u32, tag: u32, message: u64, slot: &Slot, bytes: usize) -> ControlHeader {
-    ControlHeader { kind, tag, message, envelope: Envelope::new(slot, bytes) }
+fn header(kind: u32, tag: u32, message: u64, match_key: &MatchKey, bytes: usize) -> ControlHeader {
+    ControlHeader { kind, tag, message, envelope: Envelope::new(match_key, bytes) }
 }
 
 /// Rank 0 with two receives from rank 1, two sends to rank 2, and a large buffered send to rank 1.
@@ -137,7 +137,7 @@ impl Scene {
                 engine.cancel(ticket, None);
             }
             _ => {
-                if let Some((_, bytes)) = engine.take_next(request().context, Slot::REQUEST)? {
+                if let Some((_, bytes)) = engine.take_next(request().context, MatchKey::REQUEST)? {
                     let received = fake::received(&bytes);
                     assert!(
                         bytes.len() <= EAGER_LIMIT || received == bytes.len(),

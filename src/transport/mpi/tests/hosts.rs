@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::cases::{call, slot, start};
+use super::cases::{call, match_key, start};
 use crate::error::Error;
 use crate::memory::{DType, ReduceOp};
 use crate::transport::arena::{ArenaTransport, LocalEndpoint};
 use crate::transport::hosts::HostsTransport;
-use crate::transport::{Incoming, Outgoing, Slot, Transport, shm};
+use crate::transport::{Incoming, MatchKey, Outgoing, Transport, shm};
 
 pub fn two_pretended_hosts() {
     let mpi = Arc::new(start());
@@ -47,7 +47,8 @@ fn all_to_all(both: &HostsTransport, mpi: &super::super::MpiTransport, length: u
     let sends: Vec<_> = sent.iter().enumerate().map(|(to, bytes)| Outgoing { to, bytes }).collect();
     let mut receives: Vec<_> =
         received.iter_mut().enumerate().map(|(from, bytes)| Incoming { from, bytes }).collect();
-    both.exchange(&call(mpi, 30.0), &slot(1, 0, length as u64), &sends, &mut receives).expect("all at once");
+    both.exchange(&call(mpi, 30.0), &match_key(1, 0, length as u64), &sends, &mut receives)
+        .expect("all at once");
     for (from, received) in received.iter().enumerate() {
         assert!(*received == bytes(from, both.rank()), "{length} bytes from rank {from} are wrong");
     }
@@ -62,21 +63,21 @@ fn timeouts_name_all(both: &HostsTransport, mpi: &super::super::MpiTransport) {
     let mut receives: Vec<_> =
         buffers.iter_mut().enumerate().map(|(index, bytes)| Incoming { from: index + 1, bytes }).collect();
     let error =
-        both.exchange(&call(mpi, 0.2), &slot(2, 0, 4), &[], &mut receives).expect_err("no rank sends");
+        both.exchange(&call(mpi, 0.2), &match_key(2, 0, 4), &[], &mut receives).expect_err("no rank sends");
     let Error::Timeout { missing, .. } = &error else { panic!("{error}") };
     assert_eq!(missing.iter().map(|missing| missing.rank).collect::<Vec<_>>(), [1, 2, 3]);
 }
 
 /// The hosts' leaders reduce over MPI alone.
 fn between_leaders(both: &HostsTransport, mpi: &super::super::MpiTransport) {
-    let slot = slot(3, Slot::COLLECTIVE, 100_000);
+    let match_key = match_key(3, MatchKey::COLLECTIVE, 100_000);
     let mut values = vec![both.rank() as f64; 100_000];
     let bytes = bytemuck::cast_slice_mut(&mut values);
     let kind = (DType::F64, ReduceOp::Sum);
-    let mixed = both.all_reduce(&call(mpi, 30.0), &slot, &[0, 1, 2, 3], bytes, kind);
+    let mixed = both.all_reduce(&call(mpi, 30.0), &match_key, &[0, 1, 2, 3], bytes, kind);
     assert!(mixed.is_none(), "some members share a host");
     if both.rank().is_multiple_of(2) {
-        let remote = both.all_reduce(&call(mpi, 30.0), &slot, &[0, 2], bytes, kind);
+        let remote = both.all_reduce(&call(mpi, 30.0), &match_key, &[0, 2], bytes, kind);
         remote.expect("all others are on other hosts").expect("all_reduce");
         assert!(values.iter().all(|value| *value == 2.0));
     }

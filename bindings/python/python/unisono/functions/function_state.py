@@ -7,7 +7,7 @@ from types import CellType, FunctionType
 from typing import Any
 
 from unisono.functions.snapshot import content
-from unisono.functions.user_code import Missing, global_names, is_user_namespace
+from unisono.functions.user_code import Undefined, global_names, is_user_namespace
 
 _ATTRIBUTES = ("__defaults__", "__kwdefaults__", "__annotations__", "__module__", "__qualname__", "__doc__")
 
@@ -19,7 +19,7 @@ def state_of(function: FunctionType) -> State:
     """Everything but the code and the closure variables."""
     namespace = function.__globals__
     used, absent = global_names(function) if is_user_namespace(namespace) else ((), ())
-    names = {**{name: namespace[name] for name in used}, **dict.fromkeys(absent, Missing)}
+    names = {**{name: namespace[name] for name in used}, **dict.fromkeys(absent, Undefined)}
     return names, {name: getattr(function, name, None) for name in _ATTRIBUTES}, dict(vars(function))
 
 
@@ -52,14 +52,14 @@ def reduced_cell(cell: CellType) -> tuple[Any, ...]:
 
 def set_cell(cell: CellType, contents: tuple[Any]) -> None:
     """Assigns a closure variable."""
-    if contents[0] is not Missing:
+    if contents[0] is not Undefined:
         cell.cell_contents = contents[0]
 
 
 def assign(namespace: dict[str, Any], names: dict[str, Any]) -> None:
     """Assigns values to names, and deletes those that have none."""
     for name, value in names.items():
-        if value is Missing:
+        if value is Undefined:
             namespace.pop(name, None)
         else:
             namespace[name] = value

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from unisono.functions.user_code import Missing
+from unisono.functions.user_code import Undefined
 
 _ATOMS = {bool, int, float, complex, str, bytes, type(None)}
 _SMALL_BYTES = 4096
@@ -78,7 +78,7 @@ class Sources:
     def names(self, namespace: dict[str, Any], names: Sequence[str]) -> None:
         """Global variables."""
         if names:
-            reads = _Reads(namespace.get, names, repeat(Missing))
+            reads = _Reads(namespace.get, names, repeat(Undefined))
             self.live.append((lambda at: names[at] if at < len(names) else "a global", reads))
 
     def slots(self, owner: Any, names: Sequence[str]) -> None:
@@ -150,7 +150,7 @@ def content(cell: CellType) -> Any:
     try:
         return cell.cell_contents
     except ValueError:
-        return Missing
+        return Undefined
 
 
 def slot(owner: Any, name: str) -> Any:
@@ -158,7 +158,7 @@ def slot(owner: Any, name: str) -> Any:
     try:
         return object.__getattribute__(owner, name)
     except AttributeError:
-        return Missing
+        return Undefined
 
 
 def is_atom(value: Any) -> bool:

@@ -19,7 +19,7 @@ from unisono.errors import Unsupported
 _OURS = ("unisono", "synkhronos")
 
 
-class Missing:
+class Undefined:
     """Marks a name that has no value."""
 
 

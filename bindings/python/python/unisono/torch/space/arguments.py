@@ -1,4 +1,4 @@
-"""The non-tensor arguments of a call: what ranks compare, and what a rehearsal depends on."""
+"""The non-tensor arguments of a call: what ranks compare, and what a dry run depends on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = 64
 """The number of kinds of calls to remember; beyond it, the least recently used one is evicted."""
 
 VALUES = 8
-"""The number of option values to rehearse for a kind of call; a diffusion model passes more time steps."""
+"""The number of option values to try for a kind of call; a diffusion model passes more time steps."""
 
 _CONSTANTS = (
     bool,
@@ -105,8 +105,8 @@ def _is_constant(value: Any) -> bool:
     return isinstance(value, _CONSTANTS) or (own and not isinstance(value, torch.nn.Module))
 
 
-class Rehearsed:
-    """The calls that were rehearsed: the same on every rank, because all ranks make the same calls."""
+class KnownCalls:
+    """The calls that a dry run has tried: the same on every rank, because all ranks make the same calls."""
 
     def __init__(self) -> None:
         self._known: LruCache[str, set[int]] = LruCache(KINDS)

@@ -10,13 +10,13 @@ from typing import Any, cast
 import torch
 
 from unisono.halo import Window
+from unisono.torch.space.border_convolution import borders_of, convolved_in_place, is_worthwhile
 from unisono.torch.space.dispatch import Function, plain_once, rule, sequence
 from unisono.torch.space.exchange import halo_adjoint, halo_exchange
 from unisono.torch.space.layout import Layout
 from unisono.torch.space.moves import share
 from unisono.torch.space.overlap import convolved, overlaps, pieces_of
 from unisono.torch.space.part import Part, gathered, spread, unwrap, wrap
-from unisono.torch.space.strips import convolved_in_place, is_worthwhile, seams_of
 from unisono.torch.space.windows import is_empty, least, nothing, outputs, padded, stays, window_of
 
 Numbers = tuple[list[int], list[int], int]
@@ -40,9 +40,9 @@ class _Convolution(torch.autograd.Function):
         stride, dilation, groups = numbers
         zeros = [0] * len(stride)
         context.overlaps = overlaps(window.input.grid) or x.is_cuda
-        seams = seams_of(window, len(stride)) if is_worthwhile(x, window) else None
-        if seams is not None:
-            return convolved_in_place(x, weight, bias, numbers, seams)
+        borders = borders_of(window, len(stride)) if is_worthwhile(x, window) else None
+        if borders is not None:
+            return convolved_in_place(x, weight, bias, numbers, borders)
         if overlaps(window.input.grid):
             pieces = pieces_of(window, len(stride))
             if pieces is not None:

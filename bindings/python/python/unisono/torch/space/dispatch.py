@@ -119,13 +119,13 @@ def _done(name: str, function: Function, args: tuple[Any, ...], kwargs: Mapping[
     placeholder = any(one.placeholder for one in parts)
     check_checkpoint(parts[0].grid)
     whole = name not in _ALWAYS and all(map(_is_copy, parts))
-    # In a rehearsal, rules give results without computing them.
+    # In a dry run, rules give results without computing them.
     if whole and (found is None or not placeholder):
         return on_copies(function, args, kwargs)
     if found is None:
         return reject(f"a rule for parts of a tensor for {name}")
     if placeholder:
-        # Tensors that a rule makes for its own use have elements, even in a rehearsal.
+        # Tensors that a rule makes for its own use have elements, even in a dry run.
         with torch.device("cpu"):
             return found(function, *args, **kwargs)
     return found(function, *args, **kwargs)

@@ -12,12 +12,17 @@ from typing import Any
 
 import torch
 
+from unisono.torch.space.border_convolution import (
+    borders_of,
+    convolved_in_place,
+    convolved_plainly,
+    is_worthwhile,
+)
 from unisono.torch.space.convolution import arranged, convolution
 from unisono.torch.space.dispatch import Function, dispatch, rule
 from unisono.torch.space.lru_cache import LruCache
 from unisono.torch.space.parameters import Change
 from unisono.torch.space.part import Part, unwrap, wrap
-from unisono.torch.space.strips import convolved_in_place, convolved_plainly, is_worthwhile, seams_of
 
 DEVICES = ("cuda",)
 """The device types that have such kernels."""
@@ -133,11 +138,11 @@ def rectified(
     # The kernel does not check shapes: the plain convolution gets what does not fit, and raises the error.
     fits = local.dim() == spatial + 2 and local.shape[1] == weight.shape[1] * groups
     if not local.is_meta and fits and max(local.numel(), size) <= LARGEST:
-        seams = seams_of(work.window, spatial) if is_worthwhile(local, work.window) else None
-        if seams is not None:
+        borders = borders_of(work.window, spatial) if is_worthwhile(local, work.window) else None
+        if borders is not None:
             numbers = work.strides, work.dilations, groups
             kernel = partial(_in_one, function)
-            made = convolved_in_place(local, work.weight, work.bias, numbers, seams, kernel)
+            made = convolved_in_place(local, work.weight, work.bias, numbers, borders, kernel)
             return wrap(made, work.target)
     plain: Any = {1: torch.conv1d, 2: torch.conv2d, 3: torch.conv3d}[spatial]
     made = convolution(plain, input, weight, bias, stride, padding, dilation, groups)

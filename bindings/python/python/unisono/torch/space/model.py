@@ -10,22 +10,22 @@ import torch
 
 from unisono.errors import Error, Unsupported, UsageError
 from unisono.halo import Grid
-from unisono.torch.space.arguments import Rehearsed
+from unisono.torch.space.arguments import KnownCalls
 from unisono.torch.space.consistency import compare_state, reject_drift
 from unisono.torch.space.dispatch import replaced
-from unisono.torch.space.escapes import counted_once
+from unisono.torch.space.dry_run import named, reject_compiled, run_without_data
 from unisono.torch.space.failures import raise_together, sharing_errors
 from unisono.torch.space.fusing import fused_sequences
 from unisono.torch.space.inputs import Inputs, agreed, warn_of_copies
 from unisono.torch.space.layout import check_axes, default_split, layout_of
 from unisono.torch.space.moves import once
 from unisono.torch.space.overlap import overlapping
+from unisono.torch.space.overlaps import reject_overlaps
 from unisono.torch.space.parameters import call_with, replacements, share_all
 from unisono.torch.space.part import Part, wrap
 from unisono.torch.space.passes import counts_fully, passing, within
 from unisono.torch.space.randomness import drawing
-from unisono.torch.space.rehearsal import named, rehearse, reject_compiled
-from unisono.torch.space.seams import reject_overlaps
+from unisono.torch.space.stored_tensors import counted_once
 
 
 class Spatial(torch.nn.Module):
@@ -45,7 +45,7 @@ class Spatial(torch.nn.Module):
         """Whether convolutions compute interior outputs while halos are in flight; it may be changed."""
         self.compare_every: int = compare_every
         """The number of calls between checks of parameters for divergence between ranks; 0 for never."""
-        self._rehearsed = Rehearsed()
+        self._known_calls = KnownCalls()
         self._unseen = True
         self._calls = 0
 
@@ -67,7 +67,7 @@ class Spatial(torch.nn.Module):
         if within(self.grid):
             raise _twice(self.grid, "a model")
         with sharing_errors(self.grid):
-            inputs = self.rehearse(*args, **kwargs)
+            inputs = self.dry_run(*args, **kwargs)
             if inputs.threads and len(inputs.generators) > 1:
                 # Backward has one thread per device: ranks that are threads would wait for each other.
                 torch.autograd.set_multithreading_enabled(False)
@@ -81,7 +81,7 @@ class Spatial(torch.nn.Module):
                 except (UsageError, Unsupported) as error:
                     raise named(error, self.module, self.grid) from error
 
-    def rehearse(self, *args: Any, **kwargs: Any) -> Inputs:
+    def dry_run(self, *args: Any, **kwargs: Any) -> Inputs:
         """Compares arguments between ranks and, for a new shape, runs the module without data.
 
         Args:
@@ -104,9 +104,9 @@ class Spatial(torch.nn.Module):
         self._calls += 1
         due = self.compare_every > 0 and self._calls % self.compare_every == 0
         inputs = agreed(args, kwargs, self.grid, state, self._unseen, due)
-        new = inputs.call not in self._rehearsed
+        new = inputs.call not in self._known_calls
         if new:
-            self._rehearse(inputs)
+            self._dry_run(inputs)
         if inputs.unseen:
             compare_state(self.module, self.grid)
             self._unseen = False
@@ -116,13 +116,13 @@ class Spatial(torch.nn.Module):
             reject_overlaps(inputs.given, self.grid)
             warn_of_copies(inputs, self.grid)
         # Also if it was known already: eviction depends on when an entry was last used.
-        self._rehearsed.add(inputs.call)
+        self._known_calls.add(inputs.call)
         return inputs
 
-    def _rehearse(self, inputs: Inputs) -> None:
+    def _dry_run(self, inputs: Inputs) -> None:
         error: Error | None = None
         try:
-            rehearse(self.module, inputs, self.grid)
+            run_without_data(self.module, inputs, self.grid)
         except Error as found:
             error = found
         raise_together(error, self.grid)

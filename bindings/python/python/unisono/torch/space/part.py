@@ -43,7 +43,7 @@ class Part(torch.Tensor):
     flat: int | None
     """The first of the dimensions flattened into the last one, if any; the last has this rank's columns."""
     placeholder: bool
-    """Whether the part is a placeholder without elements, as in a rehearsal."""
+    """Whether the part is a placeholder without elements, as in a dry run."""
 
     @staticmethod
     def of(whole: torch.Tensor, grid: Grid, split: Mapping[str, int] | None = None) -> Part:

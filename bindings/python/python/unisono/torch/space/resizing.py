@@ -14,7 +14,7 @@ from unisono.torch.space.layout import Layout, layout_of
 from unisono.torch.space.moves import move
 from unisono.torch.space.part import Part, bring, gathered, spread, unwrap, wrap
 from unisono.torch.space.precision import accumulation_type, result_type
-from unisono.torch.space.taps import Taps, fetched
+from unisono.torch.space.weighted_sums import Taps, fetched
 from unisono.torch.space.windows import is_empty, nothing
 
 _MODES = ("nearest", "nearest-exact", "linear", "bilinear", "trilinear", "bicubic", "area")

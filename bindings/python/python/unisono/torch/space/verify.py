@@ -162,7 +162,7 @@ def _divided(
     part = Part.of(sample.detach(), grid)
     x = part.local.clone().requires_grad_()
     # The dry run is not one of the passes that are compared.
-    model.rehearse(x)
+    model.dry_run(x)
     with recorded(own) as recording:
         loss(model(x)).backward()
     gradient = None if x.grad is None else Part.here(x.grad, sample.shape, grid)

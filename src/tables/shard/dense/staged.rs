@@ -1,10 +1,10 @@
 //! Tables in host memory, for callers whose arrays are on a device: while the device copies one chunk, the host gets or adds
 //! another.
 
-use super::transfer::CHUNK_BYTES;
+use super::core::TableCore;
 use crate::cuda::Span;
 use crate::error::Result;
-use crate::tables::shard::dense::core::TableCore;
+use crate::tables::shard::cuda::transfer::CHUNK_BYTES;
 use crate::tables::updater::UpdateContext;
 use crate::tables::{AddOptions, Rows};
 use crate::transport::Call;

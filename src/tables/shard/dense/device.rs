@@ -1,14 +1,14 @@
 //! A table's rows on a device, for callers whose arrays are in host memory: through pinned memory, chunk by chunk.
 
-use super::launch::{DeviceRowIds, UpdateArgs};
-use super::scratch::{KernelFaults, Scratch, ScratchBuffer};
-use super::shard::DeviceShard;
-use super::transfer::CHUNK_BYTES;
+use super::row_batch::RowRef;
+use super::storage::Storage;
 use crate::cuda::Argument;
 use crate::error::{Error, Result};
 use crate::tables::engine::checkpointable::TableSection;
-use crate::tables::shard::dense::row_batch::RowRef;
-use crate::tables::shard::dense::storage::Storage;
+use crate::tables::shard::cuda::DeviceShard;
+use crate::tables::shard::cuda::launch::{DeviceRowIds, UpdateArgs};
+use crate::tables::shard::cuda::scratch::{KernelFaults, Scratch, ScratchBuffer};
+use crate::tables::shard::cuda::transfer::CHUNK_BYTES;
 use crate::tables::updater::UpdateContext;
 use crate::transport::Call;
 

@@ -23,7 +23,7 @@ WORTHWHILE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Seam:
+class Border:
     """The two borders of this rank's part along one dimension."""
 
     dim: int
@@ -52,17 +52,17 @@ def is_worthwhile(x: torch.Tensor, window: Window) -> bool:
     return x.is_cuda or math.prod(array.shape) // array.grid.size * x.element_size() >= WORTHWHILE
 
 
-def seams_of(window: Window, spatial: int) -> tuple[Seam, ...] | None:
-    """The seams of a window whose outputs are partitioned like its inputs.
+def borders_of(window: Window, spatial: int) -> tuple[Border, ...] | None:
+    """The borders of a window whose outputs are partitioned like its inputs.
 
     Args:
         window: The window of a convolution.
         spatial: The number of its dimensions.
 
     Returns:
-        The seams; None for other windows, and if parts are too small. It is None on every rank or on none.
+        The borders; None for other windows, and if parts are too small. It is None on every rank or on none.
     """
-    known: dict[int, tuple[Seam, ...] | None] = vars(window).setdefault("_seams", {})
+    known: dict[int, tuple[Border, ...] | None] = vars(window).setdefault("_borders", {})
     if spatial not in known:
         known[spatial] = _found(window, spatial) if _preserves_partition(window, spatial) else None
     return known[spatial]
@@ -79,12 +79,12 @@ def _preserves_partition(window: Window, spatial: int) -> bool:
     return window.output.sizes == window.input.sizes
 
 
-def _found(window: Window, spatial: int) -> tuple[Seam, ...] | None:
+def _found(window: Window, spatial: int) -> tuple[Border, ...] | None:
     array = window.input
     count, grid = len(array.shape), array.grid
     if any(min(parts) == 0 for parts in array.sizes.values()):
         return None
-    seams = []
+    borders = []
     for axis, place in array.split.items():
         dim = place - count
         reach = 2 * window.numbers[dim][3] if dim >= -spatial else 0
@@ -105,8 +105,8 @@ def _found(window: Window, spatial: int) -> tuple[Seam, ...] | None:
             dims=range(count - spatial, count),
         )
         own = array.region[place]
-        seams.append(Seam(dim, reach // 2, own.start > 0, own.stop < array.shape[place], over))
-    return tuple(seams)
+        borders.append(Border(dim, reach // 2, own.start > 0, own.stop < array.shape[place], over))
+    return tuple(borders)
 
 
 def convolved_plainly(
@@ -140,7 +140,7 @@ def convolved_in_place(
     weight: torch.Tensor,
     bias: torch.Tensor | None,
     numbers: tuple[list[int], list[int], int],
-    seams: tuple[Seam, ...],
+    borders: tuple[Border, ...],
     function: Callable[..., torch.Tensor] = convolved_plainly,
 ) -> torch.Tensor:
     """A convolution whose outputs at the borders are computed again, with halos.
@@ -150,7 +150,7 @@ def convolved_in_place(
         weight: The weights.
         bias: The bias, if any.
         numbers: Strides, dilations and groups.
-        seams: The seams of the window.
+        borders: The borders of the window.
         function: The convolution, with the signature of `convolved_plainly`.
 
     Returns:
@@ -164,43 +164,43 @@ def convolved_in_place(
         return function(source, weight, bias, stride, padding, dilation, groups)
 
     if not x.is_cuda:
-        in_flight = _begun(x, seams)
+        in_flight = _begun(x, borders)
         out = convolve(x, pads)
         _overwrite(out, _ends(x, _arrived(in_flight), convolve))
         return out
     # The large kernel is enqueued before waiting for other ranks, so the device never idles.
     side_stream = SideStream(x.device)
     out = convolve(x, pads)
-    if seams:
+    if borders:
         with side_stream:
-            ends = list(_ends(x, _arrived(_begun(x, seams)), convolve))
+            ends = list(_ends(x, _arrived(_begun(x, borders)), convolve))
             side_stream.join()
             _overwrite(out, ends)
     return out
 
 
-def _begun(x: torch.Tensor, seams: tuple[Seam, ...]) -> list[tuple[Seam, Exchange]]:
-    return [(seam, seam.window.begin(_strips(x, seam))) for seam in seams]
+def _begun(x: torch.Tensor, borders: tuple[Border, ...]) -> list[tuple[Border, Exchange]]:
+    return [(border, border.window.begin(_strips(x, border))) for border in borders]
 
 
-def _arrived(in_flight: list[tuple[Seam, Exchange]]) -> list[tuple[Seam, torch.Tensor]]:
-    return [(seam, exchange.end()) for seam, exchange in in_flight]
+def _arrived(in_flight: list[tuple[Border, Exchange]]) -> list[tuple[Border, torch.Tensor]]:
+    return [(border, exchange.end()) for border, exchange in in_flight]
 
 
 def _ends(
     x: torch.Tensor,
-    arrived: list[tuple[Seam, torch.Tensor]],
+    arrived: list[tuple[Border, torch.Tensor]],
     convolve: Callable[[torch.Tensor], torch.Tensor],
 ) -> Iterator[tuple[int, int, torch.Tensor]]:
     """The outputs at the borders: their dimension, their first index and their values."""
-    for seam, padded in arrived:
-        length, size = 3 * seam.pad, x.shape[seam.dim]
+    for border, padded in arrived:
+        length, size = 3 * border.pad, x.shape[border.dim]
         for wanted, first, at in (
-            (seam.before, 0, 0),
-            (seam.after, padded.shape[seam.dim] - length, size - seam.pad),
+            (border.before, 0, 0),
+            (border.after, padded.shape[border.dim] - length, size - border.pad),
         ):
             if wanted:
-                yield seam.dim, at, convolve(padded.narrow(seam.dim, first, length))
+                yield border.dim, at, convolve(padded.narrow(border.dim, first, length))
 
 
 def _overwrite(out: torch.Tensor, ends: Iterable[tuple[int, int, torch.Tensor]]) -> None:
@@ -208,8 +208,8 @@ def _overwrite(out: torch.Tensor, ends: Iterable[tuple[int, int, torch.Tensor]])
         out.narrow(dim, at, made.shape[dim]).copy_(made)
 
 
-def _strips(x: torch.Tensor, seam: Seam) -> torch.Tensor:
+def _strips(x: torch.Tensor, border: Border) -> torch.Tensor:
     """The elements of a part near its borders."""
-    reach = 2 * seam.pad
-    ends = x.narrow(seam.dim, 0, reach), x.narrow(seam.dim, x.shape[seam.dim] - reach, reach)
-    return torch.cat(ends, seam.dim).contiguous()
+    reach = 2 * border.pad
+    ends = x.narrow(border.dim, 0, reach), x.narrow(border.dim, x.shape[border.dim] - reach, reach)
+    return torch.cat(ends, border.dim).contiguous()

@@ -1,4 +1,4 @@
-"""Rehearsals complete, and import nothing heavy."""
+"""Dry runs complete, and import nothing heavy."""
 
 import copy
 import sys
@@ -13,7 +13,7 @@ from layers import KINDS, pieces, random_case  # noqa: E402
 
 import unisono as uni  # noqa: E402
 from unisono.torch import Part, spatial  # noqa: E402
-from unisono.torch.space.rehearsal import rehearse  # noqa: E402
+from unisono.torch.space.dry_run import run_without_data  # noqa: E402
 
 known = [
     (networks.ResNet18(4), torch.zeros(2, 3, 40, 40), {"h": 2, "w": 2}),
@@ -24,8 +24,8 @@ cases = [random_case(kind, seed) for kind in KINDS if kind is not pieces for see
 
 
 def rank(grid, module, whole):
-    inputs = spatial(module, grid).rehearse(Part.of(whole, grid))
-    assert rehearse(module, inputs, grid), module
+    inputs = spatial(module, grid).dry_run(Part.of(whole, grid))
+    assert run_without_data(module, inputs, grid), module
 
 
 def walk(module, whole, axes):

@@ -11,19 +11,19 @@ from torch.nn import functional
 
 import unisono as uni
 from unisono.torch import Part, spatial
-from unisono.torch.space import convolution, exchange_grid, strips
+from unisono.torch.space import border_convolution, convolution, exchange_grid
 
 GRIDS = {1: [{"w": 2}, {"w": 3}], 2: [{"h": 3}, {"h": 2, "w": 2}, {"h": 2, "w": 3}], 3: [{"d": 2, "w": 2}]}
 
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Records the seams of each convolution that was computed this way."""
+    """Records the borders of each convolution that was computed this way."""
     seen = []
 
     def counted(*arguments):
         seen.append(arguments[-1])
-        return strips.convolved_in_place(*arguments)
+        return border_convolution.convolved_in_place(*arguments)
 
     monkeypatch.setattr(convolution, "convolved_in_place", counted)
     return seen
@@ -32,7 +32,7 @@ def calls(monkeypatch):
 @pytest.fixture
 def forced(calls, monkeypatch):
     """The same, and parts of any size count as large."""
-    monkeypatch.setattr(strips, "WORTHWHILE", 0)
+    monkeypatch.setattr(border_convolution, "WORTHWHILE", 0)
     return calls
 
 
@@ -89,7 +89,7 @@ def test_channels_last_is_preserved(forced):
 def test_many_shapes_do_not_fill_memory(monkeypatch):
     """Ranks that have used different layouts last still drop and make exchanges together."""
     monkeypatch.setattr(exchange_grid, "MOST_LAYOUTS", 8, raising=False)
-    monkeypatch.setattr(strips, "WORTHWHILE", 0)
+    monkeypatch.setattr(border_convolution, "WORTHWHILE", 0)
     weight = torch.ones(2, 1, 3, 3)
 
     def rank(grid):

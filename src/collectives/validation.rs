@@ -42,7 +42,7 @@ impl Raw<'_> {
 
     /// Validates root, operation, counts and lengths.
     #[inline]
-    pub(super) fn check(&self, spec: &CollectiveSpec, buffers: &Buffers) -> Result<()> {
+    pub(super) fn validate(&self, spec: &CollectiveSpec, buffers: &Buffers) -> Result<()> {
         let (verb, rank) = (self.name_of(spec), self.group.rank());
         if let Some(root) = spec.root.filter(|&root| root >= self.group.size()) {
             let expected = format!("a root below {}", self.group.size());

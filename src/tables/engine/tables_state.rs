@@ -14,7 +14,7 @@ use crate::transport::arena::LocalEndpoint;
 use crate::world::Group;
 
 /// State of a world's tables on one rank, shared by all of its handles.
-pub(crate) struct Inner {
+pub(crate) struct TablesState {
     pub roles: Roles,
     pub endpoint: Arc<LocalEndpoint>,
     /// The host number of each rank.
@@ -36,7 +36,7 @@ pub(crate) struct Inner {
     pub workers_group: OnceLock<Group>,
 }
 
-impl Inner {
+impl TablesState {
     /// The connection to other hosts, if workers and servers are on several.
     pub fn remote(&self) -> Option<&Remote> {
         self.remote.get()

@@ -18,7 +18,7 @@ from unisono.torch.space.passes import passing
 from unisono.torch.space.randomness import DEFAULT_GENERATOR
 
 
-def rehearse(module: torch.nn.Module, inputs: Inputs, grid: Grid) -> bool:
+def run_without_data(module: torch.nn.Module, inputs: Inputs, grid: Grid) -> bool:
     """Runs a copy of the module on tensors that have shapes but no elements.
 
     Args:
