@@ -14,6 +14,7 @@ mod nan;
 mod numbers;
 mod operation;
 pub(crate) mod prefetch;
+pub(crate) mod racing;
 pub(crate) mod reduce;
 mod rows;
 mod state;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::futex::{self, AtomicU32, Ordering};
+use super::futex::{self, AtomicU32, AtomicU64, Ordering, fence};
 use crate::error::{Missing, Result};
 use crate::transport::Call;
 use crate::transport::wait::{Park, Parked, no_deadline, wait};
@@ -11,6 +11,8 @@ use crate::transport::wait::{Park, Parked, no_deadline, wait};
 #[repr(C, align(128))]
 pub(crate) struct Lock {
     word: AtomicU32,
+    /// Odd while the holder may be changing what others read without the lock.
+    version: AtomicU64,
 }
 
 /// Set while a thread may be asleep.
@@ -94,6 +96,7 @@ impl Lock {
             let word = self.word.load(Ordering::Relaxed);
             let owner = word & !WAITERS;
             if word != 0 && owners.has_ended(owner) && self.compare_exchange(word, token | WAITERS) {
+                self.end_write();
                 return Ok(Some(Acquired::OwnerDied(owner)));
             }
             match (call, poll()?) {
@@ -109,12 +112,48 @@ impl Lock {
         self.word.compare_exchange(old, new, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
+    /// Reads what the lock protects without acquiring it, so that readers do not disturb each other. Returns whether `read` read a
+    /// state in which no holder was writing; otherwise what it read may be a mix and must be discarded. It may run while others
+    /// write, so it must read by atomic loads.
+    #[inline]
+    pub fn read_unlocked(&self, read: impl FnOnce()) -> bool {
+        let version = self.version.load(Ordering::Acquire);
+        if !version.is_multiple_of(2) {
+            return false;
+        }
+        read();
+        fence(Ordering::Acquire);
+        self.version.load(Ordering::Relaxed) == version
+    }
+
+    /// From now on reads without the lock fail. Only the holder may call this.
+    #[inline]
+    pub(super) fn begin_write(&self) {
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version | 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+    }
+
+    /// Reads without the lock see what the holder has written, and succeed again. Does nothing if it was not writing.
+    #[inline]
+    pub(super) fn end_write(&self) {
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version + version % 2, Ordering::Release);
+    }
+
     /// Releases the lock. Only its holder may call this.
     #[inline]
     pub fn release(&self) {
         if self.word.swap(0, Ordering::Release) & WAITERS != 0 {
             futex::wake_one(&self.word);
         }
+    }
+}
+
+#[cfg(test)]
+impl Lock {
+    fn new() -> Lock {
+        Lock { word: AtomicU32::new(0), version: AtomicU64::new(0) }
     }
 }
 
@@ -143,7 +182,7 @@ mod tests {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(2);
         model.check(move || {
-            let shared = Arc::new((Lock { word: AtomicU32::new(0) }, UnsafeCell::new(0)));
+            let shared = Arc::new((Lock::new(), UnsafeCell::new(0)));
             let work = |token: u32| {
                 let shared = shared.clone();
                 move || {
@@ -158,6 +197,41 @@ mod tests {
             others.into_iter().for_each(|other| other.join().unwrap());
             // SAFETY: all threads have ended.
             assert_eq!(shared.1.with(|count| unsafe { *count }), threads);
+        });
+    }
+
+    /// A read without the lock either fails or sees all or nothing of what a holder writes, and then what later holders see.
+    #[test]
+    fn a_read_without_the_lock_is_never_a_mix() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let shared = Arc::new((Lock::new(), [AtomicU32::new(0), AtomicU32::new(0)]));
+            let write = |token: u32| {
+                let shared = shared.clone();
+                move || {
+                    let (lock, halves) = &*shared;
+                    lock.acquire(token, None, &Ended(0)).unwrap();
+                    lock.begin_write();
+                    halves
+                        .iter()
+                        .for_each(|half| half.store(half.load(Ordering::Relaxed) + 1, Ordering::Relaxed));
+                    lock.end_write();
+                    lock.release();
+                }
+            };
+            let writer = loom::thread::spawn(write(1));
+            let mut last = 0;
+            for _ in 0..2 {
+                let mut seen = [0; 2];
+                if shared.0.read_unlocked(|| seen = [0, 1].map(|half| shared.1[half].load(Ordering::Relaxed)))
+                {
+                    assert!(seen[0] == seen[1] && seen[0] >= last, "{seen:?} after {last}");
+                    last = seen[0];
+                }
+            }
+            writer.join().unwrap();
+            assert!(shared.0.read_unlocked(|| assert_eq!(shared.1[1].load(Ordering::Relaxed), 1)));
         });
     }
 
@@ -178,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_lock_is_taken_over_from_a_dead_owner_and_awaited_from_a_living_one() {
-        let lock = Lock { word: AtomicU32::new(0) };
+        let lock = Lock::new();
         let (operation, group, members) = ("add", "table", &[][..]);
         let call = |time, interrupt: Option<&'static Interrupt>| {
             let call = Call { rank: 0, operation, number: 1, group, members, hosts: &[], time, interrupt };
@@ -189,7 +263,10 @@ mod tests {
         assert_eq!(late.kind(), Kind::Timeout, "the owner is alive");
         assert!(late.to_string().contains("rank 7 (stopped)"), "{late}");
         assert_eq!(call(CallTime::unlimited(), Some(&|| true)).kind(), Kind::Interrupted);
+        lock.begin_write();
+        assert!(!lock.read_unlocked(|| ()), "the owner died while it was writing");
         assert_eq!(lock.acquire(8, None, &Ended(7)).unwrap(), Acquired::OwnerDied(7));
+        assert!(lock.read_unlocked(|| ()), "the new holder is not");
         lock.release();
         assert_eq!(lock.acquire(7, None, &Ended(0)).unwrap(), Acquired::Clean);
     }

@@ -20,6 +20,24 @@ impl Drop for LockGuard<'_> {
     }
 }
 
+impl<'a> LockGuard<'a> {
+    /// Lets reads without the lock fail while the holder writes. What can be read so must only be written under such a guard.
+    #[inline]
+    pub fn for_writing(self) -> WriteGuard<'a> {
+        self.lock.begin_write();
+        WriteGuard(self)
+    }
+}
+
+/// Ends the write and releases the lock on drop.
+pub(crate) struct WriteGuard<'a>(LockGuard<'a>);
+
+impl Drop for WriteGuard<'_> {
+    fn drop(&mut self) {
+        self.0.lock.end_write();
+    }
+}
+
 impl LocalEndpoint {
     /// Acquires a lock for a call on a table, whose deadline or interrupt ends the wait. `takeovers` counts the locks of the table
     /// that were taken over.

@@ -325,7 +325,7 @@ mod tests {
                 let hasty = table.with_timeout(SOON);
                 let call = table.core.call(&tables.group, "add");
                 let barrier = || world.group().barrier().unwrap();
-                let busy = || (rank == 0).then(|| table.core.storage.lock(&call, 0).unwrap());
+                let busy = || (rank == 0).then(|| table.core.storage.lock(&call, 0).unwrap().for_writing());
 
                 let held = busy();
                 barrier();

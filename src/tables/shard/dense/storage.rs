@@ -12,6 +12,7 @@ use super::versions::Versions;
 use super::views::Seen;
 use crate::error::Result;
 use crate::memory::prefetch::prefetch;
+use crate::memory::racing::copy_racing;
 use crate::memory::stream::stream;
 use crate::tables::engine::checkpointable::TableSection;
 use crate::tables::engine::header::TableHeader;
@@ -41,6 +42,12 @@ const STATE_PREFETCH_ROWS: usize = 64;
 /// Gets of more bytes than this use non-temporal stores: the result is too large to stay in the caches.
 const STREAMING_THRESHOLD: usize = 4 << 20;
 
+/// Reads of at most this many bytes of a stripe try to do without its lock. Longer ones are rarely undisturbed, and gain less.
+const UNLOCKED_READ: usize = 4096;
+
+/// How often they try.
+const UNLOCKED_ATTEMPTS: usize = 3;
+
 impl Storage {
     pub fn header(&self) -> &TableHeader {
         TableHeader::of(&self.extent)
@@ -53,12 +60,29 @@ impl Storage {
     }
 
     #[inline]
-    pub fn lock(&self, call: &Call, stripe: usize) -> Result<LockGuard<'_>> {
+    fn stripe_lock(&self, stripe: usize) -> &Lock {
         assert!(stripe < self.layout.stripes);
         let offset = self.layout.locks + stripe * size_of::<Lock>();
         // SAFETY: the layout has a lock for each stripe there; zeroes are an unlocked lock, and a lock may be shared.
-        let lock = unsafe { &*self.extent.range(offset, size_of::<Lock>()).cast::<Lock>() };
-        self.endpoint.acquire(call, lock, &self.header().recovered)
+        unsafe { &*self.extent.range(offset, size_of::<Lock>()).cast::<Lock>() }
+    }
+
+    /// Locks a stripe for reading; its rows are written under [`LockGuard::for_writing`].
+    #[inline]
+    pub fn lock(&self, call: &Call, stripe: usize) -> Result<LockGuard<'_>> {
+        self.endpoint.acquire(call, self.stripe_lock(stripe), &self.header().recovered)
+    }
+
+    /// Reads a few rows of a stripe without its lock, or with it if others keep writing: `read` may run several times.
+    #[inline]
+    fn read_few(&self, call: &Call, stripe: usize, mut read: impl FnMut()) -> Result<()> {
+        let lock = self.stripe_lock(stripe);
+        if (0..UNLOCKED_ATTEMPTS).any(|_| lock.read_unlocked(&mut read)) {
+            return Ok(());
+        }
+        let _guard = self.lock(call, stripe)?;
+        read();
+        Ok(())
     }
 
     #[inline(always)]
@@ -101,6 +125,11 @@ impl Storage {
             let (from, to) = (from.max(first), to.min(first + rows));
             let part = &mut out[(from - first) * bytes..(to - first) * bytes];
             let source = self.row(from, to - from);
+            if part.len() <= UNLOCKED_READ {
+                // SAFETY: the source is in the table's memory.
+                self.read_few(call, stripe, || unsafe { copy_racing(source, part) })?;
+                continue;
+            }
             let _guard = self.lock(call, stripe)?;
             // SAFETY: the source is within this stripe, whose lock is held; the destination is a separate slice.
             unsafe {
@@ -127,12 +156,20 @@ impl Storage {
             return self.device_get_list(call, shard, row_refs, take);
         }
         self.batch_buffer.by_stripe(row_refs, self.stripes_from(worker), |group| {
-            let _guard = self.lock(call, group.stripe)?;
             let start = out.as_ptr();
             let ahead = |row_ref: &RowRef| {
                 prefetch(self.row(row_ref.row as usize, 1), bytes);
                 prefetch(start.wrapping_add(row_ref.position as usize * bytes), bytes);
             };
+            if group.len() * bytes <= UNLOCKED_READ {
+                let mut copy = |row_ref: &RowRef| {
+                    let target = &mut out[row_ref.position as usize * bytes..][..bytes];
+                    // SAFETY: the row is in the table's memory.
+                    unsafe { copy_racing(self.row(row_ref.row as usize, 1), target) };
+                };
+                return self.read_few(call, group.stripe, || group.each(ahead, &mut copy));
+            }
+            let _guard = self.lock(call, group.stripe)?;
             group.each(ahead, |row_ref| {
                 let target = &mut out[row_ref.position as usize * bytes..][..bytes];
                 // SAFETY: the row is in this stripe, whose lock is held; the destination is a separate slice.
@@ -176,7 +213,7 @@ impl Storage {
         for stripe in self.stripes(first, rows, context.worker) {
             let (from, to) = self.rows_of(stripe);
             let (from, to) = (from.max(first), to.min(first + rows));
-            let _guard = self.lock(call, stripe)?;
+            let _guard = self.lock(call, stripe)?.for_writing();
             match self.versions() {
                 None => self.update(from, &delta[(from - first) * bytes..(to - first) * bytes], context),
                 Some(versions) => {
@@ -232,7 +269,7 @@ impl Storage {
     ) -> Result<()> {
         let (bytes, versions) = (self.layout.shape.row_bytes, self.versions());
         self.batch_buffer.by_stripe(row_refs, self.stripes_from(context.worker), |group| {
-            let _guard = self.lock(call, group.stripe)?;
+            let _guard = self.lock(call, group.stripe)?.for_writing();
             let ahead = |row_ref: &RowRef| {
                 prefetch(self.row(row_ref.row as usize, 1), bytes);
                 prefetch(delta(row_ref.position as usize).as_ptr(), bytes);
@@ -277,7 +314,7 @@ impl Storage {
             if places.is_empty() {
                 continue;
             }
-            let _guard = self.lock(call, stripe)?;
+            let _guard = self.lock(call, stripe)?.for_writing();
             progress.begin(stripe);
             let Some(rows) = rows else {
                 self.update(from, &delta[from * bytes..to * bytes], context);
@@ -354,8 +391,8 @@ impl Storage {
         }
     }
 
-    /// Visits a byte range of a section, under the lock of each stripe it overlaps: `each` gets a pointer into the table and the
-    /// corresponding part of the range.
+    /// Visits a byte range of a section, under the lock of each stripe it overlaps: `each` gets a pointer into the table, which it may
+    /// write to, and the corresponding part of the range.
     fn walk(
         &self,
         call: &Call,
@@ -370,7 +407,7 @@ impl Storage {
         while at < range.end {
             let stripe = at / stripe_bytes;
             let end = range.end.min((stripe + 1) * stripe_bytes);
-            let _guard = self.lock(call, stripe)?;
+            let _guard = self.lock(call, stripe)?.for_writing();
             each(self.extent.range(base + at, end - at), at - range.start..end - range.start);
             at = end;
         }
