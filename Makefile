@@ -14,11 +14,13 @@ DENY_INPUTS := Cargo.lock deny.toml $(sort $(shell git ls-files '*Cargo.toml' 2>
 DENY_RECORD := requirements/dependencies.sha256
 # What is published as Rust crates; cargo orders them.
 CRATES := --workspace --exclude unisono-c --exclude unisono-python
+# Of `make develop`: a profile of cargo.
+PROFILE := release
 RANKS ?= 4
 HOSTS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour lib install uninstall header pictures develop test test-gpu test-torch cluster check deny dist crates release-check publish-crates publish-wheels bench bench-peers soak fuzz docs site clean
+.PHONY: help demo tour lib install uninstall header schema pictures develop tidy test test-gpu test-torch cluster check deny dist crates release-check publish-crates publish-wheels bench bench-peers soak fuzz docs site clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -52,12 +54,15 @@ uninstall: ## Removes what `make install` with the same PREFIX and DESTDIR insta
 header: ## Regenerates the C header from the source.
 	UNISONO_WRITE_HEADER=1 cargo test --quiet --package unisono-c --test header
 
+schema: ## Writes the tables of keys in docs/guide/experiments.md, from what `unisono schema --markdown` prints.
+	UNISONO_WRITE_SCHEMA=1 cargo test --quiet --package unisono-cli --test guide every_key
+
 pictures: .venv/.test .venv/.wheel ## Redraws the pictures of the README and the guide.
 	$(BIN)/python scripts/pictures
 
-develop: .venv/.demo ## Builds the native module into bindings/python/python, to test Python changes without rebuilding the wheel.
-	PYO3_PYTHON=$(CURDIR)/$(BIN)/python cargo build --release --package unisono-python
-	@install target/release/lib_native.so $(NATIVE)
+develop: .venv/.demo ## Builds the native module into bindings/python/python, to test Python changes without rebuilding the wheel (PROFILE=dev: faster to build, slower to run).
+	PYO3_PYTHON=$(CURDIR)/$(BIN)/python cargo build --profile $(PROFILE) --package unisono-python
+	@install target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/lib_native.so $(NATIVE)
 	@echo "use it with: export PYTHONPATH=$(CURDIR)/bindings/python/python; the program is then $(BIN)/python -m unisono"
 
 # Downloads and the build of the wheel take minutes each, and little of the same: they run side by side.
@@ -77,13 +82,18 @@ test-torch: .venv/.frameworks .venv/.wheel ## Runs PyTorch's own tests of proces
 cluster: .venv/.test .venv/.wheel ## Starts 2 simulated hosts (HOSTS=n) and a shell whose mpiexec, from MPICH, places RANKS ranks on them; SLURM=1 starts Slurm on them too.
 	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/$(if $(SLURM),slurm,cluster).py $(HOSTS) --slots $$((($(RANKS) + $(HOSTS) - 1) / $(HOSTS)))
 
-# The rules are built with the features of all packages together: `make test` then need not build the library again.
+# As `cargo test --test tidy` does, but in seconds: that one builds the library first, which the rules do not use.
+tidy: ## Checks the repository's rules: layers, sizes, links, words.
+	@mkdir -p target
+	@CARGO_MANIFEST_DIR=$(CURDIR) rustc --edition 2024 --test tests/tidy.rs -o target/tidy
+	@target/tidy --quiet
+
 check: .venv/.check ## Checks formatting, lints, the repository's rules, and the licences and sources of dependencies.
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
-	cargo test --quiet --workspace --exclude unisono-python --test tidy
+	@$(MAKE) --no-print-directory tidy
 	@sha256sum --check --quiet $(DENY_RECORD) 2>/dev/null || $(MAKE) --no-print-directory deny
 
 deny: .tools/.cargo-deny-$(CARGO_DENY) ## Checks the licences and sources of dependencies, and records for which dependencies it did: commit the record.

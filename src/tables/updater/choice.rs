@@ -55,7 +55,7 @@ struct BuiltIn {
     rule: fn(DType) -> Option<Arc<dyn UpdateRule>>,
 }
 
-static BUILT_IN: [BuiltIn; 16] = [
+static BUILT_IN: &[BuiltIn] = &[
     BuiltIn { name: "add", alias: Some("default"), rule: |dtype| for_numbers(Add, dtype) },
     BuiltIn { name: "sgd", alias: None, rule: |dtype| for_numbers(Sgd, dtype) },
     BuiltIn { name: "momentum", alias: None, rule: |dtype| for_floats(Momentum, dtype) },

@@ -19,6 +19,8 @@ pub(crate) const PLANES: usize = 2;
 pub(crate) struct Formula {
     /// Its name in `rules.cu`.
     rule: &'static str,
+    /// Whether it depends on the row's number of updates; equals COUNTS_STEPS of the structure.
+    counts_steps: bool,
     numbers: fn(&OptionValues) -> [f64; NUMBERS],
 }
 
@@ -53,13 +55,15 @@ impl Formula {
     /// The formula of a built-in updater. Values derived from options are computed here, in double precision, as in the CPU
     /// rules.
     pub fn of(updater: &str) -> Option<Formula> {
-        let formula = |rule, numbers| Some(Formula { rule, numbers });
+        let formula = |rule, numbers| Some(Formula { rule, counts_steps: false, numbers });
+        // For rules that depend on the row's number of updates.
+        let counting = |rule, numbers| Some(Formula { rule, counts_steps: true, numbers });
         match updater {
             "add" => formula("Add", |_| padded([])),
             "sgd" => formula("Sgd", |_| padded([])),
             "momentum" => formula("Momentum", |set| padded([set.of("momentum")])),
             "nesterov" => formula("Nesterov", |set| padded([set.of("momentum")])),
-            "adagrad" => formula("Adagrad", |set| {
+            "adagrad" => counting("Adagrad", |set| {
                 let names = ["lr", "eps", "lr_decay", "initial_accumulator_value"];
                 padded(names.map(|name| set.of(name)))
             }),
@@ -77,9 +81,9 @@ impl Formula {
                 let rho = set.of("rho");
                 padded([set.of("lr"), rho, 1.0 - rho, set.of("eps")])
             }),
-            "adam" => formula("Adam", |set| padded(moments(set))),
-            "adamax" => formula("Adamax", |set| padded(moments(set))),
-            "adamw" => formula("Adamw", |set| {
+            "adam" => counting("Adam", |set| padded(moments(set))),
+            "adamax" => counting("Adamax", |set| padded(moments(set))),
+            "adamw" => counting("Adamw", |set| {
                 let [beta1, beta2, epsilon, rate, log1, log2] = moments(set);
                 padded([beta1, beta2, epsilon, rate, log1, log2, 1.0 - rate * set.of("weight_decay")])
             }),
@@ -108,7 +112,7 @@ impl Formula {
 
     /// Whether the formula depends on the row's number of updates.
     pub fn counts_steps(&self) -> bool {
-        matches!(self.rule, "Adam" | "Adamw" | "Adamax" | "Adagrad")
+        self.counts_steps
     }
 
     /// Whether adds to one row may be applied in any order, concurrently: sums, of types for which the hardware has atomic adds.

@@ -3,7 +3,8 @@
 
 struct Numbers { double at[NUMBERS]; };
 
-// Factors derived from a row's number of updates, for rules that depend on it: computed once per row.
+// Factors derived from a row's number of updates, for rules that depend on it: computed once per row. There are up to two, and
+// each rule chooses what they mean; the names are those of adam's.
 struct Scale { State rate, root; };
 static_assert(sizeof(Scale) == SCALES * sizeof(State), "SCALES in formula.rs is the number of these factors");
 
@@ -12,50 +13,53 @@ __device__ inline double root_of(double x) { return sqrt(x); }
 __device__ inline float with_sign(float x, float sign) { return copysignf(x, sign); }
 __device__ inline double with_sign(double x, double sign) { return copysign(x, sign); }
 
+// The base of rules that do not depend on the number of updates. The others declare COUNTS_STEPS as true, derive their factors in
+// `at_step`, and store and restore them with `scale` and `rescale`; or they derive from such a rule, as adamax does from adam, and
+// hide what differs: `update`, and `at_step` if the factors differ.
+struct Stepless {
+    static const bool COUNTS_STEPS = false;
+    __device__ void at_step(Count) {}
+};
+
 // Rules without state. The sign determines whether a delta is added or subtracted.
-struct Add {
+struct Add : Stepless {
     static const int PLANES = 0, SIGN = 1;
     __device__ Add(const Numbers&) {}
-    __device__ void at_step(Count) {}
     __device__ State update(State value, State*, State delta) const { return value + delta; }
 };
 
-struct Sgd {
+struct Sgd : Stepless {
     static const int PLANES = 0, SIGN = -1;
     __device__ Sgd(const Numbers&) {}
-    __device__ void at_step(Count) {}
     __device__ State update(State value, State*, State delta) const { return value - delta; }
 };
 
 #ifndef INTEGER // only these two have a meaning for integers
 
-struct Momentum {
+struct Momentum : Stepless {
     static const int PLANES = 1;
     State momentum;
     __device__ Momentum(const Numbers& n) : momentum(n.at[0]) {}
-    __device__ void at_step(Count) {}
     __device__ State update(State value, State* state, State delta) const {
         state[0] = momentum * state[0] + delta;
         return value - state[0];
     }
 };
 
-struct MultiversoMomentum {
+struct MultiversoMomentum : Stepless {
     static const int PLANES = 1;
     State momentum, fresh;
     __device__ MultiversoMomentum(const Numbers& n) : momentum(n.at[0]), fresh(n.at[1]) {}
-    __device__ void at_step(Count) {}
     __device__ State update(State value, State* state, State delta) const {
         state[0] = momentum * state[0] + fresh * delta;
         return value - state[0];
     }
 };
 
-struct Nesterov {
+struct Nesterov : Stepless {
     static const int PLANES = 1;
     State momentum;
     __device__ Nesterov(const Numbers& n) : momentum(n.at[0]) {}
-    __device__ void at_step(Count) {}
     __device__ State update(State value, State* state, State delta) const {
         state[0] = momentum * state[0] + delta;
         return value - (momentum * state[0] + delta);
@@ -63,6 +67,7 @@ struct Nesterov {
 };
 
 struct Adagrad {
+    static const bool COUNTS_STEPS = true;
     static const int PLANES = 1;
     State rate, epsilon, initial;
     double learning_rate, decay;
@@ -77,11 +82,10 @@ struct Adagrad {
     }
 };
 
-struct MultiversoAdagrad {
+struct MultiversoAdagrad : Stepless {
     static const int PLANES = 1;
     State learning_rate, rho, epsilon;
     __device__ MultiversoAdagrad(const Numbers& n) : learning_rate(n.at[0]), rho(n.at[1]), epsilon(n.at[2]) {}
-    __device__ void at_step(Count) {}
     __device__ State update(State value, State* state, State delta) const {
         State gradient = delta / learning_rate;
         state[0] = state[0] + gradient * gradient;
@@ -89,24 +93,22 @@ struct MultiversoAdagrad {
     }
 };
 
-struct Rmsprop {
+struct Rmsprop : Stepless {
     static const int PLANES = 1;
     State learning_rate, alpha, fresh, epsilon;
     __device__ Rmsprop(const Numbers& n)
         : learning_rate(n.at[0]), alpha(n.at[1]), fresh(n.at[2]), epsilon(n.at[3]) {}
-    __device__ void at_step(Count) {}
     __device__ State update(State value, State* state, State gradient) const {
         state[0] = alpha * state[0] + fresh * (gradient * gradient);
         return value - learning_rate * gradient / (root_of(state[0]) + epsilon);
     }
 };
 
-struct Adadelta {
+struct Adadelta : Stepless {
     static const int PLANES = 2;
     State learning_rate, rho, fresh, epsilon;
     __device__ Adadelta(const Numbers& n)
         : learning_rate(n.at[0]), rho(n.at[1]), fresh(n.at[2]), epsilon(n.at[3]) {}
-    __device__ void at_step(Count) {}
     __device__ State update(State value, State* state, State gradient) const {
         state[0] = rho * state[0] + fresh * (gradient * gradient);
         State step = root_of(state[1] + epsilon) / root_of(state[0] + epsilon) * gradient;
@@ -116,6 +118,7 @@ struct Adadelta {
 };
 
 struct Adam {
+    static const bool COUNTS_STEPS = true;
     static const int PLANES = 2;
     State beta1, beta2, fresh1, fresh2, epsilon, rate, root;
     double learning_rate, log1, log2;
@@ -154,13 +157,12 @@ struct Adamax : Adam {
     }
 };
 
-struct Lion {
+struct Lion : Stepless {
     static const int PLANES = 1;
     State learning_rate, decay, beta1, beta2, fresh1, fresh2;
     __device__ Lion(const Numbers& n)
         : learning_rate(n.at[0]), decay(n.at[1]), beta1(n.at[2]), beta2(n.at[3]), fresh1(n.at[4]),
           fresh2(n.at[5]) {}
-    __device__ void at_step(Count) {}
     __device__ State update(State value, State* state, State gradient) const {
         State mean = beta1 * state[0] + fresh1 * gradient;
         // A zero stays zero, and a NaN propagates.
@@ -170,12 +172,11 @@ struct Lion {
     }
 };
 
-struct Ftrl {
+struct Ftrl : Stepless {
     static const int PLANES = 2;
     State alpha, beta, lambda1, lambda2;
     __device__ Ftrl(const Numbers& n)
         : alpha(n.at[0]), beta(n.at[1]), lambda1(n.at[2]), lambda2(n.at[3]) {}
-    __device__ void at_step(Count) {}
     __device__ State update(State value, State* state, State gradient) const {
         State before = root_of(state[1]);
         State n = state[1] + gradient * gradient;
@@ -197,11 +198,10 @@ __device__ inline State from_backup(State backup, State value) {
 
 __device__ inline State to_backup(State value) { return value == 0 ? -(State)0 : value; }
 
-struct Dcasgd {
+struct Dcasgd : Stepless {
     static const int PLANES = 1;
     State factor;
     __device__ Dcasgd(const Numbers& n) : factor(n.at[0]) {}
-    __device__ void at_step(Count) {}
     __device__ State update(State value, State* state, State delta) const {
         State missed = value - from_backup(state[0], value);
         value = widen(narrow(value - (delta + factor * (delta * delta) * missed)));
@@ -210,12 +210,11 @@ struct Dcasgd {
     }
 };
 
-struct Dcasgda {
+struct Dcasgda : Stepless {
     static const int PLANES = 2;
     State learning_rate, lambda, momentum, fresh, epsilon;
     __device__ Dcasgda(const Numbers& n)
         : learning_rate(n.at[0]), lambda(n.at[1]), momentum(n.at[2]), fresh(n.at[3]), epsilon(n.at[4]) {}
-    __device__ void at_step(Count) {}
     __device__ State update(State value, State* state, State delta) const {
         State gradient = delta / learning_rate;
         state[1] = momentum * state[1] + fresh * (gradient * gradient);

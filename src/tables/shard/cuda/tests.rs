@@ -1,10 +1,12 @@
-//! Tests that need no device: every kernel compiles, and every built-in updater has a formula.
+//! Tests that need no device: every kernel compiles, and every built-in updater has a formula that fits its rule on the CPU.
 
-use super::formula::Formula;
+use super::formula::{Formula, PLANES};
 use super::kernels::{ROWS, UPDATE};
 use crate::cuda::compiler::compiles;
 use crate::memory::DType;
-use crate::tables::{ArrayTable, Consistency, Role, TableOptions, Tables, UpdaterChoice};
+use crate::tables::{
+    AddOptions, ArrayTable, Consistency, Role, TableOptions, Tables, UpdateContext, UpdaterChoice,
+};
 use crate::testing::spawn_on_hosts;
 
 #[test]
@@ -22,6 +24,47 @@ fn every_kernel_compiles() {
                 compiles(&UPDATE, &macros.iter().map(String::as_str).collect::<Vec<_>>());
             }
         }
+    }
+}
+
+/// Without a compiler too: a missing row or structure must not wait for a machine that has one.
+#[test]
+fn every_updater_has_a_formula_and_a_structure() {
+    for name in UpdaterChoice::names() {
+        let formula = Formula::of(name).unwrap_or_else(|| panic!("{name} has no row in formula.rs"));
+        let macros = formula.macros(DType::F32);
+        let structure = macros.iter().find_map(|one| one.strip_prefix("RULE=")).unwrap();
+        assert!(UPDATE.code.contains(&format!("struct {structure} ")), "rules.cu has no {structure}");
+        let rule = UpdaterChoice::named(name).unwrap().rule(DType::F32).unwrap();
+        assert!(rule.shared_planes() + rule.worker_planes() <= PLANES, "{name} has too many planes");
+    }
+}
+
+/// Whether the CPU rule gives different results at different steps from equal values and state.
+fn depends_on_the_step(name: &str) -> bool {
+    let choice = UpdaterChoice::named(name).unwrap();
+    let rule = choice.rule(DType::F64).unwrap();
+    let planes = rule.shared_planes() + rule.worker_planes();
+    let at_step = |step, options| {
+        let (mut values, mut state) = ([0.75], vec![[0.25]; planes]);
+        let mut slices: Vec<&mut [f64]> = state.iter_mut().map(|plane| &mut plane[..]).collect();
+        let context = UpdateContext { worker: 0, step, options };
+        choice.step(&mut values, &mut slices, &[0.5], &context).unwrap();
+        (values, state)
+    };
+    // With adagrad's defaults the learning rate does not decay: the step matters for other options only.
+    let mut halves = AddOptions::default();
+    rule.uses().unwrap().into_iter().for_each(|option| halves.set(option, 0.5).unwrap());
+    [rule.defaults(), halves]
+        .iter()
+        .any(|options| (2..=9).any(|step| at_step(step, options) != at_step(1, options)))
+}
+
+#[test]
+fn formulas_count_steps_if_rules_depend_on_them() {
+    for name in UpdaterChoice::names() {
+        let (depends, counts) = (depends_on_the_step(name), Formula::of(name).unwrap().counts_steps());
+        assert_eq!(depends, counts, "{name}: the CPU rule depends on the step, and formula.rs counts steps");
     }
 }
 

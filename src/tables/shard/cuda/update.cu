@@ -4,6 +4,11 @@
 typedef RULE Rule;
 
 static_assert(Rule::PLANES <= MAX_PLANES, "a rule has at most PLANES, of formula.rs");
+#ifdef STEPS
+static_assert(Rule::COUNTS_STEPS, "formula.rs counts steps for this rule: it needs at_step, scale and rescale");
+#else
+static_assert(!Rule::COUNTS_STEPS, "formula.rs does not count steps for this rule: its factors would never change");
+#endif
 const int PLANES = Rule::PLANES ? Rule::PLANES : 1; // no arrays of nothing
 
 struct Memory {

@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Formula = Callable[[Any, Any, list[Any], dict[str, Any]], tuple[Any, list[Any]]]
-"""Takes the library with sqrt, expm1, maximum and sign, the gradient, the state and the settings."""
+"""Takes the library, the gradient, the state and the settings.
+
+One formula serves NumPy, PyTorch, JAX and PyTensor, where it only builds a graph. It may use arithmetic,
+comparisons, `abs`, and the library's sqrt, expm1, maximum, sign and where. PyTorch's take no plain numbers,
+except as values of where: use `math` for those. The step t of a rule that counts is ``state[0] + 1``, a
+floating-point scalar of the library. A branch on t is a `where`, not an `if`; both of its values are
+computed, so keep both finite. Settings are numbers, but `lr`, and with PyTensor any setting, may also be a
+scalar of the library.
+"""
 
 
 @dataclass(frozen=True)
