@@ -220,17 +220,22 @@ mod tests {
                     lock.release();
                 }
             };
-            let writer = loom::thread::spawn(write(1));
-            let mut last = 0;
-            for _ in 0..2 {
-                let mut seen = [0; 2];
-                if shared.0.read_unlocked(|| seen = [0, 1].map(|half| shared.1[half].load(Ordering::Relaxed)))
-                {
-                    assert!(seen[0] == seen[1] && seen[0] >= last, "{seen:?} after {last}");
-                    last = seen[0];
+            let reader = loom::thread::spawn({
+                let shared = shared.clone();
+                move || {
+                    let mut last = 0;
+                    for _ in 0..2 {
+                        let mut seen = [0; 2];
+                        let read = || seen = [0, 1].map(|half| shared.1[half].load(Ordering::Relaxed));
+                        if shared.0.read_unlocked(read) {
+                            assert!(seen[0] == seen[1] && seen[0] >= last, "{seen:?} after {last}");
+                            last = seen[0];
+                        }
+                    }
                 }
-            }
-            writer.join().unwrap();
+            });
+            write(1)();
+            reader.join().unwrap();
             assert!(shared.0.read_unlocked(|| assert_eq!(shared.1[1].load(Ordering::Relaxed), 1)));
         });
     }
