@@ -46,6 +46,36 @@ fn adds_of_all_workers_are_applied_after_a_barrier() {
     }
 }
 
+/// While two workers add the same number to all elements of a row, the others never get a row in which elements differ, nor an older
+/// one than before: short rows, which are read without a lock, and long ones, in a list and as a full table.
+#[test]
+fn a_get_sees_all_of_an_add_or_nothing() {
+    const ADDS: usize = 2000;
+    for columns in [1, 3, 100, 255, 3000] {
+        with_tables(4, |world, tables| {
+            let options = TableOptions::default();
+            let matrix = MatrixTable::<f32>::create(tables, (3, columns), None, options.clone()).unwrap();
+            let array = ArrayTable::<f32>::create(tables, columns, None, options).unwrap();
+            let ones = vec![1.0; columns];
+            for _ in 0..if world.rank() < 2 { ADDS } else { 0 } {
+                matrix.add_rows(&[1], &ones, &AddOptions::default()).unwrap();
+                array.add(&ones).unwrap();
+            }
+            let (mut row, mut last) = (vec![0.0; columns], 0.0);
+            while world.rank() >= 2 && last < 2.0 * ADDS as f32 {
+                match world.rank() {
+                    2 => matrix.get_rows(&[1], &mut row).unwrap(),
+                    _ => array.get(&mut row).unwrap(),
+                }
+                assert!(row.iter().all(|value| *value == row[0]), "{columns} columns: {row:?}");
+                assert!(row[0] >= last, "{} after {last}", row[0]);
+                last = row[0];
+            }
+            tables.barrier().unwrap();
+        });
+    }
+}
+
 #[test]
 fn every_type_of_element_adds_up() {
     every_type(|dtype, bytes| {

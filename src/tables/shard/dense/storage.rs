@@ -43,7 +43,10 @@ const STATE_PREFETCH_ROWS: usize = 64;
 const STREAMING_THRESHOLD: usize = 4 << 20;
 
 /// Reads of at most this many bytes of a stripe try to do without its lock. Longer ones are rarely undisturbed, and gain less.
-const UNLOCKED_READ: usize = 4096;
+const UNLOCKED_READ: usize = 1024;
+
+/// Lists of rows with at most this many bytes do so, too: they rarely have many rows in one stripe.
+const SHORT_LIST: usize = 64 << 10;
 
 /// How often they try.
 const UNLOCKED_ATTEMPTS: usize = 3;
@@ -155,21 +158,16 @@ impl Storage {
             let take = |place: usize, row: &[u8]| out[place * bytes..][..bytes].copy_from_slice(row);
             return self.device_get_list(call, shard, row_refs, take);
         }
+        if out.len() <= SHORT_LIST {
+            return self.get_short_list(call, worker, row_refs, out);
+        }
         self.batch_buffer.by_stripe(row_refs, self.stripes_from(worker), |group| {
+            let _guard = self.lock(call, group.stripe)?;
             let start = out.as_ptr();
             let ahead = |row_ref: &RowRef| {
                 prefetch(self.row(row_ref.row as usize, 1), bytes);
                 prefetch(start.wrapping_add(row_ref.position as usize * bytes), bytes);
             };
-            if group.len() * bytes <= UNLOCKED_READ {
-                let mut copy = |row_ref: &RowRef| {
-                    let target = &mut out[row_ref.position as usize * bytes..][..bytes];
-                    // SAFETY: the row is in the table's memory.
-                    unsafe { copy_racing(self.row(row_ref.row as usize, 1), target) };
-                };
-                return self.read_few(call, group.stripe, || group.each(ahead, &mut copy));
-            }
-            let _guard = self.lock(call, group.stripe)?;
             group.each(ahead, |row_ref| {
                 let target = &mut out[row_ref.position as usize * bytes..][..bytes];
                 // SAFETY: the row is in this stripe, whose lock is held; the destination is a separate slice.
@@ -178,6 +176,28 @@ impl Storage {
                 }
             });
             Ok(())
+        })
+    }
+
+    /// As [`Storage::get_list`] in host memory, for lists with few rows in a stripe: a function of its own, so that it takes no
+    /// registers from the loop over long lists.
+    #[inline(never)]
+    fn get_short_list(
+        &self,
+        call: &Call,
+        worker: usize,
+        row_refs: impl Iterator<Item = RowRef> + Clone,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let bytes = self.layout.shape.row_bytes;
+        self.batch_buffer.by_stripe(row_refs, self.stripes_from(worker), |group| {
+            let ahead = |row_ref: &RowRef| prefetch(self.row(row_ref.row as usize, 1), bytes);
+            let mut copy = |row_ref: &RowRef| {
+                let target = &mut out[row_ref.position as usize * bytes..][..bytes];
+                // SAFETY: the row is in the table's memory.
+                unsafe { copy_racing(self.row(row_ref.row as usize, 1), target) };
+            };
+            self.read_few(call, group.stripe, || group.each(ahead, &mut copy))
         })
     }
 

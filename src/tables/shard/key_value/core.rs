@@ -282,11 +282,16 @@ impl KeyValueCore {
     }
 
     /// Updates an entry's values, with its state and its count of adds.
+    #[inline(always)]
     fn update(&self, entry: &mut [u8], delta: &[u8], context: &UpdateContext) {
-        let (layout, rule) = (&self.layout, &self.rule);
-        if layout.shape.planes == 0 {
-            return rule.update(&mut entry[layout.values..][..delta.len()], &mut [], delta, context);
+        match self.layout.shape.planes {
+            0 => self.rule.update(&mut entry[self.layout.values..][..delta.len()], &mut [], delta, context),
+            _ => self.update_with_state(entry, delta, context),
         }
+    }
+
+    fn update_with_state(&self, entry: &mut [u8], delta: &[u8], context: &UpdateContext) {
+        let (layout, rule) = (&self.layout, &self.rule);
         let (head, state) = entry.split_at_mut(layout.state);
         let (head, values) = head.split_at_mut(layout.values);
         let count = head.last_chunk_mut().expect("an entry with state counts its adds");
