@@ -44,7 +44,7 @@ class Contender:
         worker = [str(self.environment / "bin/python"), str(WORKER), self.library, *arguments]
         match self.launcher:
             case "unisono":
-                return [str(self.environment / "bin/unisono"), "run", "-n", str(ranks), "--", *worker]
+                return [worker[0], "-m", "unisono", "run", "-n", str(ranks), "--", *worker]
             case "mpich":
                 return [mpiexec(self.environment), "-n", str(ranks), *worker]
             case "openmpi":

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Copies the bytes at `source` by atomic loads. Each word is one that was there, but words may belong to different states: the caller
-/// must find out, by a version number, whether anything changed meanwhile, and discard the copy in that case.
+/// must find out, by a version number, whether anything changed meanwhile, and discard the copy in that case. Writers may use
+/// plain stores; docs/design/006-tables.md explains what the language says about that.
 ///
 /// # Safety
 /// `source` is valid for reading as many bytes as `target` has, and is in memory that the process may also write.
