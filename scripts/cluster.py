@@ -239,7 +239,7 @@ def main(kind: type[Cluster] = Cluster) -> int:
         cluster = kind(arguments.hosts, arguments.slots, arguments.containers)
     except UnavailableError as reason:
         print(f"cluster: hosts cannot be created here: {reason}", file=sys.stderr)
-        return 1
+        return os.EX_UNAVAILABLE
     with cluster:
         if not command:
             ranks = arguments.hosts * arguments.slots

@@ -23,15 +23,13 @@ pub(crate) fn create(size: usize) -> Result<Vec<ArenaTransport>> {
     })?;
     let arena = Arc::new(Arena::format(MmapRaw::from(map), size, heap));
     let name = if size == 1 { "alone" } else { "local" };
-    (0..size)
-        .map(|local_rank| {
-            Ok(ArenaTransport::new(
-                name,
-                size,
-                LocalEndpoint::attach(arena.clone(), local_rank, (0..size).collect())?,
-            ))
-        })
-        .collect()
+    let attach = |local_rank| {
+        let endpoint = LocalEndpoint::attach(arena.clone(), local_rank, (0..size).collect())?;
+        Ok(ArenaTransport::new(name, size, endpoint))
+    };
+    let transports = (0..size).map(attach).collect::<Result<Vec<ArenaTransport>>>()?;
+    arena.decide_cores();
+    Ok(transports)
 }
 
 #[cfg(all(test, not(unisono_loom)))]

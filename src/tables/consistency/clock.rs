@@ -23,15 +23,15 @@ const MAX_ROUNDS_AHEAD: usize = 16;
 #[repr(C, align(128))]
 struct Counters {
     adds: AddCount,
-    gets: AtomicU64,
     ssp_clock: SspClock,
     /// With backup workers: one more than the round that admitted the worker's last add. While it exceeds `adds`, that add has
     /// been admitted but not applied.
     admitted: AtomicU64,
-    /// Placed before `pending`, so that calls without rounds touch only the first cache line.
     state: AtomicU32,
     /// Heap offsets of adds that wait for their round to complete, indexed by round (`rounds/mod.rs`).
     pending: [AddSlot; MAX_ROUNDS_AHEAD],
+    /// Far from `adds` and `state`, which every get of every other worker reads: they stay in those workers' caches.
+    gets: AtomicU64,
 }
 
 /// The worker makes calls.

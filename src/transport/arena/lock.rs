@@ -134,7 +134,8 @@ impl Lock {
         fence(Ordering::Release);
     }
 
-    /// Reads without the lock see what the holder has written, and succeed again. Does nothing if it was not writing.
+    /// Reads without the lock see what the holder has written, and succeed again. Does nothing if it was not writing. A takeover does
+    /// this before the new holder could repair anything.
     #[inline]
     pub(super) fn end_write(&self) {
         let version = self.version.load(Ordering::Relaxed);

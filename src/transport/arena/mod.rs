@@ -53,7 +53,7 @@ use crate::transport::cpus::{Cpus, SharedCpus};
 use crate::transport::process;
 
 /// "UNISONO" and the layout version: processes built for different layouts reject each other's arena.
-const MAGIC: u64 = u64::from_le_bytes(*b"UNISONO\x07");
+const MAGIC: u64 = u64::from_le_bytes(*b"UNISONO\x08");
 
 /// The first bytes of the arena.
 #[repr(C)]
@@ -69,7 +69,7 @@ struct ArenaHeader {
     cores: AtomicU32,
 }
 
-/// Not all ranks have attached yet.
+/// Not all ranks have attached yet, or not all are known to have.
 const UNDECIDED: u32 = 0;
 const CORE_EACH: u32 = 1;
 const OVERSUBSCRIBED: u32 = 2;
@@ -170,7 +170,7 @@ impl Arena {
     }
 
     /// Settles whether the ranks share cores, now that all have attached. A rank that is restarted on other cores changes nothing.
-    fn decide_cores(&self) {
+    pub fn decide_cores(&self) {
         let cores = if self.is_oversubscribed() { OVERSUBSCRIBED } else { CORE_EACH };
         let _ = self.header().cores.compare_exchange(UNDECIDED, cores, Ordering::Relaxed, Ordering::Relaxed);
     }
@@ -179,6 +179,8 @@ impl Arena {
     #[cfg(all(test, not(unisono_loom)))]
     pub fn set_oversubscribed(&self, oversubscribed: bool) {
         self.header().cpus.replace(self.local_size() - usize::from(oversubscribed));
+        self.header().cores.store(UNDECIDED, Ordering::Relaxed);
+        self.decide_cores();
     }
 
     fn header(&self) -> &ArenaHeader {

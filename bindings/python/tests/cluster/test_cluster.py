@@ -33,8 +33,9 @@ def await_processes(command, count, owner=None):
                 continue
         if found == count:
             return
-        if owner is not None and owner.poll() == 1:
-            pytest.skip("several hosts cannot be created here")
+        if owner is not None and owner.poll() == os.EX_UNAVAILABLE:
+            pytest.skip("several hosts cannot be created here: the output above has the reason")
+        assert owner is None or owner.poll() is None, f"the cluster ended with status {owner.returncode}"
         assert time.monotonic() < deadline, f"{found} processes instead of {count}"
         time.sleep(0.05)
 

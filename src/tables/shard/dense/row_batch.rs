@@ -71,6 +71,11 @@ pub(crate) struct StripeBatch<'a> {
 }
 
 impl<'a> StripeBatch<'a> {
+    /// The number of rows of the stripe.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
     /// Calls `each` for every row of the stripe, each time after calling `ahead` for a row a little later in the list, perhaps in
     /// another stripe.
     #[inline(always)]

@@ -45,7 +45,7 @@ const STREAMING_THRESHOLD: usize = 4 << 20;
 /// Reads of at most this many bytes of a stripe try to do without its lock. Longer ones are rarely undisturbed, and gain less.
 const UNLOCKED_READ: usize = 1024;
 
-/// Lists of rows with at most this many bytes do so, too: they rarely have many rows in one stripe.
+/// Lists of rows with at most this many bytes do so, too: they often have few rows in a stripe.
 const SHORT_LIST: usize = 64 << 10;
 
 /// How often they try.
@@ -179,8 +179,8 @@ impl Storage {
         })
     }
 
-    /// As [`Storage::get_list`] in host memory, for lists with few rows in a stripe: a function of its own, so that it takes no
-    /// registers from the loop over long lists.
+    /// As [`Storage::get_list`] in host memory, for short lists: a function of its own, so that it takes no registers from the loop
+    /// over long ones.
     #[inline(never)]
     fn get_short_list(
         &self,
@@ -197,7 +197,12 @@ impl Storage {
                 // SAFETY: the row is in the table's memory.
                 unsafe { copy_racing(self.row(row_ref.row as usize, 1), target) };
             };
-            self.read_few(call, group.stripe, || group.each(ahead, &mut copy))
+            if group.len() * bytes <= UNLOCKED_READ {
+                return self.read_few(call, group.stripe, || group.each(ahead, &mut copy));
+            }
+            let _guard = self.lock(call, group.stripe)?;
+            group.each(ahead, copy);
+            Ok(())
         })
     }
 
@@ -411,13 +416,14 @@ impl Storage {
         }
     }
 
-    /// Visits a byte range of a section, under the lock of each stripe it overlaps: `each` gets a pointer into the table, which it may
-    /// write to, and the corresponding part of the range.
-    fn walk(
-        &self,
+    /// Visits a byte range of a section, under a guard for each stripe it overlaps: `each` gets a pointer into the table and the
+    /// corresponding part of the range.
+    fn walk<'a, G>(
+        &'a self,
         call: &Call,
         section: TableSection,
         range: Range<usize>,
+        guard: impl Fn(LockGuard<'a>) -> G,
         mut each: impl FnMut(*mut u8, Range<usize>),
     ) -> Result<()> {
         let (base, unit) = self.section_start(section);
@@ -427,7 +433,7 @@ impl Storage {
         while at < range.end {
             let stripe = at / stripe_bytes;
             let end = range.end.min((stripe + 1) * stripe_bytes);
-            let _guard = self.lock(call, stripe)?.for_writing();
+            let _guard = guard(self.lock(call, stripe)?);
             each(self.extent.range(base + at, end - at), at - range.start..end - range.start);
             at = end;
         }
@@ -439,7 +445,8 @@ impl Storage {
         if let Some(shard) = &self.device_shard {
             return self.device_read(call, shard, section, start, out);
         }
-        self.walk(call, section, start..start + out.len(), |place, range| {
+        let reading = |guard| guard;
+        self.walk(call, section, start..start + out.len(), reading, |place, range| {
             let part = &mut out[range];
             // SAFETY: the pointer is within a stripe whose lock is held; the destination is a separate slice.
             unsafe { part.as_mut_ptr().copy_from_nonoverlapping(place, part.len()) };
@@ -451,7 +458,7 @@ impl Storage {
         if let Some(shard) = &self.device_shard {
             return self.device_write(call, shard, section, start, bytes);
         }
-        self.walk(call, section, start..start + bytes.len(), |place, range| {
+        self.walk(call, section, start..start + bytes.len(), LockGuard::for_writing, |place, range| {
             let part = &bytes[range];
             // SAFETY: the pointer is within a stripe whose lock is held.
             unsafe { place.copy_from_nonoverlapping(part.as_ptr(), part.len()) };

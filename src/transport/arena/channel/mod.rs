@@ -41,19 +41,23 @@ const SHARED_CORES: Rotation = Rotation { slots: 16, window: 256 * 1024 };
 /// reads from the others meanwhile.
 const CORE_EACH: Rotation = Rotation { slots: 8, window: 64 * 1024 };
 
+/// Bytes of all members' windows together, as long as each is between the two lengths above.
+const WINDOWS_OF_ALL: usize = 512 * 1024;
+
 impl Rotation {
     /// Few members have longer windows, and therefore fewer steps.
     fn core_each(members: usize) -> Rotation {
-        let window = 8 * CORE_EACH.window / members.max(1) / 4096 * 4096;
+        let window = WINDOWS_OF_ALL / members.max(1) / 4096 * 4096;
         Rotation { window: window.clamp(CORE_EACH.window, SHARED_CORES.window), ..CORE_EACH }
     }
 }
 
-// Steps are counted modulo 2³².
-const _: () = assert!(CORE_EACH.slots.is_power_of_two() && SHARED_CORES.slots.is_power_of_two());
-
 /// Steps that a member may publish beyond a step that it still reads.
 const LAG: u32 = 2;
+
+// Steps are counted modulo 2³², and a member must be able to write a slot while others still read as many steps as they may.
+const _: () = assert!(CORE_EACH.slots.is_power_of_two() && SHARED_CORES.slots.is_power_of_two());
+const _: () = assert!(CORE_EACH.slots > LAG + 1 && SHARED_CORES.slots > LAG + 1);
 
 /// Distance between adjacent slots in bytes. The padding makes slots start at different offsets within a page: the processor
 /// mistakes loads and stores at equal offsets for each other (4K aliasing) and slows down.

@@ -18,7 +18,7 @@ const SHORT: usize = 16 * 1024;
 /// Number of writes compared; the fastest of them counts, because the rank may be preempted during any of them.
 const SAMPLES: usize = 8;
 
-/// Writes until every slot has been written twice with the same kind of store, plus the samples.
+/// Writes until every slot has been written at least twice with the same kind of store, plus the samples.
 const TRIAL: usize = 2 * SHARED_CORES.slots as usize + SAMPLES;
 
 /// Writes of at least this many bytes are judged separately from shorter ones: they leave the caches in another state.
