@@ -16,6 +16,8 @@ spec = {
     "values": None,
     "pipelined": False,
     "keys": "int",
+    "max_rows": None,
+    "eviction": None,
     "timeout": None,
     "dtype": "float32",
     "name": "weights",
