@@ -34,7 +34,7 @@ def await_processes(command, count, owner=None):
         if found == count:
             return
         if owner is not None and owner.poll() == os.EX_UNAVAILABLE:
-            pytest.skip("several hosts cannot be created here: the output above has the reason")
+            pytest.skip(owner.stderr.read().strip())
         assert owner is None or owner.poll() is None, f"the cluster ended with status {owner.returncode}"
         assert time.monotonic() < deadline, f"{found} processes instead of {count}"
         time.sleep(0.05)
@@ -93,12 +93,15 @@ def test_nothing_is_left_when_the_owner_is_killed():
     """Killing the program that holds the hosts ends every process on them."""
     command = [sys.executable, str(ROOT / "scripts" / "cluster.py"), "2", "--", "sh", "-c"]
     marked = f"sleep {4000 + os.getpid() % 1000}.25"
-    owner = subprocess.Popen([*command, f"ssh host1 '{marked}' & ssh host2 '{marked}' & wait"])
+    owner = subprocess.Popen(
+        [*command, f"ssh host1 '{marked}' & ssh host2 '{marked}' & wait"], stderr=subprocess.PIPE, text=True
+    )
     try:
         await_processes(marked, 2, owner)
     finally:
         owner.kill()
         owner.wait()
+        owner.stderr.close()
     await_processes(marked, 0)
 
 

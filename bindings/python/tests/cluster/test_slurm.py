@@ -223,10 +223,11 @@ def test_nothing_is_left_when_the_owner_is_killed(slurm):
     """Killing the program that holds the hosts ends Slurm and its tasks."""
     marked = f"{shutil.which('sleep')} {5000 + os.getpid() % 1000}.25"
     command = [sys.executable, str(ROOT / "scripts" / "slurm.py"), "2", "--", "srun", "-N2", *marked.split()]
-    owner = subprocess.Popen(command)
+    owner = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         await_processes(marked, 2, owner)
     finally:
         owner.kill()
         owner.wait()
+        owner.stderr.close()
     await_processes(marked, 0)

@@ -28,7 +28,7 @@ impl Channel {
             members,
             me,
             step: AtomicU32::new(0),
-            rotations: [SHARED_CORES; 2],
+            core_each: SHARED_CORES,
             writer: SlotWriter::default(),
             owns_memory: false,
             host_wide: true,

@@ -135,8 +135,8 @@ pub(crate) struct Channel {
     /// Steps that this member has published.
     step: AtomicU32,
     writer: SlotWriter,
-    /// How the members use their slots with a core each, and on shared cores.
-    rotations: [Rotation; 2],
+    /// How the members use their slots if each has a core.
+    core_each: Rotation,
     /// Whether the channel's memory comes from this rank's heap.
     owns_memory: bool,
     /// Whether this is the host-wide channel, in which a restarted rank continues at the step where it stopped.
@@ -177,12 +177,12 @@ impl Channel {
             .iter()
             .position(|&member| member == endpoint.local_rank)
             .expect("only members open a channel");
-        let rotations = [Rotation::core_each(members.len()), SHARED_CORES];
+        let core_each = Rotation::core_each(members.len());
         Channel {
             endpoint: endpoint.clone(),
             base,
             members,
-            rotations,
+            core_each,
             me,
             step: AtomicU32::new(0),
             writer: SlotWriter::default(),
@@ -212,7 +212,7 @@ impl Channel {
 
     /// How the members use their slots; the same on all.
     fn rotation(&self) -> Rotation {
-        self.rotations[usize::from(self.endpoint.arena.is_oversubscribed())]
+        if self.endpoint.arena.is_oversubscribed() { SHARED_CORES } else { self.core_each }
     }
 
     /// The slot that a step uses.
